@@ -1,0 +1,18 @@
+//! Headroom predicts the GPU memory of a training step by executing it without data: tensors have a size and no
+//! elements, operations allocate their output and keep what autograd would keep, in PyTorch's order.
+//!
+//! ```
+//! use headroom::{estimate, scenario::Scenario};
+//! let answer = estimate(&Scenario::default());
+//! assert!(answer.memory.is_some(), "{:?}", answer.issues);
+//! ```
+
+pub mod dtype;
+pub mod estimate;
+pub mod hardware;
+pub mod model;
+pub mod scenario;
+pub mod step;
+pub mod units;
+
+pub use estimate::{Estimate, estimate};

@@ -1,0 +1,3 @@
+//! The page: mounts the app and nothing else.
+
+fn main() {}

@@ -1,0 +1,188 @@
+//! What a model is: an [`Architecture`] read from a real `config.json`, made of shared [`blocks`].
+
+pub mod blocks;
+pub mod catalogue;
+pub mod config;
+pub mod families;
+
+use blocks::{Block, Dropout, Linear, Norm, Param, ParamRole, Visit};
+
+/// A table of learned vectors.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    /// Path in the model: `embed_tokens`.
+    pub name: &'static str,
+    /// Rows.
+    pub rows: u64,
+    /// Elements of a row.
+    pub width: u64,
+}
+
+impl Table {
+    fn visit(&self, visit: Visit<'_>) {
+        visit(Param {
+            name: format!("{}.weight", self.name),
+            shape: vec![self.rows, self.width],
+            role: ParamRole::Embedding,
+        });
+    }
+}
+
+/// What turns token ids into the first hidden state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Embeddings {
+    /// Token embedding.
+    pub tokens: Table,
+    /// Learned positions (gpt2, opt, bert).
+    pub positions: Option<Table>,
+    /// Token types (bert).
+    pub token_types: Option<Table>,
+    /// A norm on the sum (bert, bloom).
+    pub norm: Option<Norm>,
+    /// A projection to the hidden size (opt-350m).
+    pub project_in: Option<Linear>,
+    /// Whether the embedding is multiplied by a constant (gemma).
+    pub scaled: bool,
+    /// Dropout on the sum.
+    pub dropout: Dropout,
+}
+
+/// What turns the last hidden state into logits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The projection to the vocabulary.
+    pub linear: Linear,
+    /// Whether its weight is the token embedding.
+    pub tied: bool,
+    /// A layer before it: bert's dense + gelu + norm, opt-350m's projection.
+    pub transform: Option<HeadTransform>,
+    /// Whether logits are soft-capped with tanh (gemma2).
+    pub softcap: bool,
+    /// Whether logits are multiplied by a constant (cohere, granite).
+    pub scaled: bool,
+    /// The training objective of the head.
+    pub objective: Objective,
+}
+
+/// What runs between the last layer and the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadTransform {
+    /// A projection (opt-350m).
+    Project(Linear),
+    /// dense, activation, norm (the masked language models).
+    Dense {
+        /// The dense layer.
+        dense: Linear,
+        /// Its norm.
+        norm: Norm,
+    },
+}
+
+/// What the loss is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Objective {
+    /// `ForCausalLMLoss`: logits are upcast to float32, labels shifted.
+    CausalLm,
+    /// `ForMaskedLM`: cross entropy over the logits as they are.
+    MaskedLm,
+}
+
+/// Parameters that the text-only training step never runs but that are loaded: a vision tower, an encoder's pooler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tower {
+    /// Name: `vision_tower`.
+    pub name: &'static str,
+    /// Its parameters.
+    pub params: Vec<Param>,
+}
+
+/// A model: everything that its memory depends on, read from its `config.json`.
+///
+/// Invariant: every index in `order` is within `blocks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Architecture {
+    /// `model_type` of the config: `llama`.
+    pub model_type: String,
+    /// Hidden size.
+    pub hidden: u64,
+    /// Rows of the vocabulary.
+    pub vocab: u64,
+    /// The longest sequence that the config allows, where it says.
+    pub max_positions: Option<u64>,
+    /// The embedding.
+    pub embeddings: Embeddings,
+    /// The distinct layers.
+    pub blocks: Vec<Block>,
+    /// For every layer in order, its index in `blocks`.
+    pub order: Vec<u16>,
+    /// The norm after the last layer.
+    pub final_norm: Option<Norm>,
+    /// The head.
+    pub head: Head,
+    /// Parts that are loaded and not run.
+    pub towers: Vec<Tower>,
+    /// What the reader of the config had to assume; shown to the user.
+    pub notes: Vec<String>,
+}
+
+impl Architecture {
+    /// Layers.
+    pub fn depth(&self) -> u64 {
+        self.order.len() as u64
+    }
+
+    /// Exact number of parameters; tied weights count once.
+    ///
+    /// `facts/models.csv` lists the counts of transformers' own classes for 250 configs; a test holds both equal.
+    pub fn parameters(&self) -> u64 {
+        let mut total: u64 = 0;
+        let mut add = |param: Param| total = total.saturating_add(param.numel());
+        self.visit_outside(&mut add);
+        for (block, count) in self.block_counts() {
+            let mut one: u64 = 0;
+            block.visit(&mut |param: Param| one = one.saturating_add(param.numel()));
+            total = total.saturating_add(one.saturating_mul(count));
+        }
+        total
+    }
+
+    /// Each distinct block with the number of layers that it stands for.
+    pub fn block_counts(&self) -> impl Iterator<Item = (&Block, u64)> {
+        self.blocks.iter().enumerate().map(|(index, block)| {
+            (block, self.order.iter().filter(|kind| usize::from(**kind) == index).count() as u64)
+        })
+    }
+
+    /// Hands over the parameters outside the layers; a tied head is not handed over.
+    pub fn visit_outside(&self, visit: Visit<'_>) {
+        self.embeddings.tokens.visit(visit);
+        for table in [&self.embeddings.positions, &self.embeddings.token_types].into_iter().flatten() {
+            table.visit(visit);
+        }
+        if let Some(norm) = &self.embeddings.norm {
+            norm.visit(visit);
+        }
+        if let Some(linear) = &self.embeddings.project_in {
+            linear.visit(visit);
+        }
+        if let Some(norm) = &self.final_norm {
+            norm.visit(visit);
+        }
+        match &self.head.transform {
+            None => {}
+            Some(HeadTransform::Project(linear)) => linear.visit(visit),
+            Some(HeadTransform::Dense { dense, norm }) => {
+                dense.visit(visit);
+                norm.visit(visit);
+            }
+        }
+        self.head.linear.visit(&mut |param: Param| match param.role {
+            ParamRole::Bias => visit(param),
+            _ if self.head.tied => {}
+            _ => visit(Param { role: ParamRole::Head, ..param }),
+        });
+        for tower in &self.towers {
+            tower.params.iter().cloned().for_each(&mut *visit);
+        }
+    }
+}

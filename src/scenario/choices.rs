@@ -1,0 +1,136 @@
+//! The closed choices of a scenario. Each enum owns its metadata: `ALL`, a frozen `slug` (share links, TOML, the
+//! command), a `label` for people and a sentence of `help`.
+
+/// Declares an enum whose variants carry slug, label and help.
+macro_rules! choices {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $slug:literal, $label:literal, $help:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $(#[doc = $help] $(#[$vmeta])* $variant,)+ }
+
+        impl $name {
+            /// Every choice, in the order in which they are offered.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
+            /// The name in links, files and on the command line. Frozen: links that carry it must work for ever.
+            pub const fn slug(self) -> &'static str {
+                match self { $($name::$variant => $slug,)+ }
+            }
+
+            /// The name shown to people.
+            pub const fn label(self) -> &'static str {
+                match self { $($name::$variant => $label,)+ }
+            }
+
+            /// One sentence on what it does.
+            pub const fn help(self) -> &'static str {
+                match self { $($name::$variant => $help,)+ }
+            }
+
+            /// The choice of that slug.
+            pub fn from_slug(slug: &str) -> Option<$name> {
+                $name::ALL.iter().copied().find(|choice| choice.slug().eq_ignore_ascii_case(slug))
+            }
+
+            /// Position in [`Self::ALL`].
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.label())
+            }
+        }
+    };
+}
+
+choices! {
+    /// Which weights are trained.
+    Method {
+        Full = "full", "Full fine-tuning", "Every weight is trained.";
+        Lora = "lora", "LoRA", "The model is frozen; small low-rank adapters are trained.";
+        Qlora = "qlora", "QLoRA", "LoRA over a model whose linear layers are stored in 4 bits (NF4).";
+    }
+}
+
+choices! {
+    /// Which element types weights, activations and gradients have.
+    Precision {
+        Fp32 = "fp32", "fp32", "Everything in 32-bit floats.";
+        Bf16 = "bf16", "bf16 (pure)", "Weights, activations, gradients and optimizer state in bfloat16.";
+        Fp16 = "fp16", "fp16 (pure)", "The same in IEEE half precision, without a scaler; for measuring, not for training.";
+        AmpBf16 = "amp-bf16", "bf16 autocast, fp32 weights", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
+        AmpBf16Weights = "amp-bf16-weights", "bf16 autocast, bf16 weights", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
+        AmpFp16 = "amp-fp16", "fp16 autocast + scaler", "torch.autocast to float16 over float32 weights with a gradient scaler.";
+    }
+}
+
+choices! {
+    /// The optimizer, where its implementation changes the memory also the implementation.
+    Optimizer {
+        AdamW = "adamw", "AdamW", "torch.optim.AdamW with its default (foreach) step.";
+        AdamWFused = "adamw-fused", "AdamW (fused)", "torch.optim.AdamW(fused=True): the default of transformers' Trainer.";
+        AdamWForLoop = "adamw-for-loop", "AdamW (for-loop)", "torch.optim.AdamW(foreach=False): one parameter after the other.";
+        AdamW8bit = "adamw-8bit", "AdamW 8-bit", "bitsandbytes AdamW with 8-bit states.";
+        PagedAdamW8bit = "paged-adamw-8bit", "Paged AdamW 8-bit", "The same with its states in unified memory that can be paged out of the GPU.";
+        PagedAdamW = "paged-adamw", "Paged AdamW 32-bit", "bitsandbytes AdamW with 32-bit states in unified memory.";
+        Adam = "adam", "Adam", "torch.optim.Adam.";
+        Sgd = "sgd", "SGD", "Plain stochastic gradient descent.";
+        SgdMomentum = "sgd-momentum", "SGD with momentum", "One momentum buffer per parameter.";
+        Nesterov = "nesterov", "Nesterov SGD", "SGD with Nesterov momentum.";
+        Adagrad = "adagrad", "Adagrad", "One sum of squares per parameter.";
+        RmsProp = "rmsprop", "RMSprop", "One running mean of squares per parameter.";
+        Adafactor = "adafactor", "Adafactor", "transformers' Adafactor: factored second moments.";
+        AdafactorTorch = "adafactor-torch", "Adafactor (torch)", "torch.optim.Adafactor.";
+        Lamb = "lamb", "LAMB", "Layer-wise Adam for large batches; two moments per parameter.";
+        Lion = "lion", "Lion", "bitsandbytes Lion: one 32-bit momentum per parameter.";
+        Lion8bit = "lion-8bit", "Lion 8-bit", "The same in 8 bits.";
+        NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
+        AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
+        SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
+        Shampoo = "shampoo", "Shampoo", "Preconditioners per dimension and their inverse roots.";
+        AdaBelief = "adabelief", "AdaBelief", "Adam by the belief in gradients; two moments per parameter.";
+    }
+}
+
+choices! {
+    /// Whether activations are recomputed in backward.
+    Checkpointing {
+        Off = "off", "Off", "Every activation is kept from forward to backward.";
+        NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
+        Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
+    }
+}
+
+choices! {
+    /// The attention implementation.
+    AttentionKernel {
+        Sdpa = "sdpa", "SDPA (PyTorch chooses)", "scaled_dot_product_attention with the kernel that PyTorch picks for this GPU and dtype.";
+        Eager = "eager", "Eager", "The scores are written out: sequence × sequence per head.";
+        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed; also what flash_attention_2 keeps.";
+        Efficient = "efficient", "SDPA, memory-efficient", "Only the memory-efficient kernel is allowed.";
+        Math = "math", "SDPA, math", "Only the reference implementation is allowed.";
+        Cudnn = "cudnn", "SDPA, cuDNN", "Only cuDNN's kernel is allowed.";
+    }
+}
+
+choices! {
+    /// Which linear layers get adapters.
+    LoraTargets {
+        AllLinear = "all-linear", "All linear layers", "Every linear layer but the head.";
+        Qv = "qv", "Queries and values", "The family's default in peft: mostly q_proj and v_proj, the fused projection where there is one.";
+        Attention = "attention", "Attention", "q_proj, k_proj, v_proj and o_proj.";
+        Mlp = "mlp", "MLP", "The feed-forward projections.";
+    }
+}
+
+choices! {
+    /// The attention mask that the batch carries.
+    Mask {
+        None = "none", "None", "No padding: packed or equal lengths.";
+        Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
+        Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
+    }
+}

@@ -1,0 +1,79 @@
+//! What is wrong with a scenario, as data: the page shows it beside the control, the command prints it.
+
+use std::fmt;
+
+/// How bad an [`Issue`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Good to know; the answer stands.
+    Note,
+    /// The answer stands but is rougher or rests on an assumption.
+    Warning,
+    /// There is no answer until it is changed.
+    Error,
+}
+
+/// The control that an [`Issue`] belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each names the field of `Scenario` of that name")]
+pub enum Field {
+    Model,
+    Method,
+    LoraRank,
+    LoraTargets,
+    Precision,
+    Optimizer,
+    Batch,
+    Sequence,
+    Accumulation,
+    Checkpointing,
+    Attention,
+    Mask,
+    Gpu,
+    Link,
+}
+
+/// One thing that is wrong, doubtful or good to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// How bad.
+    pub severity: Severity,
+    /// Where.
+    pub field: Field,
+    /// What is wrong: one sentence without a full stop.
+    pub message: String,
+    /// What would be right, where one can say.
+    pub fix: Option<String>,
+}
+
+impl Issue {
+    /// An issue without a fix.
+    pub fn new(severity: Severity, field: Field, message: impl Into<String>) -> Issue {
+        Issue { severity, field, message: message.into(), fix: None }
+    }
+
+    /// An error.
+    pub fn error(field: Field, message: impl Into<String>) -> Issue {
+        Issue::new(Severity::Error, field, message)
+    }
+
+    /// A warning.
+    pub fn warning(field: Field, message: impl Into<String>) -> Issue {
+        Issue::new(Severity::Warning, field, message)
+    }
+
+    /// The same with what would be right.
+    pub fn with_fix(self, fix: impl Into<String>) -> Issue {
+        Issue { fix: Some(fix.into()), ..self }
+    }
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.fix {
+            Some(fix) => write!(f, " ({fix})"),
+            None => Ok(()),
+        }
+    }
+}

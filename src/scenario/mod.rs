@@ -1,0 +1,187 @@
+//! Everything that the user chose.
+
+pub mod choices;
+pub mod issue;
+mod validate;
+
+use std::sync::Arc;
+
+use crate::hardware::Gpu;
+use crate::model::Architecture;
+use crate::model::catalogue;
+use crate::units::Bytes;
+
+pub use choices::{AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Optimizer, Precision};
+pub use issue::{Field, Issue, Severity};
+
+/// A model that the user brought, already parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomModel {
+    /// What to call it.
+    pub name: String,
+    /// The `config.json` that it was read from, minified; what a share link carries.
+    pub config: String,
+    /// What was read.
+    pub architecture: Arc<Architecture>,
+}
+
+/// Which model is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelChoice {
+    /// A model of the catalogue by its Hub id: `meta-llama/Llama-3.1-8B`.
+    Catalogue(String),
+    /// A llama-shaped model of about so many billion parameters, its shape interpolated from real models.
+    Size(f64),
+    /// A model of the user's own.
+    Custom(Arc<CustomModel>),
+}
+
+/// LoRA's settings, as peft names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lora {
+    /// Rank of the adapters.
+    pub rank: u64,
+    /// Which linear layers are adapted.
+    pub targets: LoraTargets,
+    /// Whether `lora_dropout` is above 0: then a mask per adapted layer is kept.
+    pub dropout: bool,
+    /// Whether adapters are float32 although the model is 16-bit (peft's default, `autocast_adapter_dtype=True`).
+    pub fp32_adapters: bool,
+}
+
+/// 4-bit loading, as bitsandbytes and peft name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quantization {
+    /// `bnb_4bit_use_double_quant`.
+    pub double_quant: bool,
+    /// Whether `prepare_model_for_kbit_training` ran: everything that is not 4-bit becomes float32.
+    pub prepare: bool,
+}
+
+/// The training loop's habits that memory depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// The script keeps the model's output alive (`out = model(...)`) through backward and step.
+    pub keeps_outputs: bool,
+    /// `zero_grad(set_to_none=True)`, PyTorch's default: gradients are freed after the step.
+    pub grads_to_none: bool,
+    /// Gradients are clipped by their norm.
+    pub clips: bool,
+}
+
+/// Which card.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GpuChoice {
+    /// A card of the catalogue by its slug: `rtx-4090`.
+    Catalogue(String),
+    /// Any card with that much memory.
+    Custom(Bytes),
+}
+
+/// A training run of a language model: everything that its memory depends on.
+///
+/// ```
+/// use headroom::scenario::{Method, Scenario};
+/// let scenario = Scenario { method: Method::Lora, batch: 4, ..Scenario::default() };
+/// assert_eq!(scenario.sequence, 2048);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Which model.
+    pub model: ModelChoice,
+    /// Which weights are trained.
+    pub method: Method,
+    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    pub lora: Lora,
+    /// 4-bit loading; read for [`Method::Qlora`].
+    pub quantization: Quantization,
+    /// Element types.
+    pub precision: Precision,
+    /// Optimizer.
+    pub optimizer: Optimizer,
+    /// Sequences per forward pass.
+    pub batch: u64,
+    /// Tokens per sequence.
+    pub sequence: u64,
+    /// Forward and backward passes per optimizer step.
+    pub accumulation: u64,
+    /// Recomputation.
+    pub checkpointing: Checkpointing,
+    /// Attention implementation.
+    pub attention: AttentionKernel,
+    /// The batch's mask.
+    pub mask: Mask,
+    /// Overrides every dropout of the config; `None` keeps the config's own.
+    pub dropout: Option<u16>,
+    /// The loop.
+    pub training_loop: Loop,
+    /// The card.
+    pub gpu: GpuChoice,
+}
+
+impl Default for Scenario {
+    /// The page's first answer: Llama-3.1-8B with QLoRA on a 24 GB card, as transformers, peft and bitsandbytes run it.
+    fn default() -> Scenario {
+        Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
+            method: Method::Qlora,
+            lora: Lora { rank: 16, targets: LoraTargets::AllLinear, dropout: false, fp32_adapters: true },
+            quantization: Quantization { double_quant: true, prepare: true },
+            precision: Precision::AmpBf16Weights,
+            optimizer: Optimizer::AdamWFused,
+            batch: 1,
+            sequence: 2048,
+            accumulation: 1,
+            checkpointing: Checkpointing::NonReentrant,
+            attention: AttentionKernel::Sdpa,
+            mask: Mask::None,
+            dropout: None,
+            training_loop: Loop { keeps_outputs: false, grads_to_none: true, clips: true },
+            gpu: GpuChoice::Catalogue("rtx-4090".into()),
+        }
+    }
+}
+
+impl Scenario {
+    /// Tokens of one forward pass; saturates.
+    pub fn tokens(&self) -> u64 {
+        self.batch.saturating_mul(self.sequence)
+    }
+
+    /// The architecture of the chosen model.
+    ///
+    /// # Errors
+    /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
+    pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
+        match &self.model {
+            ModelChoice::Catalogue(id) => catalogue::architecture(id),
+            ModelChoice::Size(billions) => catalogue::architecture_of_size(*billions),
+            ModelChoice::Custom(model) => Ok(Arc::clone(&model.architecture)),
+        }
+    }
+
+    /// What to call the model.
+    pub fn model_name(&self) -> String {
+        match &self.model {
+            ModelChoice::Catalogue(id) => id.clone(),
+            ModelChoice::Size(billions) => format!("a model of {billions} billion parameters"),
+            ModelChoice::Custom(model) => model.name.clone(),
+        }
+    }
+
+    /// The chosen card; a custom amount of memory is a card of that size with nothing else known.
+    ///
+    /// # Errors
+    /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
+    pub fn gpu(&self) -> Result<Gpu, Issue> {
+        match &self.gpu {
+            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug),
+            GpuChoice::Custom(memory) => Ok(Gpu::custom(*memory)),
+        }
+    }
+
+    /// What is wrong or doubtful with the choices, without running the step.
+    pub fn validate(&self) -> Vec<Issue> {
+        validate::validate(self)
+    }
+}

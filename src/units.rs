@@ -1,0 +1,224 @@
+//! Bytes: the only unit the estimator computes in.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes in a KiB (2^10).
+pub const BYTES_PER_KIB: u64 = 1 << 10;
+/// Bytes in a MiB (2^20).
+pub const BYTES_PER_MIB: u64 = 1 << 20;
+/// Bytes in a GiB (2^30), the unit of `torch.cuda` summaries.
+pub const BYTES_PER_GIB: u64 = 1 << 30;
+/// Bytes in a GB (10^9), the unit of data sheets.
+pub const BYTES_PER_GB: u64 = 1_000_000_000;
+
+/// An amount of memory in bytes. Arithmetic saturates: an absurd scenario gives an absurdly large answer, never a
+/// panic or a wrapped one.
+///
+/// ```
+/// use headroom::units::Bytes;
+/// assert_eq!(Bytes(1 << 30).to_string(), "1.00 GiB");
+/// assert_eq!("24GB".parse::<Bytes>().unwrap(), Bytes(24_000_000_000));
+/// assert_eq!(Bytes(u64::MAX) + Bytes(1), Bytes(u64::MAX));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No memory.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `n` MiB.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(BYTES_PER_MIB))
+    }
+
+    /// `n` GiB, rounded down to whole bytes; not a number and negative amounts are 0.
+    pub fn gib(n: f64) -> Bytes {
+        Bytes((n * BYTES_PER_GIB as f64) as u64)
+    }
+
+    /// The amount in GiB (2^30).
+    pub fn as_gib(self) -> f64 {
+        self.0 as f64 / BYTES_PER_GIB as f64
+    }
+
+    /// The amount in GB (10^9).
+    pub fn as_gb(self) -> f64 {
+        self.0 as f64 / BYTES_PER_GB as f64
+    }
+
+    /// `self - other`, at least 0.
+    pub fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+
+    /// The share of `whole` in percent; 0 of a whole of 0.
+    pub fn percent_of(self, whole: Bytes) -> f64 {
+        if whole.0 == 0 { 0.0 } else { self.0 as f64 / whole.0 as f64 * 100.0 }
+    }
+
+    /// The amount with the unit that suits its size: `12.3 GiB`, `512 MiB`, `2.0 KiB`, `17 B`.
+    pub fn in_binary_unit(self) -> String {
+        scaled(self.0, 1024.0, ["B", "KiB", "MiB", "GiB"])
+    }
+
+    /// The same in decimal units: `12.3 GB`.
+    pub fn in_decimal_unit(self) -> String {
+        scaled(self.0, 1000.0, ["B", "kB", "MB", "GB"])
+    }
+}
+
+fn scaled(bytes: u64, step: f64, units: [&str; 4]) -> String {
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= step && unit < units.len() - 1 {
+        value /= step;
+        unit += 1;
+    }
+    let decimals = match (unit, value) {
+        (0, _) => 0,
+        (3, v) if v < 10.0 => 2,
+        (_, v) if v < 100.0 => 1,
+        _ => 0,
+    };
+    // Large GiB amounts keep one decimal: the difference between 24.0 and 24.4 decides.
+    let decimals = if unit == 3 && value < 1000.0 { decimals.max(1) } else { decimals };
+    format!("{} {}", group(&format!("{value:.decimals$}")), units[unit])
+}
+
+/// Writes an integer with thousands separators: `8,030,261,248`.
+pub fn grouped(n: u64) -> String {
+    group(&n.to_string())
+}
+
+fn group(number: &str) -> String {
+    let (whole, fraction) = number.split_once('.').map_or((number, None), |(w, f)| (w, Some(f)));
+    let mut out = String::with_capacity(number.len() + number.len() / 3);
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.in_binary_unit())
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
+        iter.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+/// Why a text is no amount of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseBytesError(String);
+
+impl fmt::Display for ParseBytesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "could not read {:?} as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB)",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for ParseBytesError {}
+
+impl std::str::FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    /// Reads `24GB`, `22.5 GiB`, `800MB`, `24576 MiB`, `512` (bytes). Units are case-insensitive; a bare `G` or `M` is
+    /// binary, as in the tools of this field.
+    fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
+        let error = || ParseBytesError(text.to_owned());
+        let trimmed = text.trim();
+        let split = trimmed.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(split);
+        let number: f64 = number.trim().replace(',', "").parse().map_err(|_| error())?;
+        let factor = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kib" => BYTES_PER_KIB as f64,
+            "kb" => 1e3,
+            "m" | "mib" => BYTES_PER_MIB as f64,
+            "mb" => 1e6,
+            "g" | "gib" => BYTES_PER_GIB as f64,
+            "gb" => 1e9,
+            "t" | "tib" => (BYTES_PER_GIB * 1024) as f64,
+            "tb" => 1e12,
+            _ => return Err(error()),
+        };
+        let bytes = number * factor;
+        if !bytes.is_finite() || bytes < 0.0 {
+            return Err(error());
+        }
+        Ok(Bytes(bytes as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_the_unit_that_suits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (17, "17 B"),
+            (2048, "2.0 KiB"),
+            (512 << 20, "512 MiB"),
+            (1 << 30, "1.00 GiB"),
+            (24 << 30, "24.0 GiB"),
+            (2000 << 30, "2,000 GiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(Bytes(24_000_000_000).in_decimal_unit(), "24.0 GB");
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in
+            [("24GB", 24_000_000_000), (" 22.5 GiB ", 24_159_191_040), ("1g", 1 << 30), ("512", 512)]
+        {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GB", "-1GB", "24 parsecs", "NaN", "inf GB", "1e999"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_digits() {
+        assert_eq!(grouped(8_030_261_248), "8,030,261,248");
+        assert_eq!(grouped(7), "7");
+    }
+}
