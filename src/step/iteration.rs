@@ -94,10 +94,10 @@ impl<'a> Training<'a> {
         }
     }
 
-    fn begin(&self, name: &'static str) {
+    fn begin(&self, phase: Phase) {
         let mut state = self.machine().state.borrow_mut();
         state.ledger.reset_peak();
-        state.mark(name);
+        state.mark(phase);
     }
 
     fn peak(&self) -> Peak {
@@ -112,7 +112,7 @@ impl<'a> Training<'a> {
         for _ in 0..scenario.accumulation.clamp(1, 2) {
             self.forward_and_backward(&mut iteration);
         }
-        self.begin("step");
+        self.begin(Phase::Step);
         {
             let mut state = self.machine().state.borrow_mut();
             if scenario.training_loop.clips {
@@ -126,7 +126,6 @@ impl<'a> Training<'a> {
         }
         self.has_state = true;
         iteration.phases[Phase::Step as usize] = self.peak();
-        self.begin("zero");
         if scenario.training_loop.grads_to_none {
             self.machine().state.borrow_mut().drop_gradients();
         }
@@ -134,7 +133,7 @@ impl<'a> Training<'a> {
     }
 
     fn forward_and_backward(&mut self, iteration: &mut Iteration) {
-        self.begin("forward");
+        self.begin(Phase::Forward);
         self.machine().state.borrow_mut().category = Category::Activations;
         let Output { loss, logits, shared } = self.model.forward();
         let kept = self.model.scenario.training_loop.keeps_outputs;
@@ -143,7 +142,7 @@ impl<'a> Training<'a> {
         }
         drop(logits);
         highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
-        self.begin("backward");
+        self.begin(Phase::Backward);
         self.machine().state.borrow_mut().category = Category::Temporaries;
         let model = &self.model;
         self.machine().backward(loss, &|layer, input| model.recompute(layer, input, shared.as_ref()));
@@ -185,7 +184,7 @@ impl<'a> Training<'a> {
                 })
                 .collect()
         };
-        self.begin("step");
+        self.begin(Phase::Step);
         {
             let mut state = machine.state.borrow_mut();
             if self.model.scenario.training_loop.clips {
