@@ -11,6 +11,7 @@ pub mod dtype;
 pub mod estimate;
 pub mod hardware;
 pub mod model;
+pub mod plan;
 pub mod scenario;
 pub mod share;
 pub mod step;
