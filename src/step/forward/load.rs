@@ -120,13 +120,14 @@ impl Loader<'_> {
     }
 }
 
-fn adapts(scenario: &Scenario, part: Part) -> bool {
+fn adapts(scenario: &Scenario, spec: &Linear, part: Part) -> bool {
     let lora = matches!(scenario.method, Method::Lora | Method::Qlora);
     lora && match scenario.lora.targets {
         LoraTargets::AllLinear => part != Part::Router,
         LoraTargets::Qv => part == Part::QueryOrValue,
         LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
         LoraTargets::Mlp => part == Part::Mlp,
+        LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
     }
 }
 
@@ -144,7 +145,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     let scenario = loader.scenario;
     let mut bound = BoundLayer { block, linears: Vec::with_capacity(8), norms: Vec::with_capacity(4), experts: Vec::new() };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, part), true);
+        let layer = loader.linear(spec, adapts(scenario, spec, part), true);
         bound.linears.push(layer);
     };
     match &block.mixer {
