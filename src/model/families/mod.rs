@@ -1,14 +1,69 @@
 //! One reader per shape of family: from config keys to blocks.
 
-use serde_json::Value;
+mod classic;
+mod encoder;
+mod llama;
+mod parts;
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
 
 use super::Architecture;
-use crate::scenario::{Field, Issue};
+use super::config::{Config, Log, refusal};
+use crate::scenario::Issue;
+
+/// What transformers' config classes have for absent keys, by `model_type`.
+static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/defaults.json"))).unwrap_or_default()
+});
+
+/// The class defaults of a model type.
+pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {
+    DEFAULTS.get(model_type).and_then(Value::as_object)
+}
 
 /// Builds the architecture that a config describes.
 ///
 /// # Errors
 /// An [`Issue`] where the family is unknown or a key is missing.
-pub fn read(_config: &Value) -> Result<Architecture, Issue> {
-    Err(Issue::error(Field::Model, "no family is known yet"))
+pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architecture, Issue> {
+    let outer = Config::new(object, "", log);
+    let model_type = outer.text("model_type")?.unwrap_or("");
+    if outer.has("quantization_config") {
+        log.note("the config describes a quantised checkpoint; it is counted as its unquantised weights");
+    }
+    let config = Config::new(object, model_type, log);
+    match model_type {
+        "gpt2" => classic::gpt2(&config),
+        "gpt_neox" => classic::gpt_neox(&config),
+        "opt" => classic::opt(&config),
+        "bloom" => classic::bloom(&config),
+        "falcon" | "RefinedWeb" | "RefinedWebModel" => classic::falcon(&config.like("falcon")),
+        "bert" => encoder::bert(&config),
+        _ => match llama::variant(model_type) {
+            Some(variant) => llama::read(&config, &variant),
+            None => unknown(&config),
+        },
+    }
+}
+
+/// A config of an unknown family: llama's, if it has llama's keys.
+fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let wanted =
+        ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+    let missing: Vec<&str> = wanted.into_iter().filter(|key| !config.has(key)).collect();
+    let name = match config.model_type {
+        "" => "a config without model_type".to_owned(),
+        name => format!("the model type {name:?}"),
+    };
+    if !missing.is_empty() {
+        return Err(refusal(format!(
+            "{name} is not known, and it is not llama's either: {} missing",
+            missing.join(", ")
+        ))
+        .with_fix("give the config.json of a language model that transformers knows"));
+    }
+    config.note(format!("{name} is not known: counted as a llama of these dimensions"));
+    llama::read(config, &llama::LLAMA)
 }
