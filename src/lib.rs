@@ -7,6 +7,7 @@
 //! assert!(answer.memory.is_some(), "{:?}", answer.issues);
 //! ```
 
+pub mod allocator;
 pub mod check;
 pub mod dtype;
 pub mod estimate;

@@ -1,8 +1,7 @@
 //! Attention modules: projections, positions, the kernel, the output projection.
 
 use super::{BoundLayer, Model, Shared};
-use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, Projection, Rotary};
+use crate::model::blocks::{Attention, AttentionCode, Projection, Rotary};
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
@@ -55,7 +54,7 @@ impl<'a> Model<'a> {
                     let projected = x.through(&layer.linear(spec));
                     match norm {
                         None => projected.to_heads(),
-                        Some(norm) => projected.normed(&layer.norm(norm)).to_heads(),
+                        Some(norm) => projected.split_heads().normed(&layer.norm(norm)).heads_first(),
                     }
                 };
                 let norms = attention.qk_norm.as_ref();
@@ -150,7 +149,10 @@ impl<'a> Model<'a> {
             weights = weights.add_row(mask);
         }
         weights = {
-            let float = weights.softmax_float();
+            let float = match attention.code {
+                AttentionCode::Gpt2 => weights.softmax(),
+                _ => weights.softmax_float(),
+            };
             float.to(q.value.dtype)
         };
         weights = weights.dropout(self.dropout(attention.dropout));
@@ -182,13 +184,5 @@ impl<'m> Tensor<'m> {
         let (front, back) = (self.slice(turned), self.slice(rest));
         let rotated = front.rotated(cos, sin);
         rotated.cat(&back)
-    }
-
-    /// `softmax(x, dim=-1, dtype=torch.float32)`: one kernel from half precision.
-    fn softmax_float(&self) -> Tensor<'m> {
-        if self.value.dtype == Dtype::F32 {
-            return self.softmax();
-        }
-        self.softmax_from_half()
     }
 }

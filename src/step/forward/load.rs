@@ -144,7 +144,7 @@ enum Part {
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     let scenario = loader.scenario;
     let mut bound = BoundLayer { block, linears: Vec::with_capacity(8), norms: Vec::with_capacity(4), experts: Vec::new() };
-    let mut add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
+    let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(scenario, spec, part), true);
         bound.linears.push(layer);
     };
@@ -341,6 +341,7 @@ impl<'a> Model<'a> {
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
+            whole,
             autocast: autocast_dtype(scenario.precision),
         }
     }
