@@ -10,8 +10,10 @@ mod truth;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
-use crate::scenario::{Scenario, Severity};
+use crate::scenario::{Issue, Scenario, Severity};
+use crate::step::{self, Replay};
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -110,17 +112,16 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
     let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
     let memory = predict(&case.scenario)?;
+    let beyond_tensors = case.measured.iter().any(|(metric, _)| *metric != Metric::Allocated);
+    let reserved = if beyond_tensors { Some(predict_reserved(&case.scenario)?) } else { None };
     for (metric, measured) in case.measured {
-        match figure(metric, &memory) {
-            Ok(predicted) => {
-                let error_pct = error_pct(measured, predicted);
-                report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
-            }
-            Err(reason) => {
-                let reason = format!("{}: {reason}", metric.slug());
-                report.unsupported.push(Unsupported { id: id.to_owned(), reason });
-            }
-        }
+        let predicted = match (metric, reserved) {
+            (Metric::Reserved, Some(reserved)) => reserved,
+            (Metric::Driver, Some(reserved)) => reserved + memory.context,
+            (Metric::Allocated, _) | (_, None) => memory.peak().1.bytes,
+        };
+        let error_pct = error_pct(measured, predicted);
+        report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
     }
     if with_parts {
         report.parts.extend(parts::compare(id, row, &memory));
@@ -136,12 +137,11 @@ fn predict(scenario: &Scenario) -> Result<Memory, String> {
     })
 }
 
-/// The predicted figure of a metric.
-fn figure(metric: Metric, memory: &Memory) -> Result<Bytes, &'static str> {
-    match metric {
-        Metric::Allocated => Ok(memory.peak().1.bytes),
-        Metric::Reserved | Metric::Driver => Err("what the allocator holds beyond tensors is not predicted"),
-    }
+/// The peak of what the allocator reserves on a card without limit, with its default settings.
+fn predict_reserved(scenario: &Scenario) -> Result<Bytes, String> {
+    let replayed =
+        || step::replay(&*scenario.architecture()?, scenario, &scenario.gpu()?, Settings::default());
+    replayed().map(|replay: Replay| replay.reserved_peak).map_err(|issue: Issue| issue.to_string())
 }
 
 /// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.
