@@ -133,7 +133,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
-    let bias = given.mask.map(|mask| additive_mask(machine, mask, q.value.dtype));
+    let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state
         .node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
@@ -153,7 +153,9 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     if scores.kernel == Kernel::Cudnn {
         seeds(&mut state, 2);
     }
-    let output = Value { layout: q.value.layout, ..q.value };
+    // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
+    let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
+    let output = Value { layout, ..q.value };
     let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
     let rows = match scores.kernel {
         Kernel::Efficient => {
@@ -173,12 +175,15 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     Tensor { machine, value }
 }
 
-/// `convert_boolean_attn_mask`: a boolean mask becomes an additive one of the queries' element type.
-fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, dtype: Dtype) -> Tensor<'m> {
+/// `convert_boolean_attn_mask`: a boolean mask becomes an additive one of the queries' element type, one per sequence of
+/// the batch (the boolean one is expanded over the batch without a copy).
+fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dtype: Dtype) -> Tensor<'m> {
     if mask.value.dtype != Dtype::Bool {
         return mask.clone();
     }
-    let value = machine.state.borrow_mut().new_like(&mask.value, dtype, "additive mask", mask.value.edge);
+    let square = scores.sequence.saturating_mul(scores.sequence);
+    let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
+    let value = machine.state.borrow_mut().new_like(&whole, dtype, "additive mask", mask.value.edge);
     Tensor { machine, value }
 }
 
@@ -191,7 +196,7 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let (q, k, v) = (up(given.q), up(given.k), up(given.v));
     let scaled = q.scale();
     let additive = match given.mask {
-        Some(mask) => Some(additive_mask(machine, mask, Dtype::F32)),
+        Some(mask) => Some(additive_mask(machine, mask, scores, Dtype::F32)),
         None if given.causal => Some(causal_mask(machine, scores.sequence)),
         None => None,
     };
@@ -270,7 +275,7 @@ impl State {
     /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices, for which operands
     /// that lie token after token are copied (unless the batch is one sequence, where the view needs no copy).
     pub fn matmul(&mut self, a: &Value, b: &Value, numel: u64, batch: u64) -> Value {
-        let mut dense = |state: &mut State, value: &Value| {
+        let dense = |state: &mut State, value: &Value| {
             if value.layout == Layout::Heads || batch <= 1 {
                 state.retain(value.storage);
                 return *value;
@@ -281,7 +286,7 @@ impl State {
         };
         let a = dense(self, a);
         let b = dense(self, b);
-        let node = self.node(Op::Bmm, [(&a).into(), (&b).into(), Input::NONE]);
+        let node = self.node(Op::Bmm { batch }, [(&a).into(), (&b).into(), Input::NONE]);
         if a.requires_grad() {
             self.save(node, b.storage);
         }
@@ -306,7 +311,7 @@ impl State {
 pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Scores, grad: Grad) -> Results {
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
-    let mut make = |state: &mut State, numel: u64| {
+    let make = |state: &mut State, numel: u64| {
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
     };
@@ -338,9 +343,12 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
                 transposed
             };
             state.release(product);
-            let blocks = scores.sequence.div_ceil(64);
+            // float32 sums of dq, block by block, with a counter per block (kernel_backward.h `GradQTempStorage`)
+            let side = if dtype.is_half() && (65..=128).contains(&scores.head_dim) { 128 } else { 64 };
+            let blocks = scores.sequence.div_ceil(side);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(blocks);
-            let staged = rows.saturating_mul(64).saturating_mul(scores.head_dim).saturating_mul(4);
+            let width = scores.head_dim.div_ceil(side).saturating_mul(side);
+            let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
             let mut workspace = staged.saturating_add(rows.saturating_mul(16));
             if scores.head_dim > 128 {
                 workspace = workspace.saturating_add(staged.saturating_mul(2));

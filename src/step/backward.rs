@@ -18,12 +18,11 @@ use crate::dtype::Dtype;
 pub(super) enum Op {
     /// The gradient is the input's as it is (adding a scalar, a clone).
     Pass,
-    /// The same through a view.
-    View,
-    /// `[batch, sequence, heads · head]` seen as `[batch, heads, sequence, head]`.
-    ToHeads,
-    /// `[batch, heads, sequence, head]` seen as `[batch, sequence, heads, head]`.
-    ToTokens,
+    /// The last dimension split into heads, or heads joined into it: a view, of which the gradient is a copy where it
+    /// does not lie token after token.
+    Reshape,
+    /// A transposition of sequence and heads: a view.
+    Transpose,
     /// The sum of two tensors of one shape.
     Add,
     /// `x + b` where `b` is broadcast over the rows.
@@ -85,7 +84,10 @@ pub(super) enum Op {
     /// A softmax over the last dimension; saves its result.
     Softmax,
     /// A batched matrix product; saves both.
-    Bmm,
+    Bmm {
+        /// Sequences of the batch: with one, a gradient that lies token after token needs no copy.
+        batch: u64,
+    },
     /// A fused attention kernel.
     Attention(Scores),
     /// The negative log likelihood.
@@ -138,16 +140,14 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
     };
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
-        Op::View => [Some(Grad { view: true, ..share(state, grad) }), None, None],
-        Op::ToHeads => {
-            // transpose, then a reshape that copies where the gradient does not lie token after token
+        Op::Reshape => {
             let result = match grad.layout {
                 Layout::Tokens => Grad { view: true, ..share(state, grad) },
                 Layout::Heads => Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") },
             };
             [Some(result), None, None]
         }
-        Op::ToTokens => [Some(Grad { view: true, ..share(state, grad) }), None, None],
+        Op::Transpose => [Some(Grad { view: true, ..share(state, grad) }), None, None],
         Op::Add => {
             let mut results = [None; INPUTS];
             for (input, result) in [first, second].into_iter().zip(&mut results) {
@@ -256,9 +256,12 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
         Op::Linear(shape) => linear::backward(state, node, shape, grad),
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm => {
-            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+        Op::Bmm { batch } => {
+            let copied = grad.layout == Layout::Tokens && batch > 1;
+            let dense = if copied { like(state, grad, "contiguous") } else { share(state, grad) };
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+            state.release(dense.storage);
             [own, other, None]
         }
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),

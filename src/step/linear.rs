@@ -268,7 +268,9 @@ impl<'m> Tensor<'m> {
                     high.scale()
                 };
                 let delta = if autocast { delta } else { delta.to(dtype) };
-                base.add(&delta)
+                let sum = base.add(&delta);
+                drop(base);
+                sum
             }
         }
     }

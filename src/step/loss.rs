@@ -33,8 +33,8 @@ impl<'m> Tensor<'m> {
 }
 
 /// The labels as `ForCausalLMLoss` shifts them: padded by one, then sliced; the slice is copied unless the batch is one
-/// sequence. Returns what stays alive as the target.
-pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> Tensor<'_> {
+/// sequence. Returns both: the padded ones are a local variable of that function.
+pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (Tensor<'_>, Tensor<'_>) {
     let mut state = machine.state.borrow_mut();
     let mut make = |numel: u64, name: &'static str| {
         let bytes = numel.saturating_mul(Dtype::I64.bytes());
@@ -51,15 +51,11 @@ pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> Te
     };
     let tokens = batch.saturating_mul(sequence);
     let padded = make(tokens.saturating_add(batch), "padded labels");
-    let value = if batch > 1 {
-        let copy = make(tokens, "shifted labels");
-        state.release(padded.storage);
-        copy
-    } else {
-        padded
-    };
+    let shifted = if batch > 1 { Some(make(tokens, "shifted labels")) } else { None };
     drop(state);
-    Tensor { machine, value }
+    let padded = Tensor { machine, value: padded };
+    let shifted = shifted.map_or_else(|| padded.clone(), |value| Tensor { machine, value });
+    (padded, shifted)
 }
 
 /// nll_loss_backward: a gradient as large as the log-probabilities.

@@ -11,7 +11,7 @@ use super::kernels::Device;
 use super::params::{ParamId, Params};
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::estimate::{Category, Parts, Peak};
+use crate::estimate::{Category, Parts, Peak, Phase};
 
 /// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
 pub(super) const BLOCK: u64 = 512;
@@ -54,7 +54,7 @@ pub(super) enum Event {
     /// A storage was freed.
     Free(StorageId),
     /// A phase begins.
-    Mark(&'static str),
+    Mark(Phase),
 }
 
 /// The running total by category and its highest point since the last reset.
@@ -204,9 +204,9 @@ impl State {
     }
 
     /// Marks the start of a phase in the event stream.
-    pub fn mark(&mut self, name: &'static str) {
+    pub fn mark(&mut self, phase: Phase) {
         if let Some(events) = &mut self.events {
-            events.push(Event::Mark(name));
+            events.push(Event::Mark(phase));
         }
     }
 

@@ -4,7 +4,7 @@
 //! - [`autograd`] and [`backward`]: the graph, the engine, the derivative of every operation;
 //! - [`pointwise`], [`linear`], [`norm`], [`attention`], [`loss`]: the operations; [`kernels`]: scratch space of CUDA kernels;
 //! - [`params`] and [`forward`]: the model on the machine and its forward pass;
-//! - [`optimizer`] and [`iteration`]: the step and the loop around it.
+//! - [`optimizer`] and [`iteration`]: the step and the loop around it; [`replay`]: all of it, event by event.
 
 mod attention;
 mod autograd;
@@ -23,4 +23,4 @@ mod replay;
 mod tensor;
 
 pub use iteration::run;
-pub use replay::dump;
+pub use replay::{Moment, Replay, TensorGroup, replay};

@@ -36,23 +36,27 @@ impl<'m> Tensor<'m> {
         self.machine.within(norm.name, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlain => self.layer_norm(norm),
             NormKind::Rms => {
-                let normed = self.root_mean_square(norm.width);
+                let (normed, variance) = self.root_mean_square(norm.width);
                 let cast = normed.to(self.value.dtype);
-                cast.weighted(norm)
+                let output = cast.weighted(norm);
+                drop(cast);
+                drop(normed);
+                drop(variance);
+                output
             }
             NormKind::RmsPlusOne => {
                 // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
-                let mut output = self.root_mean_square(norm.width);
+                let mut output = self.root_mean_square(norm.width).0;
                 output = output.weighted_plus_one(norm);
                 output.to(self.value.dtype)
             }
             NormKind::RmsCastLast => {
-                let normed = self.root_mean_square(norm.width);
+                let (normed, _variance) = self.root_mean_square(norm.width);
                 let output = normed.weighted(norm);
                 output.to(self.value.dtype)
             }
             NormKind::RmsPlain => {
-                let normed = self.root_mean_square(norm.width);
+                let normed = self.root_mean_square(norm.width).0;
                 normed.to(self.value.dtype)
             }
             NormKind::LayerNormPython => {
@@ -67,8 +71,8 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32.
-    fn root_mean_square(&self, width: u64) -> Tensor<'m> {
+    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares, a local of some callers'.
+    fn root_mean_square(&self, width: u64) -> (Tensor<'m>, Tensor<'m>) {
         let x = self.to(Dtype::F32);
         let variance = {
             let squares = x.power();
@@ -78,7 +82,7 @@ impl<'m> Tensor<'m> {
             let shifted = variance.add_number();
             shifted.rsqrt()
         };
-        x.mul_rows(&inverse)
+        (x.mul_rows(&inverse), variance)
     }
 
     fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {

@@ -139,12 +139,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.pow(n)` for n above 1.
+    /// `x.pow(n)` for n above 1. autocast runs it in float32.
     pub fn power(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Power, [x.into(), Input::NONE, Input::NONE]);
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::Power, [(&x).into(), Input::NONE, Input::NONE]);
             state.save(node, x.storage);
-            state.new_like(x, x.dtype, "pow", node.output(0))
+            let result = state.new_like(&x, x.dtype, "pow", node.output(0));
+            state.release(x.storage);
+            result
         })
     }
 
@@ -202,41 +205,59 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `softmax(x, -1)`.
+    /// `softmax(x, -1)`. autocast runs it in float32.
     pub fn softmax(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
-            let result = state.new_like(x, x.dtype, "softmax", node.output(0));
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::Softmax, [(&x).into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(&x, x.dtype, "softmax", node.output(0));
             state.save(node, result.storage);
+            state.release(x.storage);
             result
         })
     }
 
-    /// `softmax(x, -1, dtype=torch.float32)` of a half-precision tensor: one node, a float32 copy on the way.
-    pub fn softmax_from_half(&self) -> Tensor<'m> {
+    /// `softmax(x, -1, dtype=torch.float32)`: float16 is one kernel, other types are cast first
+    /// (aten/src/ATen/native/SoftMax.cpp).
+    pub fn softmax_float(&self) -> Tensor<'m> {
+        if self.value.dtype != Dtype::F16 {
+            return self.to(Dtype::F32).softmax();
+        }
         self.apply(|state, x| {
             let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
-            let float = state.alloc(x.numel, Dtype::F32, "softmax (float32 input)");
             let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
             state.save(node, result.storage);
-            state.release(float);
             result
         })
     }
 
-    /// `x.view(batch, sequence, heads, head).transpose(1, 2)`.
-    pub fn to_heads(&self) -> Tensor<'m> {
+    /// `x.view(batch, sequence, heads, head)`.
+    pub fn split_heads(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::ToHeads, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node(Op::Reshape, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { edge: node.output(0), ..*x }
+        })
+    }
+
+    /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
+    pub fn heads_first(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
             state.retain(x.storage);
             Value { edge: node.output(0), shape: Layout::Heads, ..*x }
         })
     }
 
+    /// Both: `x.view(batch, sequence, heads, head).transpose(1, 2)`.
+    pub fn to_heads(&self) -> Tensor<'m> {
+        self.split_heads().heads_first()
+    }
+
     /// `x.transpose(1, 2).contiguous().reshape(batch, sequence, heads · head)`.
     pub fn to_tokens(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::ToTokens, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
             let edge = node.output(0);
             match x.layout {
                 Layout::Tokens => {
@@ -248,18 +269,6 @@ impl<'m> Tensor<'m> {
                     state.new_like(&like, x.dtype, "contiguous", edge)
                 }
             }
-        })
-    }
-
-    /// The tensor laid out as its shape says: a copy where it is not.
-    pub fn contiguous(&self) -> Tensor<'m> {
-        if self.value.layout == self.value.shape {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
-            let like = Value { layout: x.shape, ..*x };
-            state.new_like(&like, x.dtype, "contiguous", node.output(0))
         })
     }
 

@@ -55,6 +55,17 @@ impl Tensor<'_> {
         Tensor { machine: self.machine, value }
     }
 
+    /// A further tensor like this one, with a storage of its own, at the same place in the graph.
+    pub fn twin(&self) -> Self {
+        let value = self.machine.state.borrow_mut().new_like(
+            &self.value,
+            self.value.dtype,
+            "layer input",
+            self.value.edge,
+        );
+        Tensor { machine: self.machine, value }
+    }
+
     /// The same tensor outside the graph.
     pub fn detach(&self) -> Self {
         self.with(|value| value.edge = Edge::None)

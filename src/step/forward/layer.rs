@@ -1,7 +1,7 @@
 //! One layer: norms, residuals, the token mixer and the feed-forward part.
 
 use super::{BoundLayer, Model, Shared};
-use crate::model::blocks::{FeedForward, Mixer, Wiring};
+use crate::model::blocks::{AttentionCode, FeedForward, Mixer, Wiring};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
@@ -11,8 +11,11 @@ impl<'a> Model<'a> {
             Wiring::PreNorm { attention, mlp } => {
                 let residual = hidden;
                 let mut hidden = hidden.normed(&layer.norm(attention));
-                hidden = self.mixer(layer, &hidden, shared);
-                hidden = residual.add(&hidden);
+                let mixed = self.mixer(layer, &hidden, shared);
+                hidden = residual.add(&mixed);
+                // gpt2 names its attention's output and so keeps it to the end of the layer
+                let _mixed = self.is_gpt2(layer).then(|| mixed.clone());
+                drop(mixed);
                 let residual = hidden.clone();
                 hidden = hidden.normed(&layer.norm(mlp));
                 hidden = self.feed_forward(layer, &hidden);
@@ -63,6 +66,12 @@ impl<'a> Model<'a> {
                 let sum = mixed.add(&fed);
                 sum.add(residual)
             }
+        }
+    }
+
+    fn is_gpt2(&self, layer: &BoundLayer<'a>) -> bool {
+        match &layer.block.mixer {
+            Mixer::Attention(attention) => attention.code == AttentionCode::Gpt2,
         }
     }
 

@@ -15,7 +15,7 @@ use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
-use crate::model::blocks::{Block, Mixer, Rotary};
+use crate::model::blocks::{Block, Mixer};
 use crate::model::{Architecture, HeadTransform, Objective};
 use crate::scenario::{AttentionKernel, Checkpointing, Mask, Scenario};
 
@@ -66,6 +66,8 @@ pub(super) struct Model<'a> {
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
+    /// Whether every layer runs, or one of each kind on behalf of all.
+    pub whole: bool,
     pub autocast: Option<Dtype>,
 }
 
@@ -91,8 +93,8 @@ pub(super) struct Shared<'m> {
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
     pub logits: Tensor<'m>,
-    /// Held until backward is through where layers are elided.
-    pub shared: Shared<'m>,
+    /// What the layers were given, where backward needs it still.
+    pub shared: Option<Shared<'m>>,
 }
 
 impl<'a> Model<'a> {
@@ -112,13 +114,15 @@ impl<'a> Model<'a> {
         output
     }
 
-    fn decoder(&self) -> (Tensor<'a>, Shared<'a>) {
-        let (embedded, position_ids) = self.embed();
+    fn decoder(&self) -> (Tensor<'a>, Option<Shared<'a>>) {
+        let (locals, embedded) = self.embed();
         let shared = self.shared(&embedded);
-        let mut hidden = embedded.clone();
+        // The caller's handle of the embedding keeps it alive beside the first layer's. Where one layer runs on behalf of
+        // many, that layer is given an input of its own, as all but the first have.
+        let mut hidden = if self.whole { embedded.clone() } else { embedded.twin() };
         for stretch in &self.stretches {
             hidden = self.machine.repeat(stretch.times, || {
-                let mut hidden = hidden.clone();
+                let mut hidden = hidden;
                 for index in &stretch.layers {
                     hidden = self.layer_or_checkpoint(*index, &hidden, &shared);
                 }
@@ -128,8 +132,14 @@ impl<'a> Model<'a> {
         if let Some(norm) = &self.architecture.final_norm {
             hidden = hidden.normed(&find(&self.outside.norms, |bound| bound.name == norm.name));
         }
-        drop(position_ids);
+        drop(locals);
         drop(embedded);
+        let shared = match self.scenario.checkpointing {
+            Checkpointing::NonReentrant | Checkpointing::Reentrant => Some(shared),
+            // masks are not saved; rotary embeddings are, by every layer
+            Checkpointing::Off if !self.whole => Some(Shared { full: None, sliding: None, ..shared }),
+            Checkpointing::Off => None,
+        };
         (hidden, shared)
     }
 
@@ -144,7 +154,8 @@ impl<'a> Model<'a> {
     }
 
     /// Runs a checkpointed layer's forward again.
-    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: &Shared<'a>) {
+    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: Option<&Shared<'a>>) {
+        let Some(shared) = shared else { return };
         self.machine.state.borrow_mut().autocast = self.autocast;
         let output = self.layer(&self.layers[index], &hidden, shared);
         drop(output);
@@ -153,18 +164,28 @@ impl<'a> Model<'a> {
         state.clear_cast_cache();
     }
 
-    /// The first hidden state, and the position ids that the model keeps meanwhile.
-    fn embed(&self) -> (Tensor<'a>, Tensor<'a>) {
+    /// The first hidden state, and what the model's forward keeps in local variables meanwhile.
+    fn embed(&self) -> (Vec<Tensor<'a>>, Tensor<'a>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();
         let mut hidden = self.within(embeddings.tokens.name, || {
-            let looked_up = self.lookup(self.outside.tokens, tokens, embeddings.tokens.width);
+            let looked_up = self.lookup(self.outside.tokens, None, tokens, embeddings.tokens.width);
             if embeddings.scaled { looked_up.scale() } else { looked_up }
         });
-        let positions = self.constant(self.scenario.sequence, Dtype::I64, "position ids");
+        let positions = {
+            let range = self.constant(self.scenario.sequence, Dtype::I64, "positions");
+            let shifted = self.constant(self.scenario.sequence, Dtype::I64, "position ids");
+            drop(range);
+            shifted
+        };
+        let mut locals = vec![positions];
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || self.lookup(param, self.scenario.sequence, table.width));
-            hidden = hidden.add_row(&rows);
+            let ids = &locals[0];
+            let rows =
+                self.within(table.name, || self.lookup(param, Some(ids), self.scenario.sequence, table.width));
+            let sum = hidden.add_row(&rows);
+            locals.push(std::mem::replace(&mut hidden, sum));
+            locals.push(rows);
         }
         if let Some(norm) = &embeddings.norm {
             hidden = hidden.normed(&find(&self.outside.norms, |bound| bound.name == norm.name));
@@ -173,7 +194,7 @@ impl<'a> Model<'a> {
         if self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
-        (hidden, positions)
+        (locals, hidden)
     }
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
@@ -182,8 +203,10 @@ impl<'a> Model<'a> {
         hidden.with(|value| value.edge = super::autograd::Edge::Param(id))
     }
 
-    fn lookup(&self, table: ParamId, rows: u64, width: u64) -> Tensor<'a> {
-        let value = self.machine.state.borrow_mut().embedding(table, rows, width);
+    /// `F.embedding(ids, table)`; the batch's own ids are there anyway.
+    fn lookup(&self, table: ParamId, ids: Option<&Tensor<'a>>, rows: u64, width: u64) -> Tensor<'a> {
+        let ids = ids.map_or(super::machine::NOTHING, |ids| ids.value.storage);
+        let value = self.machine.state.borrow_mut().embedding(table, ids, rows, width);
         Tensor { machine: self.machine, value }
     }
 
@@ -213,11 +236,7 @@ impl<'a> Model<'a> {
         let any_full = windows.any(|window| window.is_none());
         let full = any_full.then(|| self.mask(None, hidden.value.dtype)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), hidden.value.dtype));
-        let rotary = self.attentions().find_map(|attention| match attention.rotary {
-            Rotary::None => None,
-            Rotary::Full => Some(attention.head_dim),
-            Rotary::Partial { dim } => Some(dim),
-        });
+        let rotary = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
         let rotary = rotary.map(|dim| self.within("rotary_emb", || self.rotary(dim, hidden.value.dtype)));
         Shared { rotary, full, sliding }
     }
@@ -285,7 +304,7 @@ impl<'a> Model<'a> {
     }
 
     /// The head and the loss.
-    fn head(&self, hidden: Tensor<'a>, shared: Shared<'a>) -> Output<'a> {
+    fn head(&self, hidden: Tensor<'a>, shared: Option<Shared<'a>>) -> Output<'a> {
         let head = &self.architecture.head;
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         let transformed = match &head.transform {
@@ -312,8 +331,11 @@ impl<'a> Model<'a> {
         let loss = match head.objective {
             Objective::CausalLm => {
                 let float = logits.to(Dtype::F32);
-                let labels = loss::shifted_labels(self.machine, batch, sequence);
-                float.cross_entropy(&labels)
+                let (padded, labels) = loss::shifted_labels(self.machine, batch, sequence);
+                let loss = float.cross_entropy(&labels);
+                drop(float);
+                drop(padded);
+                loss
             }
             Objective::MaskedLm => {
                 let labels = self.labels();
@@ -337,6 +359,12 @@ impl<'a> Model<'a> {
         Tensor { machine: self.machine, value }
     }
 
+    /// Whether any linear layer adds a bias.
+    pub fn has_bias(&self) -> bool {
+        let layers = self.layers.iter().flat_map(|layer| &layer.linears);
+        layers.chain(&self.outside.linears).any(|linear| linear.bias.is_some())
+    }
+
     /// Whether attention is written out in Python.
     fn is_eager(&self) -> bool {
         matches!(self.scenario.attention, AttentionKernel::Eager)
@@ -358,7 +386,7 @@ impl<'a> Model<'a> {
 
 impl State {
     /// `F.embedding`.
-    fn embedding(&mut self, table: ParamId, rows: u64, width: u64) -> Value {
+    fn embedding(&mut self, table: ParamId, ids: super::machine::StorageId, rows: u64, width: u64) -> Value {
         use super::autograd::{Edge, Input};
         let param = self.params.list[table as usize];
         let edge = if param.trainable && self.graph.enabled { Edge::Param(table) } else { Edge::None };
@@ -370,7 +398,7 @@ impl State {
             shape: Layout::Tokens,
         };
         let node = self.node(super::backward::Op::Embedding { rows }, [input, Input::NONE, Input::NONE]);
-        self.save(node, super::machine::NOTHING);
+        self.save(node, ids);
         let numel = rows.saturating_mul(width);
         let storage = self.alloc(numel, param.dtype, "embedding");
         Value {
