@@ -13,6 +13,8 @@ pub mod hardware;
 pub mod model;
 pub mod scenario;
 pub mod step;
+#[cfg(feature = "ui")]
+pub mod ui;
 pub mod units;
 
 pub use estimate::{Estimate, estimate};

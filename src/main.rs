@@ -1,3 +1,5 @@
 //! The page: mounts the app and nothing else.
 
-fn main() {}
+fn main() {
+    headroom::ui::mount();
+}

@@ -1,0 +1,20 @@
+//! The page: signals over the core, and nothing that the core could do itself.
+//!
+//! What is plain Rust (formats, stops of sliders, search, summaries, charts) is tested without a browser; only
+//! [`browser`] touches `window`.
+
+mod app;
+mod browser;
+pub mod chart;
+mod controls;
+pub mod format;
+mod panel;
+pub mod part;
+mod picks;
+pub mod scale;
+pub mod search;
+mod state;
+pub mod summary;
+mod sync;
+
+pub use app::mount;
