@@ -12,6 +12,7 @@ pub mod estimate;
 pub mod hardware;
 pub mod model;
 pub mod scenario;
+pub mod share;
 pub mod step;
 #[cfg(feature = "ui")]
 pub mod ui;
