@@ -100,6 +100,14 @@ pub fn system_is_dark() -> bool {
     window().match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches())
 }
 
+/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more.
+pub fn catch_crashes() {
+    std::panic::set_hook(Box::new(|info| {
+        console_error_panic_hook::hook(info);
+        mark_root("data-state", Some("crashed"));
+    }));
+}
+
 /// Takes away what stood on the page before the app did, and hands over where the app belongs.
 pub fn stage() -> Option<web_sys::HtmlElement> {
     let stage = document().get_element_by_id("app")?;

@@ -134,9 +134,13 @@ mod tests {
 
     #[test]
     fn shares_keep_two_digits() {
-        for (part, whole, text) in
-            [(53, 100, "53%"), (42, 1000, "4.2%"), (1, 1_000_000, "<0.1%"), (0, 7, "0.0%"), (250, 100, "250%")]
-        {
+        for (part, whole, text) in [
+            (53, 100, "53%"),
+            (42, 1000, "4.2%"),
+            (1, 1_000_000, "<0.1%"),
+            (0, 7, "0.0%"),
+            (250, 100, "250%"),
+        ] {
             assert_eq!(percent(Bytes(part), Bytes(whole)), text);
         }
     }

@@ -11,10 +11,13 @@ pub mod format;
 mod panel;
 pub mod part;
 mod picks;
+mod presets;
 pub mod scale;
 pub mod search;
 mod state;
 pub mod summary;
 mod sync;
+mod theme;
+pub mod verdict;
 
 pub use app::mount;

@@ -35,8 +35,8 @@ pub static BATCH: Scale = Scale {
 /// Tokens per sequence.
 pub static SEQUENCE: Scale = Scale {
     stops: &[
-        128., 256., 512., 768., 1024., 1536., 2048., 3072., 4096., 6144., 8192., 12288., 16384., 24576., 32768.,
-        49152., 65536., 98304., 131_072.,
+        128., 256., 512., 768., 1024., 1536., 2048., 3072., 4096., 6144., 8192., 12288., 16384., 24576.,
+        32768., 49152., 65536., 98304., 131_072.,
     ],
     least: 1.,
     most: LARGEST,
@@ -68,8 +68,8 @@ pub static RANK: Scale = Scale {
 /// Billions of parameters.
 pub static BILLIONS: Scale = Scale {
     stops: &[
-        0.125, 0.25, 0.35, 0.5, 0.75, 1., 1.5, 2., 3., 4., 7., 8., 9., 11., 13., 14., 20., 27., 32., 40., 50., 65.,
-        70., 90., 120., 180., 235., 320., 405., 540., 670.,
+        0.125, 0.25, 0.35, 0.5, 0.75, 1., 1.5, 2., 3., 4., 7., 8., 9., 11., 13., 14., 20., 27., 32., 40.,
+        50., 65., 70., 90., 120., 180., 235., 320., 405., 540., 670.,
     ],
     least: 0.01,
     most: 10_000.,
@@ -81,7 +81,8 @@ pub static BILLIONS: Scale = Scale {
 /// GiB of a card.
 pub static CARD: Scale = Scale {
     stops: &[
-        4., 6., 8., 10., 11., 12., 16., 20., 24., 32., 40., 48., 64., 80., 96., 128., 141., 180., 192., 256., 288.,
+        4., 6., 8., 10., 11., 12., 16., 20., 24., 32., 40., 48., 64., 80., 96., 128., 141., 180., 192., 256.,
+        288.,
     ],
     least: 0.5,
     most: 100_000.,
@@ -93,7 +94,8 @@ pub static CARD: Scale = Scale {
 impl Scale {
     /// The index of the stop that is nearest to a value by ratio.
     pub fn nearest(&self, value: f64) -> usize {
-        let distance = |stop: f64| (stop.max(f64::MIN_POSITIVE).ln() - value.max(f64::MIN_POSITIVE).ln()).abs();
+        let distance =
+            |stop: f64| (stop.max(f64::MIN_POSITIVE).ln() - value.max(f64::MIN_POSITIVE).ln()).abs();
         let mut best = (0, f64::INFINITY);
         for (index, stop) in self.stops.iter().enumerate() {
             let far = distance(*stop);

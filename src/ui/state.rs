@@ -58,20 +58,20 @@ pub struct State {
 }
 
 /// One field of the active scenario: what it is, and how to change it.
-pub struct Lens<T: 'static> {
+pub struct Lens<T: Send + Sync + 'static> {
     /// Its value.
     pub value: Signal<T>,
     /// Changes it.
     pub set: Callback<T>,
 }
 
-impl<T: 'static> Clone for Lens<T> {
+impl<T: Send + Sync + 'static> Clone for Lens<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: 'static> Copy for Lens<T> {}
+impl<T: Send + Sync + 'static> Copy for Lens<T> {}
 
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
@@ -121,17 +121,25 @@ impl State {
         self.shown().into_iter().map(|slot| slot.scenario.get()).collect()
     }
 
-    /// One field of the active scenario.
+    /// Something of the active scenario.
+    pub fn read<T>(self, get: fn(&Scenario) -> T) -> Signal<T>
+    where
+        T: PartialEq + Clone + Send + Sync + 'static,
+    {
+        Memo::new(move |_| self.current().scenario.with(get)).into()
+    }
+
+    /// One field of the active scenario, and how to change it.
     pub fn lens<T>(self, get: fn(&Scenario) -> T, set: fn(&mut Scenario, T)) -> Lens<T>
     where
         T: PartialEq + Clone + Send + Sync + 'static,
     {
-        let value = Memo::new(move |_| self.current().scenario.with(get));
+        let value = self.read(get);
         let set = Callback::new(move |new: T| {
             let slot = untrack(|| self.current());
             slot.scenario.update(|scenario| set(scenario, new));
         });
-        Lens { value: value.into(), set }
+        Lens { value, set }
     }
 
     fn snapshot(self) -> Snapshot {

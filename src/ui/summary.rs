@@ -32,13 +32,17 @@ pub fn title(scenario: &Scenario) -> String {
     format!("{} · {method}", model(scenario))
 }
 
-/// Every input that a scenario's method reads, by the name of its control.
-fn inputs(scenario: &Scenario, unit: Unit) -> Vec<(&'static str, String)> {
-    let adapted = match scenario.method {
+/// Whether a method trains adapters.
+pub const fn adapts(method: Method) -> bool {
+    match method {
         Method::Full => false,
         Method::Lora | Method::Qlora => true,
-    };
-    let lora = |text: String| if adapted { text } else { "–".to_owned() };
+    }
+}
+
+/// Every input that a scenario's method reads, by the name of its control.
+fn inputs(scenario: &Scenario, unit: Unit) -> Vec<(&'static str, String)> {
+    let lora = |text: String| if adapts(scenario.method) { text } else { "–".to_owned() };
     vec![
         ("Model", model(scenario)),
         ("GPU", card(scenario, unit)),

@@ -64,7 +64,10 @@ mod tests {
 
     #[test]
     fn steps_suit_the_unit() {
-        assert_eq!(texts(Bytes(25 * BYTES_PER_GIB), Unit::Binary), ["0", "4", "8", "12", "16", "20", "24 GiB"]);
+        assert_eq!(
+            texts(Bytes(25 * BYTES_PER_GIB), Unit::Binary),
+            ["0", "4", "8", "12", "16", "20", "24 GiB"]
+        );
         assert_eq!(texts(Bytes(25_000_000_000), Unit::Decimal), ["0", "5", "10", "15", "20", "25 GB"]);
         assert_eq!(texts(Bytes(300 << 20), Unit::Binary), ["0", "64", "128", "192", "256 MiB"]);
     }

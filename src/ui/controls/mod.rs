@@ -5,10 +5,12 @@ mod field;
 mod help;
 mod select;
 mod slider;
+mod text;
 mod toast;
 
 pub use combobox::{Combobox, Item};
-pub use field::Messages;
+pub use field::{Messages, message};
 pub use select::{Choice, Select};
 pub use slider::Slider;
+pub use text::TextBox;
 pub use toast::Toasts;

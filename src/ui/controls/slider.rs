@@ -71,7 +71,8 @@ pub fn Slider(
     let problems = Signal::derive(move || {
         let kept = complaint.get().map(|wanted| {
             // Which field it is does not matter here: this control shows it.
-            Issue::error(Place::Link, wanted).with_fix(format!("still computing with {}", number(value.get())))
+            Issue::error(Place::Link, wanted)
+                .with_fix(format!("still computing with {}", number(value.get())))
         });
         kept.into_iter().chain(messages.get()).collect::<Vec<_>>()
     });
