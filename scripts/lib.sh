@@ -54,6 +54,10 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else has sudo && sudo -n "$@"; fi
 }
 
+apt_install() {
+    as_root apt-get update && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
 # ---- Rust ------------------------------------------------------------------------------------------------------
 
 need_rust() {
@@ -162,10 +166,10 @@ need_packages() {
 # need_chromium: sets HEADROOM_CHROMIUM to a browser that Playwright can drive.
 need_chromium() {
     if find_chromium; then return; fi
-    say "installing Chromium (apt)"
-    if has apt-get && logged apt as_root apt-get update &&
-        logged apt as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium &&
-        find_chromium; then return; fi
+    if has apt-get; then
+        say "installing Chromium (apt)"
+        if logged apt apt_install chromium && find_chromium; then return; fi
+    fi
     give_up "there is no Chromium for the browser tests, and it could not be installed." \
         "Debian, Ubuntu: sudo apt-get install chromium" \
         "Elsewhere: install Chromium or Chrome and name the program: HEADROOM_CHROMIUM=/path/to/chrome scripts/check"

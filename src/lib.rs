@@ -7,10 +7,13 @@
 //! assert!(answer.memory.is_some(), "{:?}", answer.issues);
 //! ```
 
+pub mod allocator;
+pub mod check;
 pub mod dtype;
 pub mod estimate;
 pub mod hardware;
 pub mod model;
+pub mod plan;
 pub mod scenario;
 pub mod share;
 pub mod step;

@@ -19,6 +19,7 @@ use crate::units::Bytes;
 pub use choices::{AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Optimizer, Precision};
 pub use issue::{Field, Issue, Severity};
 pub use modules::Modules;
+pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,14 +1,26 @@
 //! The symbolic execution of a training step.
+//!
+//! - [`machine`]: storages, ledger, event stream; [`tensor`]: handles with Python's lifetimes;
+//! - [`autograd`] and [`backward`]: the graph, the engine, the derivative of every operation;
+//! - [`pointwise`], [`linear`], [`norm`], [`attention`], [`loss`]: the operations; [`kernels`]: scratch space of CUDA kernels;
+//! - [`params`] and [`forward`]: the model on the machine and its forward pass;
+//! - [`optimizer`] and [`iteration`]: the step and the loop around it; [`replay`]: all of it, event by event.
 
-use crate::estimate::Memory;
-use crate::hardware::Gpu;
-use crate::model::Architecture;
-use crate::scenario::{Field, Issue, Scenario};
+mod attention;
+mod autograd;
+mod backward;
+mod forward;
+mod iteration;
+mod kernels;
+mod linear;
+mod loss;
+mod machine;
+mod norm;
+mod optimizer;
+mod params;
+mod pointwise;
+mod replay;
+mod tensor;
 
-/// Executes one step.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn run(_architecture: &Architecture, _scenario: &Scenario, _gpu: &Gpu) -> Result<Memory, Issue> {
-    Err(Issue::error(Field::Model, "the step is not there yet"))
-}
+pub use iteration::run;
+pub use replay::{Moment, Replay, TensorGroup, replay};

@@ -1,0 +1,11 @@
+//! Packs the data that the program carries, so that the page does not pay for columns and files that it never reads.
+
+use std::path::PathBuf;
+
+#[path = "build/hardware.rs"]
+mod hardware;
+
+fn main() {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    hardware::pack(&out);
+}

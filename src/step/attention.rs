@@ -1,0 +1,368 @@
+//! Scaled dot-product attention: which kernel PyTorch picks, and what each keeps and needs.
+//!
+//! Sources: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (choice), cuda/attention.cu and
+//! cuda/attention_backward.cu (flash, memory-efficient, cuDNN), attention.cpp `_scaled_dot_product_attention_math`;
+//! transformers 5.17 integrations/sdpa_attention.py and the models' `eager_attention_forward`.
+
+use super::autograd::{Grad, INPUTS, Input};
+use super::backward::{Op, Results};
+use super::kernels::Device;
+use super::machine::{Machine, NOTHING, State};
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::scenario::AttentionKernel;
+
+/// The kernels of `scaled_dot_product_attention`, and the Python that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    Eager,
+    Flash,
+    Efficient,
+    Cudnn,
+    Math,
+}
+
+/// The shape of an attention's scores, as its kernels need it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scores {
+    pub kernel: Kernel,
+    pub batch: u64,
+    pub heads: u64,
+    pub kv_heads: u64,
+    pub sequence: u64,
+    pub head_dim: u64,
+}
+
+impl Scores {
+    /// Elements of the score matrix.
+    pub fn numel(&self) -> u64 {
+        self.rows().saturating_mul(self.sequence)
+    }
+
+    /// Rows of the score matrix: one per query and head.
+    pub fn rows(&self) -> u64 {
+        self.batch.saturating_mul(self.heads).saturating_mul(self.sequence)
+    }
+}
+
+/// What the choice of kernel depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub wanted: AttentionKernel,
+    pub dtype: Dtype,
+    pub device: Device,
+    pub masked: bool,
+    /// Whether queries have more heads than keys as the kernel sees them.
+    pub grouped: bool,
+    pub head_dim: u64,
+}
+
+impl Choice {
+    /// The kernel that runs.
+    pub fn kernel(self) -> Kernel {
+        match self.wanted {
+            AttentionKernel::Eager => Kernel::Eager,
+            AttentionKernel::Flash => self.only(Kernel::Flash),
+            AttentionKernel::Efficient => self.only(Kernel::Efficient),
+            AttentionKernel::Cudnn => self.only(Kernel::Cudnn),
+            AttentionKernel::Math => Kernel::Math,
+            AttentionKernel::Sdpa => {
+                let order: &[Kernel] = if (90..=109).contains(&self.device.capability) {
+                    &[Kernel::Cudnn, Kernel::Flash, Kernel::Efficient]
+                } else {
+                    &[Kernel::Flash, Kernel::Efficient]
+                };
+                order.iter().copied().find(|kernel| self.can_run(*kernel)).unwrap_or(Kernel::Math)
+            }
+        }
+    }
+
+    fn only(self, kernel: Kernel) -> Kernel {
+        if self.can_run(kernel) { kernel } else { Kernel::Math }
+    }
+
+    fn can_run(self, kernel: Kernel) -> bool {
+        match kernel {
+            Kernel::Flash => {
+                self.dtype.is_half()
+                    && !self.masked
+                    && self.device.capability >= 80
+                    && self.head_dim <= 256
+                    && self.head_dim.is_multiple_of(8)
+            }
+            Kernel::Efficient => {
+                !self.grouped
+                    && self.head_dim.is_multiple_of(if self.dtype.is_half() { 8 } else { 4 })
+                    && (self.dtype != Dtype::Bf16 || self.device.capability >= 80)
+            }
+            Kernel::Cudnn => {
+                self.dtype.is_half()
+                    && self.device.capability >= 90
+                    && self.head_dim <= 128
+                    && self.head_dim.is_multiple_of(8)
+            }
+            Kernel::Math | Kernel::Eager => true,
+        }
+    }
+}
+
+/// Attention's arguments: queries, keys and values shaped by heads.
+pub(super) struct Arguments<'t, 'm> {
+    pub q: &'t Tensor<'m>,
+    pub k: &'t Tensor<'m>,
+    pub v: &'t Tensor<'m>,
+    /// The mask, shared by all heads.
+    pub mask: Option<&'t Tensor<'m>>,
+    pub causal: bool,
+    pub dropout: bool,
+}
+
+/// `F.scaled_dot_product_attention` with the chosen kernel: `[batch, heads, sequence, head]`.
+pub(super) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
+    match scores.kernel {
+        Kernel::Math | Kernel::Eager => math(scores, given),
+        Kernel::Flash | Kernel::Efficient | Kernel::Cudnn => fused(scores, given),
+    }
+}
+
+fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
+    let machine = given.q.machine;
+    // autocast casts the arguments from the last to the first
+    let target = machine.state.borrow().autocast;
+    let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let (v, k) = (cast(given.v), cast(given.k));
+    let q = cast(given.q);
+    let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
+    let mut state = machine.state.borrow_mut();
+    let node = state
+        .node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    for tensor in [&q, &k, &v] {
+        state.save(node, tensor.value.storage);
+    }
+    if let Some(bias) = &bias {
+        state.save(node, bias.value.storage);
+    }
+    let seeds = |state: &mut State, count: usize| {
+        for _ in 0..count {
+            let storage = state.alloc(1, Dtype::I64, "attention (seed)");
+            state.save(node, storage);
+            state.release(storage);
+        }
+    };
+    if scores.kernel == Kernel::Cudnn {
+        seeds(&mut state, 2);
+    }
+    // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
+    let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
+    let output = Value { layout, ..q.value };
+    let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
+    let rows = match scores.kernel {
+        Kernel::Efficient => {
+            let padded = scores.sequence.div_ceil(32).saturating_mul(32);
+            scores.batch.saturating_mul(scores.heads).saturating_mul(padded)
+        }
+        _ => scores.rows(),
+    };
+    let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
+    if scores.kernel == Kernel::Flash {
+        seeds(&mut state, 2);
+    }
+    state.save(node, sums);
+    state.save(node, value.storage);
+    state.release(sums);
+    drop(state);
+    Tensor { machine, value }
+}
+
+/// `convert_boolean_attn_mask`: a boolean mask becomes an additive one of the queries' element type, one per sequence of
+/// the batch (the boolean one is expanded over the batch without a copy).
+fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dtype: Dtype) -> Tensor<'m> {
+    if mask.value.dtype != Dtype::Bool {
+        return mask.clone();
+    }
+    let square = scores.sequence.saturating_mul(scores.sequence);
+    let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
+    let value = machine.state.borrow_mut().new_like(&whole, dtype, "additive mask", mask.value.edge);
+    Tensor { machine, value }
+}
+
+/// The reference implementation, operation by operation.
+fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
+    let machine = given.q.machine;
+    let origin = given.q.value.dtype;
+    // half precision is computed in float32 (`allowFP16BF16ReductionMathSDP` is off)
+    let up = |tensor: &Tensor<'m>| tensor.to(Dtype::F32);
+    let (q, k, v) = (up(given.q), up(given.k), up(given.v));
+    let scaled = q.scale();
+    let additive = match given.mask {
+        Some(mask) => Some(additive_mask(machine, mask, scores, Dtype::F32)),
+        None if given.causal => Some(causal_mask(machine, scores.sequence)),
+        None => None,
+    };
+    let groups = scores.heads / scores.kv_heads.max(1);
+    let k_all = k.repeat_heads(groups);
+    let v_all = v.repeat_heads(groups);
+    let k_scaled = k_all.scale();
+    let attention = {
+        let mut state = machine.state.borrow_mut();
+        let products = state.matmul(&scaled.value, &k_scaled.value, scores.numel(), scores.batch);
+        Tensor { machine, value: products }
+    };
+    // the mask is added in place
+    let weights = attention.softmax();
+    {
+        // `_safe_softmax` looks for rows that are masked throughout
+        let mut state = machine.state.borrow_mut();
+        let masked = state.alloc(scores.numel(), Dtype::Bool, "masked");
+        let rows = state.alloc(scores.rows(), Dtype::Bool, "masked rows");
+        state.release(rows);
+        state.release(masked);
+    }
+    drop(attention);
+    let dropped = weights.dropout(given.dropout);
+    drop(weights);
+    let output = {
+        let mut state = machine.state.borrow_mut();
+        let value = state.matmul(&dropped.value, &v_all.value, scaled.value.numel, scores.batch);
+        Tensor { machine, value }
+    };
+    drop((k_all, v_all, k_scaled));
+    drop(scaled);
+    drop(additive);
+    output.to(origin)
+}
+
+/// The causal mask that `is_causal` makes: ones, tril, then an additive one of float32.
+fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
+    let numel = sequence.saturating_mul(sequence);
+    let mut state = machine.state.borrow_mut();
+    let ones = state.alloc(numel, Dtype::Bool, "ones");
+    let lower = state.alloc(numel, Dtype::Bool, "tril");
+    state.release(ones);
+    let storage = state.alloc(numel, Dtype::F32, "additive mask");
+    state.release(lower);
+    drop(state);
+    let value = Value {
+        storage,
+        numel,
+        dtype: Dtype::F32,
+        edge: super::autograd::Edge::None,
+        layout: Layout::Tokens,
+        shape: Layout::Tokens,
+    };
+    Tensor { machine, value }
+}
+
+impl Machine {
+    /// `torch.matmul(a, b)` under the running autocast.
+    pub fn product<'m>(
+        &'m self,
+        a: &Tensor<'m>,
+        b: &Tensor<'m>,
+        numel: u64,
+        batch: u64,
+        autocast: Option<Dtype>,
+    ) -> Tensor<'m> {
+        let b = b.to(autocast.unwrap_or(b.value.dtype));
+        let a = a.to(autocast.unwrap_or(a.value.dtype));
+        let value = self.state.borrow_mut().matmul(&a.value, &b.value, numel, batch);
+        Tensor { machine: self, value }
+    }
+}
+
+impl State {
+    /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices, for which operands
+    /// that lie token after token are copied (unless the batch is one sequence, where the view needs no copy).
+    pub fn matmul(&mut self, a: &Value, b: &Value, numel: u64, batch: u64) -> Value {
+        let dense = |state: &mut State, value: &Value| {
+            if value.layout == Layout::Heads || batch <= 1 {
+                state.retain(value.storage);
+                return *value;
+            }
+            let node = state.node(Op::Pass, [value.into(), Input::NONE, Input::NONE]);
+            let like = Value { layout: Layout::Heads, ..*value };
+            state.new_like(&like, value.dtype, "contiguous", node.output(0))
+        };
+        let a = dense(self, a);
+        let b = dense(self, b);
+        let node = self.node(Op::Bmm { batch }, [(&a).into(), (&b).into(), Input::NONE]);
+        if a.requires_grad() {
+            self.save(node, b.storage);
+        }
+        if b.requires_grad() {
+            self.save(node, a.storage);
+        }
+        let storage = self.alloc(numel, a.dtype, "matmul");
+        self.release(b.storage);
+        self.release(a.storage);
+        Value {
+            storage,
+            numel,
+            dtype: a.dtype,
+            edge: node.output(0),
+            layout: Layout::Heads,
+            shape: Layout::Heads,
+        }
+    }
+}
+
+/// The gradients of queries, keys and values from a fused kernel.
+pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Scores, grad: Grad) -> Results {
+    let dtype = inputs[0].dtype;
+    let [q, k, v] = inputs.map(|input| input.numel);
+    let make = |state: &mut State, numel: u64| {
+        let storage = state.alloc(numel, dtype, "attention (gradient)");
+        Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
+    };
+    let results = [make(state, q), make(state, k), make(state, v)];
+    let accumulator = q.saturating_mul(4);
+    match scores.kernel {
+        Kernel::Flash => {
+            let padded = scores.sequence.div_ceil(128).saturating_mul(128);
+            let dims = if scores.head_dim <= 192 { 32 } else { 64 };
+            let dims = scores.head_dim.div_ceil(dims).saturating_mul(dims);
+            let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
+            let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
+            let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
+            if scores.heads != scores.kv_heads {
+                let expanded = [state.alloc(q, dtype, "attention (dk)"), state.alloc(q, dtype, "attention (dv)")];
+                expanded.into_iter().rev().for_each(|storage| state.release(storage));
+            }
+            state.release(partial);
+            state.release(delta);
+        }
+        Kernel::Efficient => {
+            let product = if dtype.is_half() { NOTHING } else { state.alloc(q, dtype, "grad · out") };
+            let delta = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
+            let delta = if product == NOTHING {
+                delta
+            } else {
+                let transposed = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
+                state.release(delta);
+                transposed
+            };
+            state.release(product);
+            // float32 sums of dq, block by block, with a counter per block (kernel_backward.h `GradQTempStorage`)
+            let side = if dtype.is_half() && (65..=128).contains(&scores.head_dim) { 128 } else { 64 };
+            let blocks = scores.sequence.div_ceil(side);
+            let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(blocks);
+            let width = scores.head_dim.div_ceil(side).saturating_mul(side);
+            let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
+            let mut workspace = staged.saturating_add(rows.saturating_mul(16));
+            if scores.head_dim > 128 {
+                workspace = workspace.saturating_add(staged.saturating_mul(2));
+            }
+            let workspace =
+                state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");
+            state.release(delta);
+            state.release(workspace);
+        }
+        Kernel::Cudnn => {
+            state.scratch(accumulator.saturating_add(scores.rows().saturating_mul(4)), "attention (workspace)");
+        }
+        Kernel::Math | Kernel::Eager => {}
+    }
+    let _ = grad;
+    results.map(Some)
+}

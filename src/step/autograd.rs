@@ -1,0 +1,478 @@
+//! Autograd without data: the graph that forward leaves, and the engine that walks it backwards.
+//!
+//! Source of the order of events: torch/csrc/autograd/engine.cpp. Nodes run by descending sequence number (each node's
+//! consumers are younger, so the youngest unprocessed node is always ready); a node's gradient is freed after its
+//! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
+//! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
+
+use super::backward;
+use super::machine::{Machine, NOTHING, Repeat, State, StorageId};
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+
+/// Where a gradient flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Edge {
+    /// Nowhere.
+    None,
+    /// To output `output` of a node.
+    Node {
+        /// Index in the graph.
+        node: u32,
+        /// Which of its outputs.
+        output: u8,
+    },
+    /// To a parameter's `.grad`.
+    Param(u32),
+}
+
+/// Stands for a node of the graph that a recomputation builds and throws away.
+pub(super) const DISCARDED: u32 = u32::MAX;
+
+/// A gradient on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grad {
+    pub storage: StorageId,
+    pub numel: u64,
+    pub dtype: Dtype,
+    pub layout: Layout,
+    /// Whether it went through a view operation: then another tensor holds its storage too and nothing is added to it
+    /// in place.
+    pub view: bool,
+}
+
+impl Grad {
+    /// A gradient that owns its storage.
+    pub fn new(storage: StorageId, numel: u64, dtype: Dtype, layout: Layout) -> Grad {
+        Grad { storage, numel, dtype, layout, view: false }
+    }
+}
+
+/// The most inputs that a node has.
+pub(super) const INPUTS: usize = 3;
+
+/// What a node knows of an input: where its gradient goes, and of what size it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    pub edge: Edge,
+    pub numel: u64,
+    pub dtype: Dtype,
+    pub layout: Layout,
+    pub shape: Layout,
+}
+
+impl Input {
+    /// No input.
+    pub const NONE: Input =
+        Input { edge: Edge::None, numel: 0, dtype: Dtype::U8, layout: Layout::Tokens, shape: Layout::Tokens };
+
+    /// Whether a gradient is wanted.
+    pub fn wants(&self) -> bool {
+        self.edge != Edge::None
+    }
+}
+
+impl From<&Value> for Input {
+    fn from(value: &Value) -> Input {
+        Input {
+            edge: value.edge,
+            numel: value.numel,
+            dtype: value.dtype,
+            layout: value.layout,
+            shape: value.shape,
+        }
+    }
+}
+
+/// A node of the graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub op: backward::Op,
+    pub inputs: [Input; INPUTS],
+    /// Range in [`Graph::saved`].
+    saved: (u32, u32),
+    /// First of its outputs in [`Graph::pending`].
+    pending: u32,
+    pub outputs: u8,
+    /// Category of the gradients that it makes.
+    pub category: Category,
+    /// The checkpointed layer that it belongs to, counted from 1.
+    frame: u32,
+}
+
+/// A saved variable.
+#[derive(Clone, Copy, Debug)]
+enum Saved {
+    /// Kept alive.
+    Storage(StorageId),
+    /// Dropped by checkpointing; comes back as this entry of [`Graph::recomputed`] of the node's frame.
+    Slot(u32),
+}
+
+/// A checkpointed layer (torch.utils.checkpoint's `_CheckpointFrame`).
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Saved variables that its forward would have kept.
+    slots: u32,
+    /// The recomputed ones.
+    recomputed: Vec<StorageId>,
+    /// Whether it was recomputed.
+    done: bool,
+    /// Nodes that have not released their slots yet.
+    nodes: u32,
+    /// The layer's input, kept until the last node is through.
+    input: Value,
+    /// Which layer it is.
+    layer: usize,
+}
+
+/// Nodes `first..end` stand for `times` identical runs.
+#[derive(Clone, Copy, Debug)]
+struct Repeated {
+    first: u32,
+    end: u32,
+    times: u32,
+}
+
+/// The graph and the state of recording it.
+#[derive(Debug)]
+pub(super) struct Graph {
+    nodes: Vec<Node>,
+    saved: Vec<Saved>,
+    pending: Vec<Option<Grad>>,
+    frames: Vec<Frame>,
+    repeats: Vec<Repeated>,
+    /// Grad mode.
+    pub enabled: bool,
+    /// The frame whose forward runs, counted from 1.
+    recording: u32,
+    /// The frame that is being recomputed, counted from 1.
+    recomputing: u32,
+    /// A recomputation has all that it needs: the rest of the layer does not run.
+    pub stopped: bool,
+}
+
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph {
+            nodes: Vec::with_capacity(256),
+            saved: Vec::with_capacity(256),
+            pending: Vec::with_capacity(256),
+            frames: Vec::new(),
+            repeats: Vec::new(),
+            enabled: true,
+            recording: 0,
+            recomputing: 0,
+            stopped: false,
+        }
+    }
+}
+
+impl Graph {
+    /// Nodes so far.
+    pub fn len(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// Notes that the nodes since `first` stand for `times` identical runs.
+    pub fn note_repeat(&mut self, first: u32, times: u32) {
+        let end = self.len();
+        self.repeats.push(Repeated { first, end, times });
+    }
+
+    /// Whether a checkpointed layer is being recomputed.
+    pub fn is_recomputing(&self) -> bool {
+        self.recomputing != 0
+    }
+
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.saved.clear();
+        self.pending.clear();
+        self.frames.clear();
+        self.repeats.clear();
+    }
+}
+
+/// A node being made; `NONE` where no gradient flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeRef(u32);
+
+impl NodeRef {
+    const NONE: NodeRef = NodeRef(DISCARDED - 1);
+
+    /// The edge to output `output` of the node.
+    pub fn output(self, output: u8) -> Edge {
+        if self == NodeRef::NONE { Edge::None } else { Edge::Node { node: self.0, output } }
+    }
+}
+
+impl State {
+    /// Starts a node if a gradient flows to any input.
+    pub fn node(&mut self, op: backward::Op, inputs: [Input; INPUTS]) -> NodeRef {
+        self.node_of(op, inputs, 1)
+    }
+
+    /// The same with several outputs.
+    pub fn node_of(&mut self, op: backward::Op, inputs: [Input; INPUTS], outputs: u8) -> NodeRef {
+        let graph = &mut self.graph;
+        if !graph.enabled || inputs.iter().all(|input| !input.wants()) {
+            return NodeRef::NONE;
+        }
+        if graph.recomputing != 0 {
+            return NodeRef(DISCARDED);
+        }
+        for input in &inputs {
+            if let Edge::Param(param) = input.edge {
+                self.params.list[param as usize].expected += 1;
+            }
+        }
+        let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
+        graph.pending.extend(std::iter::repeat_n(None, usize::from(outputs)));
+        let frame = graph.recording;
+        let category = if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
+        if frame != 0 {
+            graph.frames[frame as usize - 1].nodes += 1;
+        }
+        graph.nodes.push(Node { op, inputs, saved: (saved, saved), pending, outputs, category, frame });
+        NodeRef(graph.nodes.len() as u32 - 1)
+    }
+
+    /// Saves a storage for the node's backward; [`NOTHING`] for something that is saved but takes no memory of its own
+    /// (a parameter, a scalar), which counts where checkpointing counts saved variables.
+    pub fn save(&mut self, node: NodeRef, storage: StorageId) {
+        if node == NodeRef::NONE || self.graph.stopped {
+            return;
+        }
+        if self.graph.recomputing != 0 {
+            self.retain(storage);
+            let graph = &mut self.graph;
+            let frame = &mut graph.frames[graph.recomputing as usize - 1];
+            frame.recomputed.push(storage);
+            if frame.recomputed.len() as u32 == frame.slots {
+                graph.stopped = true;
+            }
+            return;
+        }
+        let graph = &mut self.graph;
+        let entry = if graph.recording != 0 {
+            let frame = &mut graph.frames[graph.recording as usize - 1];
+            frame.slots += 1;
+            Saved::Slot(frame.slots - 1)
+        } else {
+            Saved::Storage(storage)
+        };
+        graph.saved.push(entry);
+        let last = &mut graph.nodes[node.0 as usize];
+        last.saved.1 = graph.saved.len() as u32;
+        if let Saved::Storage(storage) = entry {
+            self.retain(storage);
+        }
+    }
+
+    /// The storage behind entry `index` of what the node saved.
+    pub fn saved(&self, node: &Node, index: u32) -> StorageId {
+        match self.graph.saved.get((node.saved.0 + index) as usize) {
+            Some(Saved::Storage(storage)) => *storage,
+            Some(Saved::Slot(slot)) => {
+                let frame = &self.graph.frames[node.frame as usize - 1];
+                frame.recomputed.get(*slot as usize).copied().unwrap_or(NOTHING)
+            }
+            None => NOTHING,
+        }
+    }
+
+    /// Hands a gradient to an edge; takes over its reference.
+    pub fn give(&mut self, edge: Edge, grad: Grad) {
+        match edge {
+            Edge::None => self.release(grad.storage),
+            Edge::Param(param) => {
+                // a tied weight's gradients are summed before the parameter gets them
+                let index = param as usize;
+                let waiting = self.params.list[index].waiting.take();
+                let sum = self.sum(waiting, grad, Category::Temporaries);
+                let parameter = &mut self.params.list[index];
+                parameter.expected = parameter.expected.saturating_sub(1);
+                if parameter.expected > 0 {
+                    parameter.waiting = Some(sum);
+                } else {
+                    self.accumulate(param, sum);
+                }
+            }
+            Edge::Node { node, output } => {
+                let category = self.graph.nodes[node as usize].category;
+                let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
+                let waiting = self.graph.pending[index].take();
+                self.graph.pending[index] = Some(self.sum(waiting, grad, category));
+            }
+        }
+    }
+
+    /// torch/csrc/autograd/input_buffer.cpp `accumulate`.
+    fn sum(&mut self, waiting: Option<Grad>, grad: Grad, category: Category) -> Grad {
+        match waiting {
+            None => grad,
+            Some(old) if self.references(old.storage) == 1 && !old.view => {
+                self.release(grad.storage);
+                old
+            }
+            Some(old) => {
+                let bytes = old.numel.saturating_mul(old.dtype.bytes());
+                let storage = self.alloc_as(category, bytes, old.dtype, "gradient sum");
+                self.release(old.storage);
+                self.release(grad.storage);
+                Grad { storage, view: false, ..old }
+            }
+        }
+    }
+
+    /// torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is stolen, later ones are added in place.
+    fn accumulate(&mut self, param: u32, grad: Grad) {
+        let slot = &mut self.params.list[param as usize].grad;
+        if *slot == NOTHING {
+            *slot = grad.storage;
+            self.recategorise(grad.storage, Category::Gradients);
+        } else {
+            self.release(grad.storage);
+        }
+    }
+
+    /// Runs one node's backward.
+    fn run(&mut self, index: u32) {
+        let node = self.graph.nodes[index as usize];
+        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        let mut grads = [None; INPUTS];
+        for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
+            *grad = pending.take();
+        }
+        if grads.iter().any(Option::is_some) {
+            let outer = std::mem::replace(&mut self.category, node.category);
+            let results = backward::apply(self, &node, grads);
+            self.category = outer;
+            for grad in grads.into_iter().flatten() {
+                self.release(grad.storage);
+            }
+            self.release_saved(&node);
+            for (input, result) in node.inputs.iter().zip(results) {
+                if let Some(grad) = result {
+                    self.give(input.edge, grad);
+                }
+            }
+        } else {
+            self.release_saved(&node);
+        }
+    }
+
+    fn release_saved(&mut self, node: &Node) {
+        for index in node.saved.0..node.saved.1 {
+            let storage = self.saved(node, index - node.saved.0);
+            self.release(storage);
+        }
+        if node.frame != 0 {
+            let frame = &mut self.graph.frames[node.frame as usize - 1];
+            frame.nodes -= 1;
+            if frame.nodes == 0 {
+                let input = std::mem::replace(&mut frame.input.storage, NOTHING);
+                self.release(input);
+            }
+        }
+    }
+
+    /// Gradients that wait for nodes older than `first` leave a repeated body: they count once.
+    fn pass_on(&mut self, first: u32) {
+        let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
+        for index in 0..end {
+            if let Some(grad) = self.graph.pending[index] {
+                self.storages[grad.storage as usize].times = 1;
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// Runs `body`, the forward of layer `layer`, checkpointed (use_reentrant=False): what it saves is dropped and comes
+    /// back through [`Machine::backward`]'s `recompute`.
+    pub fn checkpointed<'m>(
+        &'m self,
+        layer: usize,
+        input: &Tensor<'m>,
+        body: impl FnOnce() -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        {
+            let mut state = self.state.borrow_mut();
+            state.retain(input.value.storage);
+            let frame =
+                Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input: input.value, layer };
+            state.graph.frames.push(frame);
+            state.graph.recording = state.graph.frames.len() as u32;
+        }
+        let output = body();
+        let mut state = self.state.borrow_mut();
+        let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
+        // A layer through which no gradient flows saves nothing, not even its input.
+        if state.graph.frames[index].nodes == 0 {
+            let input = std::mem::replace(&mut state.graph.frames[index].input.storage, NOTHING);
+            state.release(input);
+        }
+        output
+    }
+
+    /// Walks the graph backwards from `loss`. Where a checkpointed layer is reached, `recompute` runs its forward once
+    /// more: it is given the layer and its input.
+    pub fn backward<'m>(&'m self, loss: Tensor<'m>, recompute: &dyn Fn(usize, Tensor<'m>)) {
+        let Edge::Node { node: last, output } = loss.value.edge else { return };
+        {
+            let mut state = self.state.borrow_mut();
+            let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
+            let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
+            state.give(Edge::Node { node: last, output }, seed);
+        }
+        let mut running: Option<(Repeated, Repeat)> = None;
+        for index in (0..=last).rev() {
+            let frame = {
+                let mut state = self.state.borrow_mut();
+                let ending = state.graph.repeats.iter().find(|repeat| repeat.end == index + 1).copied();
+                if let Some(repeated) = ending {
+                    running = Some((repeated, state.begin_repeat(repeated.times)));
+                }
+                let node = &state.graph.nodes[index as usize];
+                let wanted = node.saved.0 < node.saved.1;
+                match node.frame {
+                    0 => None,
+                    number => {
+                        let frame = number as usize - 1;
+                        (wanted && !state.graph.frames[frame].done).then_some(frame)
+                    }
+                }
+            };
+            if let Some(frame) = frame {
+                self.recompute(frame, recompute);
+            }
+            let mut state = self.state.borrow_mut();
+            state.run(index);
+            if let Some((repeated, repeat)) = running.take_if(|(repeated, _)| repeated.first == index) {
+                state.pass_on(repeated.first);
+                state.end_repeat(repeat);
+            }
+        }
+        self.state.borrow_mut().graph.clear();
+        drop(loss);
+    }
+
+    fn recompute<'m>(&'m self, frame: usize, recompute: &dyn Fn(usize, Tensor<'m>)) {
+        let (outer, layer, value) = {
+            let mut state = self.state.borrow_mut();
+            state.graph.recomputing = frame as u32 + 1;
+            state.graph.frames[frame].done = true;
+            let (layer, value) = (state.graph.frames[frame].layer, state.graph.frames[frame].input);
+            state.retain(value.storage);
+            (std::mem::replace(&mut state.category, Category::Temporaries), layer, value)
+        };
+        recompute(layer, Tensor { machine: self, value });
+        let mut state = self.state.borrow_mut();
+        state.graph.recomputing = 0;
+        state.graph.stopped = false;
+        state.category = outer;
+    }
+}

@@ -1,0 +1,369 @@
+//! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
+
+use super::{BoundLayer, BoundOutside, Model, Stretch};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::Architecture;
+use crate::model::blocks::{
+    Attention, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection,
+    Rotary, Wiring,
+};
+use crate::model::{HeadTransform, Table};
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
+use crate::step::kernels::Device;
+use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
+use crate::step::machine::{Machine, State};
+use crate::step::norm::NormLayer;
+use crate::step::params::ParamId;
+
+/// The element type that weights are loaded in.
+fn weights_dtype(precision: Precision) -> Dtype {
+    match precision {
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
+        Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
+        Precision::Fp16 => Dtype::F16,
+    }
+}
+
+/// The element type of autocast, where it is used.
+fn autocast_dtype(precision: Precision) -> Option<Dtype> {
+    match precision {
+        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
+        Precision::AmpBf16 | Precision::AmpBf16Weights => Some(Dtype::Bf16),
+        Precision::AmpFp16 => Some(Dtype::F16),
+    }
+}
+
+/// How parameters are stored under a scenario.
+struct Loader<'a> {
+    scenario: &'a Scenario,
+    state: std::cell::RefMut<'a, State>,
+    /// Of the weights that are not 4-bit.
+    dtype: Dtype,
+    times: u32,
+}
+
+impl Loader<'_> {
+    fn trains_base(&self) -> bool {
+        self.scenario.method == Method::Full
+    }
+
+    fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
+        let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
+        self.state.add_parameter(shape, dtype, trainable, times, Category::Weights)
+    }
+
+    /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
+    fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+        let shape = Shape { input: spec.input, output: spec.output };
+        let quantised = self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
+        let weight = if quantised {
+            Weight::Quantised(self.quantised_weight(spec))
+        } else {
+            Weight::Plain(self.parameter((spec.output, spec.input)))
+        };
+        let bias = spec.bias.then(|| self.parameter((1, spec.output)));
+        let adapter = adapted.then(|| self.adapter(spec, quantised));
+        linear::Layer { name: spec.name, shape, weight, bias, adapter }
+    }
+
+    /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
+    /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
+    fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
+        let double = self.scenario.quantization.double_quant;
+        let numel = spec.weight_numel();
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let times = self.times;
+        let mut store = |bytes: u64, category: Category, name: &'static str| {
+            self.state.persistent(bytes, Dtype::U8, times, category, name);
+        };
+        store(numel.div_ceil(2), Category::Weights, "4-bit weight");
+        store(16 * 4, Category::QuantState, "code book");
+        if double {
+            store(scales, Category::QuantState, "scales (8-bit)");
+            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Category::QuantState, "scales of scales");
+            store(256 * 4, Category::QuantState, "code book");
+            store(4, Category::QuantState, "offset");
+        } else {
+            store(scales.saturating_mul(4), Category::QuantState, "scales");
+        }
+        let compute = match self.scenario.precision {
+            Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
+            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
+        };
+        Quantised { compute, double }
+    }
+
+    fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
+        let lora = self.scenario.lora;
+        // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
+        let dtype = if quantised || lora.fp32_adapters { Dtype::F32 } else { self.dtype };
+        let times = self.times;
+        let a = self.state.add_parameter((lora.rank, spec.input), dtype, true, times, Category::Adapters);
+        let b = self.state.add_parameter((spec.output, lora.rank), dtype, true, times, Category::Adapters);
+        Adapter { a, b, rank: lora.rank, dropout: lora.dropout }
+    }
+
+    fn norm(&mut self, spec: &Norm) -> NormLayer {
+        let (weight, bias) = match spec.kind {
+            NormKind::LayerNorm { bias } => (true, bias),
+            NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
+            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => (true, false),
+        };
+        let weight = weight.then(|| self.parameter((1, spec.width)));
+        let bias = bias.then(|| self.parameter((1, spec.width)));
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias }
+    }
+
+    fn table(&mut self, table: &Table) -> ParamId {
+        self.parameter((table.rows, table.width))
+    }
+}
+
+fn adapts(scenario: &Scenario, spec: &Linear, part: Part) -> bool {
+    let lora = matches!(scenario.method, Method::Lora | Method::Qlora);
+    lora && match scenario.lora.targets {
+        LoraTargets::AllLinear => part != Part::Router,
+        LoraTargets::Qv => part == Part::QueryOrValue,
+        LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
+        LoraTargets::Mlp => part == Part::Mlp,
+        LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+    }
+}
+
+/// What a linear layer is to LoRA's targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    QueryOrValue,
+    Key,
+    Output,
+    Mlp,
+    Router,
+}
+
+fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
+    let scenario = loader.scenario;
+    let mut bound = BoundLayer { block, linears: Vec::with_capacity(8), norms: Vec::with_capacity(4), experts: Vec::new() };
+    let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
+        let layer = loader.linear(spec, adapts(scenario, spec, part), true);
+        bound.linears.push(layer);
+    };
+    match &block.mixer {
+        Mixer::Attention(attention) => {
+            match &attention.projection {
+                Projection::Separate { q, k, v } => {
+                    add(loader, &mut bound, q, Part::QueryOrValue);
+                    add(loader, &mut bound, k, Part::Key);
+                    add(loader, &mut bound, v, Part::QueryOrValue);
+                }
+                Projection::Fused(linear) => add(loader, &mut bound, linear, Part::QueryOrValue),
+            }
+            add(loader, &mut bound, &attention.output, Part::Output);
+            if let Some(norms) = &attention.qk_norm {
+                for norm in [&norms.q, &norms.k] {
+                    let norm = loader.norm(norm);
+                    bound.norms.push(norm);
+                }
+            }
+        }
+    }
+    match &block.ffn {
+        FeedForward::Dense(mlp) => {
+            for linear in mlp_linears(mlp) {
+                add(loader, &mut bound, linear, Part::Mlp);
+            }
+        }
+        FeedForward::Moe(moe) => {
+            add(loader, &mut bound, &moe.router, Part::Router);
+            let mut tensors = Vec::new();
+            moe.visit(&mut |param: Param| {
+                if param.role == ParamRole::Experts {
+                    tensors.push(param.shape);
+                }
+            });
+            for shape in tensors {
+                let columns = shape.last().copied().unwrap_or(1);
+                let rows = shape.iter().rev().skip(1).fold(1, |product: u64, n| product.saturating_mul(*n));
+                let id = loader.parameter((rows, columns));
+                bound.experts.push(id);
+            }
+            if let Some(shared) = &moe.shared {
+                for linear in mlp_linears(shared) {
+                    add(loader, &mut bound, linear, Part::Mlp);
+                }
+            }
+            if let Some(gate) = &moe.shared_gate {
+                add(loader, &mut bound, gate, Part::Mlp);
+            }
+        }
+    }
+    for norm in wiring_norms(&block.wiring).into_iter().flatten() {
+        let norm = loader.norm(norm);
+        bound.norms.push(norm);
+    }
+    bound
+}
+
+fn mlp_linears(mlp: &Mlp) -> Vec<&Linear> {
+    match mlp {
+        Mlp::Gated { gate, up, down, .. } => vec![gate, up, down],
+        Mlp::GatedFused { gate_up, down, .. } => vec![gate_up, down],
+        Mlp::Plain { up, down, .. } => vec![up, down],
+    }
+}
+
+fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
+    match wiring {
+        Wiring::PreNorm { attention, mlp }
+        | Wiring::PostNorm { attention, mlp }
+        | Wiring::OutputNorm { attention, mlp } => [Some(attention), Some(mlp), None, None],
+        Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
+            [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
+        }
+        Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
+    }
+}
+
+/// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
+fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
+    const LONGEST_PATTERN: usize = 12;
+    let mut result = Vec::new();
+    let mut at = 0;
+    while at < order.len() {
+        let rest = &order[at..];
+        let mut best = (1, 1);
+        if !whole && !(first_apart && at == 0) {
+            for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
+                let body = &rest[..period];
+                let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
+                if times > 1 && period * times > best.0 * best.1 {
+                    best = (period, times);
+                }
+            }
+        }
+        let (period, times) = best;
+        result.push((rest[..period].to_vec(), times as u32));
+        at += period * times;
+    }
+    result
+}
+
+impl<'a> Model<'a> {
+    /// Puts the model on the machine; layer by layer if `whole`, otherwise one of each kind on behalf of all.
+    pub fn load(
+        machine: &'a Machine,
+        architecture: &'a Architecture,
+        scenario: &'a Scenario,
+        device: Device,
+        whole: bool,
+    ) -> Model<'a> {
+        let base = weights_dtype(scenario.precision);
+        let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
+        let dtype = if prepared { Dtype::F32 } else { base };
+        let checkpoints = scenario.checkpointing != Checkpointing::Off;
+        let inputs_require_grad = match scenario.method {
+            Method::Full => false,
+            Method::Lora => checkpoints,
+            Method::Qlora => checkpoints && prepared,
+        };
+        let mut loader = Loader { scenario, state: machine.state.borrow_mut(), dtype, times: 1 };
+        let embeddings = &architecture.embeddings;
+        let tokens = loader.table(&embeddings.tokens);
+        let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
+        let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
+        let mut outside = BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
+        if let Some(norm) = &embeddings.norm {
+            let norm = loader.norm(norm);
+            outside.norms.push(norm);
+        }
+        if let Some(linear) = &embeddings.project_in {
+            let linear = loader.linear(linear, false, false);
+            outside.linears.push(linear);
+        }
+        let first_apart = scenario.method != Method::Full && !inputs_require_grad;
+        let mut layers = Vec::new();
+        let mut bound_stretches = Vec::new();
+        for (kinds, times) in stretches(&architecture.order, whole, first_apart) {
+            loader.times = times;
+            let mut indices = Vec::with_capacity(kinds.len());
+            for kind in kinds {
+                let Some(block) = architecture.blocks.get(usize::from(kind)) else { continue };
+                indices.push(layers.len());
+                layers.push(load_block(&mut loader, block));
+            }
+            bound_stretches.push(Stretch { layers: indices, times });
+        }
+        loader.times = 1;
+        if let Some(norm) = &architecture.final_norm {
+            let norm = loader.norm(norm);
+            outside.norms.push(norm);
+        }
+        match &architecture.head.transform {
+            None => {}
+            Some(HeadTransform::Project(linear)) => {
+                let linear = loader.linear(linear, false, false);
+                outside.linears.push(linear);
+            }
+            Some(HeadTransform::Dense { dense, norm }) => {
+                let dense = loader.linear(dense, false, false);
+                outside.linears.push(dense);
+                let norm = loader.norm(norm);
+                outside.norms.push(norm);
+            }
+        }
+        let head = &architecture.head;
+        let head = if head.tied {
+            let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
+            linear::Layer {
+                name: head.linear.name,
+                shape: Shape { input: head.linear.input, output: head.linear.output },
+                weight: Weight::Plain(tokens),
+                bias,
+                adapter: None,
+            }
+        } else {
+            loader.linear(&head.linear, false, false)
+        };
+        outside.linears.push(head);
+        for tower in &architecture.towers {
+            for param in &tower.params {
+                loader.parameter((1, param.numel()));
+            }
+        }
+        buffers(&mut loader, architecture);
+        drop(loader);
+        Model {
+            machine,
+            architecture,
+            scenario,
+            device,
+            layers,
+            stretches: bound_stretches,
+            outside,
+            inputs_require_grad,
+            whole,
+            autocast: autocast_dtype(scenario.precision),
+        }
+    }
+}
+
+/// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
+fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
+    let rotary = architecture.blocks.iter().find_map(|block| match &block.mixer {
+        Mixer::Attention(Attention { rotary, head_dim, .. }) => match rotary {
+            Rotary::None => None,
+            Rotary::Full => Some(*head_dim),
+            Rotary::Partial { dim } => Some(*dim),
+        },
+    });
+    let mut store = |bytes: u64, name: &'static str| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    };
+    if let Some(dim) = rotary {
+        store(dim / 2 * 4, "inv_freq");
+        store(dim / 2 * 4, "original_inv_freq");
+    }
+    if architecture.embeddings.scaled {
+        store(4, "embed_scale");
+    }
+}

@@ -1,0 +1,81 @@
+//! Feed-forward networks.
+
+use super::{BoundLayer, Model};
+use crate::model::blocks::{Activation, Mlp, Moe};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    pub(super) fn mlp(&self, layer: &BoundLayer<'a>, mlp: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
+        let output = match mlp {
+            Mlp::Gated { gate, up, down, act } => {
+                let product = {
+                    let active = {
+                        let gated = x.through(&layer.linear(gate));
+                        gated.activated(*act)
+                    };
+                    let up = x.through(&layer.linear(up));
+                    active.mul(&up)
+                };
+                product.through(&layer.linear(down))
+            }
+            Mlp::GatedFused { gate_up, down, act } => {
+                let both = x.through(&layer.linear(gate_up));
+                let half = both.value.numel / 2;
+                let [gate, up] = both.split([half, half]);
+                drop(both);
+                let product = {
+                    let active = gate.activated(*act);
+                    up.mul(&active)
+                };
+                drop(up);
+                product.through(&layer.linear(down))
+            }
+            Mlp::Plain { up, down, act } => {
+                let mut hidden = x.through(&layer.linear(up));
+                hidden = hidden.activated(*act);
+                hidden.through(&layer.linear(down))
+            }
+        };
+        match mlp {
+            Mlp::Plain { .. } => output.dropout(self.dropout(layer.block.residual_dropout)),
+            Mlp::Gated { .. } | Mlp::GatedFused { .. } => output,
+        }
+    }
+
+    pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
+        let _ = (layer, moe);
+        x.clone()
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// Runs an activation function.
+    pub(in crate::step) fn activated(&self, act: Activation) -> Tensor<'m> {
+        match act {
+            Activation::Silu => self.keeping_input("silu"),
+            Activation::Gelu | Activation::GeluTanh | Activation::BloomGelu => self.keeping_input("gelu"),
+            Activation::Relu => self.keeping_output("relu"),
+            Activation::Relu2 => {
+                let positive = self.keeping_output("relu");
+                positive.power()
+            }
+            Activation::GeluNew => {
+                // 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x.pow(3))))
+                let half = self.scale();
+                let cubed = {
+                    let cube = self.power();
+                    cube.scale()
+                };
+                let sum = self.add(&cubed);
+                drop(cubed);
+                let scaled = sum.scale();
+                drop(sum);
+                let tanh = scaled.keeping_output("tanh");
+                drop(scaled);
+                let shifted = tanh.add_number();
+                drop(tanh);
+                half.mul(&shifted)
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The training loop: iterations of forward, backward, clip, step and zero_grad.
+
+use super::forward::{Model, Output};
+use super::kernels::Device;
+use super::machine::{Machine, StorageId};
+use super::tensor::Tensor;
+use crate::dtype::Dtype;
+use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
+use crate::hardware::Gpu;
+use crate::model::Architecture;
+use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
+
+/// Executes the step on behalf of all layers of a kind at once and says what it needs.
+///
+/// # Errors
+/// An [`Issue`] where the architecture has a part that is not modelled.
+pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
+    let device = Device::of(gpu);
+    let machine = Machine::new(device, false);
+    let model = Model::load(&machine, architecture, scenario, device, false);
+    let mut training = Training::new(model);
+    training.prepare();
+    let first = training.iteration();
+    let steady = training.steady(&first);
+    let resting = machine.state.borrow().ledger.parts;
+    let memory = Memory {
+        parameters: parameters(architecture, scenario, &machine),
+        first,
+        steady,
+        resting,
+        context: gpu.context,
+    };
+    drop(training);
+    Ok(memory)
+}
+
+fn parameters(architecture: &Architecture, scenario: &Scenario, machine: &Machine) -> Parameters {
+    let trained: u64 = machine
+        .state
+        .borrow()
+        .params
+        .list
+        .iter()
+        .filter(|param| param.trainable)
+        .map(|param| param.numel.saturating_mul(u64::from(param.times)))
+        .fold(0, u64::saturating_add);
+    let adapters = if scenario.method == Method::Full { 0 } else { trained };
+    Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
+}
+
+/// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
+const CUBLASLT_WORKSPACE: u64 = 1 << 20;
+
+/// A model in training.
+pub(super) struct Training<'a> {
+    model: Model<'a>,
+    /// The output that the script keeps alive.
+    kept: Option<Tensor<'a>>,
+    has_state: bool,
+}
+
+impl<'a> Training<'a> {
+    /// A model before its first iteration.
+    pub fn new(model: Model<'a>) -> Training<'a> {
+        Training { model, kept: None, has_state: false }
+    }
+
+    fn machine(&self) -> &'a Machine {
+        self.model.machine
+    }
+
+    /// The batch and the cuBLAS workspaces (one per thread: the script's and autograd's).
+    pub fn prepare(&mut self) {
+        let scenario = self.model.scenario;
+        let mut state = self.machine().state.borrow_mut();
+        let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
+        let tensors: u64 = if scenario.mask == Mask::None { 2 } else { 3 };
+        for _ in 0..tensors {
+            state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
+        }
+        let workspace = state.device.workspace;
+        for _ in 0..2 {
+            state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        }
+        // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
+        // runs it in autograd's thread
+        let threads = match (self.model.has_bias(), scenario.checkpointing) {
+            (false, _) => 0,
+            (true, Checkpointing::Off) => 1,
+            (true, Checkpointing::NonReentrant | Checkpointing::Reentrant) => 2,
+        };
+        for _ in 0..threads {
+            state.persistent(CUBLASLT_WORKSPACE, Dtype::U8, 1, Category::Workspace, "cuBLASLt workspace");
+        }
+    }
+
+    fn begin(&self, phase: Phase) {
+        let mut state = self.machine().state.borrow_mut();
+        state.ledger.reset_peak();
+        state.mark(phase);
+    }
+
+    fn peak(&self) -> Peak {
+        self.machine().state.borrow().ledger.peak
+    }
+
+    /// One iteration: all micro-batches, then the step.
+    pub fn iteration(&mut self) -> Iteration {
+        let scenario = self.model.scenario;
+        let mut iteration = Iteration::default();
+        // every micro-batch after the second repeats the second
+        for _ in 0..scenario.accumulation.clamp(1, 2) {
+            self.forward_and_backward(&mut iteration);
+        }
+        self.begin(Phase::Step);
+        {
+            let mut state = self.machine().state.borrow_mut();
+            if scenario.training_loop.clips {
+                state.clip();
+            }
+            if self.has_state {
+                state.step(scenario.optimizer);
+            } else {
+                state.first_step(scenario.optimizer);
+            }
+        }
+        self.has_state = true;
+        iteration.phases[Phase::Step as usize] = self.peak();
+        if scenario.training_loop.grads_to_none {
+            self.machine().state.borrow_mut().drop_gradients();
+        }
+        iteration
+    }
+
+    fn forward_and_backward(&mut self, iteration: &mut Iteration) {
+        self.begin(Phase::Forward);
+        self.machine().state.borrow_mut().category = Category::Activations;
+        let Output { loss, logits, shared } = self.model.forward();
+        let kept = self.model.scenario.training_loop.keeps_outputs;
+        if kept {
+            self.kept = Some(logits.detach());
+        }
+        drop(logits);
+        highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
+        self.begin(Phase::Backward);
+        self.machine().state.borrow_mut().category = Category::Temporaries;
+        let model = &self.model;
+        self.machine().backward(loss, &|layer, input| model.recompute(layer, input, shared.as_ref()));
+        self.machine().state.borrow_mut().drop_leaves();
+        highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
+        drop(shared);
+    }
+
+    /// A later iteration. Where nothing but the optimizer's state has come to stay, forward and backward are the first
+    /// one's above that state.
+    fn steady(&mut self, first: &Iteration) -> Iteration {
+        let scenario = self.model.scenario;
+        if scenario.training_loop.keeps_outputs || !scenario.training_loop.grads_to_none {
+            return self.iteration();
+        }
+        let state = self.machine().state.borrow().ledger.parts.get(Category::Optimizer);
+        let mut steady = *first;
+        for phase in [Phase::Forward, Phase::Backward] {
+            let peak = &mut steady.phases[phase as usize];
+            peak.bytes += state;
+            peak.parts.0[Category::Optimizer.index()] += state.0;
+        }
+        self.step_again(&mut steady);
+        steady
+    }
+
+    /// The step with its state there and all gradients alive.
+    fn step_again(&mut self, steady: &mut Iteration) {
+        let machine = self.machine();
+        let gradients: Vec<StorageId> = {
+            let mut state = machine.state.borrow_mut();
+            let params = state.params.list.clone();
+            params
+                .iter()
+                .filter(|param| param.trainable)
+                .map(|param| {
+                    let bytes = param.numel.saturating_mul(param.dtype.bytes());
+                    state.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")
+                })
+                .collect()
+        };
+        self.begin(Phase::Step);
+        {
+            let mut state = machine.state.borrow_mut();
+            if self.model.scenario.training_loop.clips {
+                state.clip();
+            }
+            state.step(self.model.scenario.optimizer);
+        }
+        steady.phases[Phase::Step as usize] = self.peak();
+        let mut state = machine.state.borrow_mut();
+        gradients.into_iter().for_each(|storage| state.release(storage));
+    }
+}
+
+fn highest(peak: &mut Peak, other: Peak) {
+    if other.bytes > peak.bytes {
+        *peak = other;
+    }
+}
+

@@ -1,0 +1,105 @@
+//! Scratch space that CUDA kernels of PyTorch ask the allocator for.
+
+use super::machine::{NOTHING, State, StorageId};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::hardware::Gpu;
+
+/// What kernels are chosen and launched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    /// Compute capability times ten: 80 for 8.0.
+    pub capability: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u64,
+    /// Threads that one multiprocessor runs at a time.
+    pub threads: u64,
+    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0 and newer,
+    /// 4096 KiB · 2 + 16 KiB · 8 before).
+    pub workspace: u64,
+}
+
+impl Device {
+    pub fn of(gpu: &Gpu) -> Device {
+        let capability =
+            gpu.capability.map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
+        // Multiprocessors of the first card of each generation; they size the scratch space of large sums only.
+        let (multiprocessors, threads) = match capability {
+            0..=75 => (40, 1024),
+            76..=80 => (108, 2048),
+            81..=89 => (128, 1536),
+            90..=99 => (132, 2048),
+            _ => (148, 2048),
+        };
+        let workspace = if capability >= 90 { 33_554_432 } else { 8_519_680 };
+        Device { capability, multiprocessors, threads, workspace }
+    }
+}
+
+/// Scratch of a sum over rows, `[rows, width] → [width]`, when it is split over thread blocks.
+///
+/// Source: `setReduceConfig` and `ReduceConfig::global_memory_size` of aten/src/ATen/native/cuda/Reduce.cuh.
+pub(super) fn column_sum_scratch(state: &mut State, rows: u64, width: u64, dtype: Dtype) {
+    const MAX_THREADS: u64 = 512;
+    const WARP: u64 = 32;
+    let device = state.device;
+    // Four outputs per thread where the width allows it (get_output_vec_size).
+    let vector = [4, 2].into_iter().find(|vector| width.is_multiple_of(*vector)).unwrap_or(1);
+    let max_threads = MAX_THREADS / vector;
+    let last_power = |n: u64| if n == 0 { 1 } else { 1 << n.ilog2() };
+    let across = last_power(width / vector).min(max_threads);
+    let down = last_power(rows).min(max_threads);
+    let block_width = across.min(WARP);
+    let block_height = down.min(max_threads / block_width);
+    let block_width = across.min(max_threads / block_height);
+    let values = rows.div_ceil(1);
+    if values < (block_height * 16).min(256) {
+        return;
+    }
+    let values = values.div_ceil(block_height);
+    let grid = width.div_ceil(block_width * vector);
+    let target = device.multiprocessors * (device.threads / (block_width * block_height).max(1));
+    if block_height == 1 || values < 256 || grid > target {
+        return;
+    }
+    let blocks = target.div_ceil(grid).min(values.div_ceil(16)).max(values.div_ceil(256));
+    if blocks <= 1 {
+        return;
+    }
+    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
+    let bytes = accumulator.saturating_mul(width).saturating_mul(blocks).saturating_mul(block_width * vector);
+    let buffer = state.alloc_as(Category::Temporaries, bytes, Dtype::U8, "sum (partial)");
+    state.scratch(grid * 4, "sum (semaphores)");
+    state.release(buffer);
+}
+
+/// The most rows for which an embedding's gradient is summed without sorting (`embedding_dense_backward_cuda`).
+const UNSORTED_ROWS: u64 = 3072;
+
+/// The order of an embedding's rows, sorted by token id: kept until its gradient is there.
+///
+/// Source: aten/src/ATen/native/cuda/Embedding.cu `embedding_dense_backward_cuda`.
+pub(super) fn embedding_order(state: &mut State, rows: u64) -> [StorageId; 2] {
+    if rows <= UNSORTED_ROWS {
+        return [NOTHING; 2];
+    }
+    [state.alloc(rows, Dtype::I64, "sorted ids"), state.alloc(rows, Dtype::I64, "original positions")]
+}
+
+/// Scratch of an embedding's gradient over sorted rows: positions of segments and, per segment of at most ten rows, a
+/// float32 partial sum. How many segments there are is only known on the device, so the upper bound is allocated.
+///
+/// Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu (`NROWS_PER_THREAD` is 10).
+pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64) {
+    const ROWS_PER_THREAD: u64 = 10;
+    if rows <= UNSORTED_ROWS {
+        return;
+    }
+    let segments = rows.saturating_add(rows / ROWS_PER_THREAD);
+    let mut held = Vec::with_capacity(5);
+    for numel in [rows, rows, rows, segments] {
+        held.push(state.alloc(numel, Dtype::I64, "embedding (segments)"));
+    }
+    held.push(state.alloc(segments.saturating_mul(width), Dtype::F32, "embedding (partial sums)"));
+    held.into_iter().rev().for_each(|storage| state.release(storage));
+}

@@ -1,0 +1,321 @@
+//! Linear layers: plain, 4-bit, and with a LoRA adapter.
+
+use super::autograd::{Edge, Grad, INPUTS, Input, Node};
+use super::backward::{self, Op, Results};
+use super::machine::{NOTHING, State, StorageId};
+use super::params::ParamId;
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+
+/// Features of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub input: u64,
+    pub output: u64,
+}
+
+/// How a 4-bit weight is dequantised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantised {
+    /// Element type of the computation (`bnb_4bit_compute_dtype`).
+    pub compute: Dtype,
+    /// Whether the block scales are quantised themselves.
+    pub double: bool,
+}
+
+/// Weights of one 4-bit scale (bitsandbytes' default block size).
+pub(super) const QUANT_BLOCK: u64 = 64;
+/// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
+pub(super) const DOUBLE_QUANT_BLOCK: u64 = 256;
+
+/// A linear layer on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub weight: Weight,
+    pub bias: Option<ParamId>,
+    /// Whether it is gpt2's `Conv1D` (`addmm` on two-dimensional views).
+    pub adapter: Option<Adapter>,
+}
+
+/// The weight of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Weight {
+    /// A parameter.
+    Plain(ParamId),
+    /// A frozen 4-bit weight.
+    Quantised(Quantised),
+}
+
+/// A LoRA adapter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Adapter {
+    pub a: ParamId,
+    pub b: ParamId,
+    pub rank: u64,
+    pub dropout: bool,
+}
+
+impl State {
+    /// A parameter as an operation's argument under the running autocast: its storage (with a reference to give back)
+    /// and the edge of its gradient.
+    ///
+    /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
+    /// autocast ends; frozen ones are cast at every use.
+    fn weight_argument(&mut self, id: ParamId) -> (StorageId, Dtype, Edge) {
+        let param = self.params.list[id as usize];
+        let edge = if param.trainable && self.graph.enabled { Edge::Param(id) } else { Edge::None };
+        let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {
+            return (NOTHING, param.dtype, edge);
+        };
+        if let Some((storage, edge)) = param.cached {
+            self.retain(storage);
+            return (storage, target, edge);
+        }
+        let value = Value {
+            storage: NOTHING,
+            numel: param.numel,
+            dtype: param.dtype,
+            edge,
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+        };
+        let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
+        let bytes = param.numel.saturating_mul(target.bytes());
+        let category = if self.graph.is_recomputing() {
+            crate::estimate::Category::Temporaries
+        } else {
+            crate::estimate::Category::WeightCopies
+        };
+        let storage = self.alloc_as(category, bytes, target, "weight copy");
+        let edge = node.output(0);
+        if param.trainable && storage != NOTHING {
+            self.retain(storage);
+            self.params.list[id as usize].cached = Some((storage, edge));
+            self.cast_cache.push(id);
+        }
+        (storage, target, edge)
+    }
+
+    /// Leaves autocast: its cache is dropped.
+    pub fn clear_cast_cache(&mut self) {
+        for id in std::mem::take(&mut self.cast_cache) {
+            if let Some((storage, _)) = self.params.list[id as usize].cached.take() {
+                self.release(storage);
+            }
+        }
+    }
+
+    /// `F.linear` (or `addmm` for a bias over two dimensions) with parameters.
+    pub fn linear(&mut self, x: &Value, shape: Shape, weight: ParamId, bias: Option<ParamId>) -> Value {
+        // Arguments are cast from the last to the first.
+        let bias = bias.map(|bias| self.weight_argument(bias));
+        let (weight, dtype, weight_edge) = self.weight_argument(weight);
+        let x = self.cast(x, self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
+        let (bias_storage, bias_edge) = bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
+        let inputs = [
+            Input::from(&x),
+            Input {
+                edge: weight_edge,
+                numel: shape.input.saturating_mul(shape.output),
+                dtype,
+                layout: Layout::Tokens,
+                shape: Layout::Tokens,
+            },
+            Input {
+                edge: bias_edge,
+                numel: shape.output,
+                dtype,
+                layout: Layout::Tokens,
+                shape: Layout::Tokens,
+            },
+        ];
+        let node = self.node(Op::Linear(shape), inputs);
+        if x.requires_grad() {
+            self.save(node, weight);
+        }
+        if weight_edge != Edge::None {
+            self.save(node, x.storage);
+        }
+        let rows = x.numel / shape.input.max(1);
+        let numel = rows.saturating_mul(shape.output);
+        let storage = self.alloc(numel, x.dtype, "linear");
+        for argument in [x.storage, weight, bias_storage] {
+            self.release(argument);
+        }
+        Value {
+            storage,
+            numel,
+            dtype: x.dtype,
+            edge: node.output(0),
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+        }
+    }
+
+    /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
+    ///
+    /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
+    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised, bias: Option<ParamId>) -> Value {
+        let input_dtype = x.dtype;
+        let x = self.cast(x, quantised.compute);
+        let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
+        self.save(node, NOTHING);
+        let weight = self.dequantised(shape, quantised, true);
+        let rows = x.numel / shape.input.max(1);
+        let numel = rows.saturating_mul(shape.output);
+        let storage = self.alloc(numel, quantised.compute, "linear (4-bit)");
+        weight.into_iter().for_each(|storage| self.release(storage));
+        let _ = bias;
+        let output = Value {
+            storage,
+            numel,
+            dtype: quantised.compute,
+            edge: node.output(0),
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+        };
+        let result = self.cast(&output, input_dtype);
+        self.release(output.storage);
+        self.release(x.storage);
+        result
+    }
+
+    /// The dequantised weight and the scales that making it takes; the order is that of freeing.
+    fn dequantised(&mut self, shape: Shape, quantised: Quantised, forward: bool) -> [StorageId; 3] {
+        let numel = shape.input.saturating_mul(shape.output);
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let mut first = NOTHING;
+        let mut second = NOTHING;
+        if quantised.double {
+            first = self.alloc(scales, Dtype::F32, "scales");
+            if forward {
+                second = self.alloc(scales, Dtype::F32, "scales");
+            }
+        }
+        let weight = self.alloc(numel, quantised.compute, "dequantised weight");
+        [second, first, weight]
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// Runs a linear layer with whatever it carries.
+    pub fn through(&self, layer: &Layer) -> Tensor<'m> {
+        let machine = self.machine;
+        machine.within(layer.name, || match layer.adapter {
+            None => self.base(layer),
+            Some(adapter) => self.adapted(layer, adapter),
+        })
+    }
+
+    fn base(&self, layer: &Layer) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let value = match layer.weight {
+            Weight::Plain(weight) => state.linear(&self.value, layer.shape, weight, layer.bias),
+            Weight::Quantised(quantised) => state.linear_4bit(&self.value, layer.shape, quantised, layer.bias),
+        };
+        Tensor { machine, value }
+    }
+
+    fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
+        let value = self.machine.state.borrow_mut().linear(&self.value, shape, weight, None);
+        Tensor { machine: self.machine, value }
+    }
+
+    /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward`.
+    fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
+        let machine = self.machine;
+        let (autocast, adapter_dtype) = {
+            let state = machine.state.borrow();
+            (state.autocast.is_some(), state.params.list[adapter.a as usize].dtype)
+        };
+        let down = Shape { input: layer.shape.input, output: adapter.rank };
+        let up = Shape { input: adapter.rank, output: layer.shape.output };
+        let base = self.base(layer);
+        match layer.weight {
+            Weight::Plain(_) => {
+                let dtype = base.value.dtype;
+                let x = self.to(adapter_dtype);
+                let delta = {
+                    let dropped = x.dropout(adapter.dropout);
+                    let low = dropped.parameter_product(down, adapter.a);
+                    drop(dropped);
+                    let high = low.parameter_product(up, adapter.b);
+                    drop(low);
+                    high.scale()
+                };
+                let sum = base.add(&delta);
+                drop(delta);
+                drop(base);
+                sum.to(dtype)
+            }
+            Weight::Quantised(_) => {
+                let base = {
+                    let copy = base.copied();
+                    drop(base);
+                    copy
+                };
+                let dtype = base.value.dtype;
+                let x = if autocast { self.clone() } else { self.to(adapter_dtype) };
+                let delta = {
+                    let dropped = x.dropout(adapter.dropout);
+                    let low = dropped.parameter_product(down, adapter.a);
+                    drop(dropped);
+                    let high = low.parameter_product(up, adapter.b);
+                    drop(low);
+                    high.scale()
+                };
+                let delta = if autocast { delta } else { delta.to(dtype) };
+                let sum = base.add(&delta);
+                drop(base);
+                sum
+            }
+        }
+    }
+}
+
+/// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
+pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
+    let [x, weight, bias] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    let order = if bias.dtype == Dtype::U8 { [1, 0] } else { [0, 1] };
+    let _ = order;
+    if weight.wants() && !bias.wants() {
+        results[1] = Some(weight_grad(state, shape, grad.dtype));
+    }
+    if x.wants() {
+        let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
+        results[0] = Some(Grad { view: true, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
+    }
+    if weight.wants() && bias.wants() {
+        results[1] = Some(weight_grad(state, shape, grad.dtype));
+    }
+    if bias.wants() {
+        results[2] = Some(backward::sum_rows(state, grad, shape.output));
+    }
+    results
+}
+
+fn weight_grad(state: &mut State, shape: Shape, dtype: Dtype) -> Grad {
+    let numel = shape.input.saturating_mul(shape.output);
+    let storage = state.alloc(numel, dtype, "linear (weight gradient)");
+    Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
+}
+
+/// MatMul4Bit's backward: the weight is dequantised once more.
+pub(super) fn backward_4bit(
+    state: &mut State,
+    node: &Node,
+    shape: Shape,
+    quantised: Quantised,
+    grad: Grad,
+) -> Results {
+    let x = node.inputs[0];
+    let [_, scales, weight] = state.dequantised(shape, quantised, false);
+    state.release(scales);
+    let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
+    state.release(weight);
+    [Some(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens)), None, None]
+}

@@ -1,0 +1,67 @@
+//! The loss: cross entropy over the vocabulary.
+
+use super::autograd::{Grad, INPUTS, Input};
+use super::backward::{Op, Results};
+use super::machine::{Machine, State};
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+
+impl<'m> Tensor<'m> {
+    /// `nn.functional.cross_entropy(logits, labels)`: log_softmax, then the negative log likelihood. autocast runs both
+    /// in float32.
+    pub fn cross_entropy(&self, labels: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
+        let float = if machine.state.borrow().autocast.is_some() { self.to(Dtype::F32) } else { self.clone() };
+        let mut state = machine.state.borrow_mut();
+        let x = float.value;
+        let node = state.node(Op::LogSoftmax, [(&x).into(), Input::NONE, Input::NONE]);
+        let log = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
+        state.save(node, log.storage);
+        let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
+        let loss = state.alloc(1, log.dtype, "nll_loss");
+        let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
+        for storage in [log.storage, labels.value.storage, weight] {
+            state.save(node, storage);
+        }
+        state.release(weight);
+        state.release(log.storage);
+        let value = Value { storage: loss, numel: 1, dtype: log.dtype, edge: node.output(0), ..x };
+        drop(state);
+        Tensor { machine, value }
+    }
+}
+
+/// The labels as `ForCausalLMLoss` shifts them: padded by one, then sliced; the slice is copied unless the batch is one
+/// sequence. Returns both: the padded ones are a local variable of that function.
+pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (Tensor<'_>, Tensor<'_>) {
+    let mut state = machine.state.borrow_mut();
+    let mut make = |numel: u64, name: &'static str| {
+        let bytes = numel.saturating_mul(Dtype::I64.bytes());
+        let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
+        let value = Value {
+            storage,
+            numel,
+            dtype: Dtype::I64,
+            edge: super::autograd::Edge::None,
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+        };
+        value
+    };
+    let tokens = batch.saturating_mul(sequence);
+    let padded = make(tokens.saturating_add(batch), "padded labels");
+    let shifted = if batch > 1 { Some(make(tokens, "shifted labels")) } else { None };
+    drop(state);
+    let padded = Tensor { machine, value: padded };
+    let shifted = shifted.map_or_else(|| padded.clone(), |value| Tensor { machine, value });
+    (padded, shifted)
+}
+
+/// nll_loss_backward: a gradient as large as the log-probabilities.
+pub(super) fn nll_backward(state: &mut State, numel: u64, dtype: Dtype) -> Results {
+    let storage = state.alloc(numel, dtype, "nll_loss");
+    let mut results: Results = [None; INPUTS];
+    results[0] = Some(Grad::new(storage, numel, dtype, Layout::Tokens));
+    results
+}

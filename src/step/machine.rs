@@ -1,0 +1,326 @@
+//! The machine that a step runs on: storages with a reference count and no data, the ledger of what is alive, and the
+//! stream of events for the allocator.
+//!
+//! Tensors are handles with Python's lifetime rules: a clone holds the storage, dropping the last handle frees it. The
+//! model code in [`super::forward`] therefore frees a tensor exactly where the Python code that it mirrors does.
+
+use std::cell::RefCell;
+
+use super::autograd::Graph;
+use super::kernels::Device;
+use super::params::{ParamId, Params};
+use super::tensor::Tensor;
+use crate::dtype::Dtype;
+use crate::estimate::{Category, Parts, Peak, Phase};
+
+/// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
+pub(super) const BLOCK: u64 = 512;
+
+/// `bytes` rounded up as the allocator rounds a request.
+pub(super) fn rounded(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK).saturating_mul(BLOCK) }
+}
+
+/// Index of a storage; 0 is the storage of nothing.
+pub(super) type StorageId = u32;
+
+/// The storage of nothing: operations that are skipped return it.
+pub(super) const NOTHING: StorageId = 0;
+
+/// Memory that tensors share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storage {
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Live references: handles, saved variables, pending gradients.
+    pub references: u32,
+    /// How many identical storages this one stands for (see [`Machine::repeat`]).
+    pub times: u32,
+    /// What it is for.
+    pub category: Category,
+    /// Element type, for the explanation.
+    pub dtype: Dtype,
+    /// The module that made it, as a path inside its layer.
+    pub module: &'static str,
+    /// The operation that made it.
+    pub operation: &'static str,
+}
+
+/// One thing that happened to the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A storage was allocated.
+    Alloc(StorageId),
+    /// A storage was freed.
+    Free(StorageId),
+    /// A phase begins.
+    Mark(Phase),
+}
+
+/// The running total by category and its highest point since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ledger {
+    /// Live bytes.
+    pub current: u64,
+    /// Live bytes by category.
+    pub parts: Parts,
+    /// The highest point since [`Ledger::reset_peak`].
+    pub peak: Peak,
+}
+
+impl Ledger {
+    fn add(&mut self, category: Category, bytes: u64) {
+        self.current = self.current.saturating_add(bytes);
+        let part = &mut self.parts.0[category.index()];
+        *part = part.saturating_add(bytes);
+        if self.current > self.peak.bytes.0 {
+            self.peak.bytes.0 = self.current;
+            self.peak.parts = self.parts;
+        }
+    }
+
+    /// Adds to a category what further identical storages take.
+    pub fn grow(&mut self, category: Category, bytes: u64) {
+        self.add(category, bytes);
+    }
+
+    fn subtract(&mut self, category: Category, bytes: u64) {
+        self.current = self.current.saturating_sub(bytes);
+        let part = &mut self.parts.0[category.index()];
+        *part = part.saturating_sub(bytes);
+    }
+
+    /// Starts a phase: the highest point is now.
+    pub fn reset_peak(&mut self) {
+        self.peak.bytes.0 = self.current;
+        self.peak.parts = self.parts;
+    }
+}
+
+/// The state of a run; reached through [`Machine`].
+pub(super) struct State {
+    pub storages: Vec<Storage>,
+    pub ledger: Ledger,
+    /// The event stream, where it is wanted.
+    pub events: Option<Vec<Event>>,
+    pub graph: Graph,
+    pub params: Params,
+    pub device: Device,
+    /// Category of what is allocated now.
+    pub category: Category,
+    /// Module that is running.
+    pub module: &'static str,
+    /// The autocast element type, inside autocast.
+    pub autocast: Option<Dtype>,
+    /// Parameters whose copies autocast's cache holds.
+    pub cast_cache: Vec<ParamId>,
+    /// How many identical runs the running body stands for; 1 outside [`Machine::repeat`].
+    pub repeating: u32,
+}
+
+impl State {
+    /// Allocates `requested` bytes with one reference.
+    pub fn alloc_as(
+        &mut self,
+        category: Category,
+        requested: u64,
+        dtype: Dtype,
+        operation: &'static str,
+    ) -> StorageId {
+        if self.graph.stopped {
+            return NOTHING;
+        }
+        let id = self.storages.len() as StorageId;
+        self.storages.push(Storage {
+            requested,
+            references: 1,
+            times: self.repeating,
+            category,
+            dtype,
+            module: self.module,
+            operation,
+        });
+        self.ledger.add(category, rounded(requested));
+        if let Some(events) = &mut self.events {
+            events.push(Event::Alloc(id));
+        }
+        id
+    }
+
+    /// Allocates `numel` elements in the running category.
+    pub fn alloc(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
+        self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, operation)
+    }
+
+    /// Allocates and frees at once: a kernel's scratch space.
+    pub fn scratch(&mut self, bytes: u64, operation: &'static str) {
+        if bytes > 0 {
+            let id = self.alloc_as(Category::Temporaries, bytes, Dtype::U8, operation);
+            self.release(id);
+        }
+    }
+
+    /// Adds a reference.
+    pub fn retain(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].references += 1;
+        }
+    }
+
+    /// Drops a reference; the last one frees.
+    pub fn release(&mut self, id: StorageId) {
+        if id == NOTHING {
+            return;
+        }
+        let storage = &mut self.storages[id as usize];
+        storage.references -= 1;
+        if storage.references == 0 {
+            // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
+            let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
+            let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
+            self.ledger.subtract(category, bytes);
+            if let Some(events) = &mut self.events {
+                events.push(Event::Free(id));
+            }
+        }
+    }
+
+    /// References of a storage.
+    pub fn references(&self, id: StorageId) -> u32 {
+        self.storages[id as usize].references
+    }
+
+    /// Moves a live storage to another category (a temporary that became a gradient).
+    pub fn recategorise(&mut self, id: StorageId, category: Category) {
+        if id == NOTHING {
+            return;
+        }
+        let storage = &mut self.storages[id as usize];
+        let bytes = rounded(storage.requested);
+        let from = std::mem::replace(&mut storage.category, category);
+        let parts = &mut self.ledger.parts.0;
+        parts[from.index()] = parts[from.index()].saturating_sub(bytes);
+        parts[category.index()] = parts[category.index()].saturating_add(bytes);
+    }
+
+    /// Marks the start of a phase in the event stream.
+    pub fn mark(&mut self, phase: Phase) {
+        if let Some(events) = &mut self.events {
+            events.push(Event::Mark(phase));
+        }
+    }
+
+    /// Notes the ledger at the start of a body that stands for several identical ones.
+    pub fn begin_repeat(&mut self, times: u32) -> Repeat {
+        let before = self.ledger;
+        self.ledger.reset_peak();
+        self.repeating = times;
+        Repeat { before }
+    }
+
+    /// Ends such a body: the ledger moves as if it had run `times` times.
+    ///
+    /// Every run changes the live bytes by the same amounts, so the highest point of all runs lies in the first or in
+    /// the last one.
+    pub fn end_repeat(&mut self, repeat: Repeat) {
+        let Repeat { before } = repeat;
+        let more = u64::from(std::mem::replace(&mut self.repeating, 1)).saturating_sub(1);
+        let first = self.ledger.peak;
+        let shift = |value: u64, from: u64, to: u64| {
+            if to >= from {
+                value.saturating_add((to - from).saturating_mul(more))
+            } else {
+                value.saturating_sub((from - to).saturating_mul(more))
+            }
+        };
+        let after = self.ledger;
+        let mut last = first;
+        last.bytes.0 = shift(first.bytes.0, before.current, after.current);
+        self.ledger.current = shift(after.current, before.current, after.current);
+        for (index, part) in last.parts.0.iter_mut().enumerate() {
+            let (from, to) = (before.parts.0[index], after.parts.0[index]);
+            *part = shift(*part, from, to);
+            self.ledger.parts.0[index] = shift(to, from, to);
+        }
+        self.ledger.peak = [before.peak, first, last]
+            .into_iter()
+            .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
+            .unwrap_or(first);
+    }
+}
+
+/// The ledger at the start of a repeated body.
+pub(super) struct Repeat {
+    before: Ledger,
+}
+
+/// The machine: shared by every tensor handle of a run.
+pub(super) struct Machine {
+    pub state: RefCell<State>,
+}
+
+impl Machine {
+    /// A machine without tensors; with an event stream if `recording`.
+    pub fn new(device: Device, recording: bool) -> Machine {
+        let nothing = Storage {
+            requested: 0,
+            references: 1,
+            times: 1,
+            category: Category::Temporaries,
+            dtype: Dtype::U8,
+            module: "",
+            operation: "",
+        };
+        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 512 });
+        storages.push(nothing);
+        Machine {
+            state: RefCell::new(State {
+                storages,
+                ledger: Ledger::default(),
+                events: recording.then(|| Vec::with_capacity(1 << 15)),
+                graph: Graph::default(),
+                params: Params::default(),
+                device,
+                category: Category::Activations,
+                module: "",
+                autocast: None,
+                cast_cache: Vec::new(),
+                repeating: 1,
+            }),
+        }
+    }
+
+    /// Runs `body` with allocations labelled by `module`.
+    pub fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().module, module);
+        let result = body();
+        self.state.borrow_mut().module = outer;
+        result
+    }
+
+    /// Runs `body` with allocations of that category.
+    pub fn as_category<R>(&self, category: Category, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().category, category);
+        let result = body();
+        self.state.borrow_mut().category = outer;
+        result
+    }
+
+    /// Runs `body` once on behalf of `times` identical runs, one after the other, each fed the one tensor that the one
+    /// before returned. What a run leaves behind counts `times` times; the returned tensor counts once.
+    pub fn repeat<'m>(&'m self, times: u32, body: impl FnOnce() -> Tensor<'m>) -> Tensor<'m> {
+        if times == 1 {
+            return body();
+        }
+        let (repeat, first_node) = {
+            let mut state = self.state.borrow_mut();
+            (state.begin_repeat(times), state.graph.len())
+        };
+        let result = body();
+        let mut state = self.state.borrow_mut();
+        state.end_repeat(repeat);
+        state.storages[result.value.storage as usize].times = 1;
+        state.graph.note_repeat(first_node, times);
+        result
+    }
+}

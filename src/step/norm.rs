@@ -1,0 +1,210 @@
+//! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
+
+use super::autograd::{Grad, INPUTS, Input, Node};
+use super::backward::{Op, Results};
+use super::machine::State;
+use super::params::ParamId;
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::model::blocks::NormKind;
+
+/// A norm on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NormLayer {
+    pub name: &'static str,
+    pub width: u64,
+    pub kind: NormKind,
+    pub weight: Option<ParamId>,
+    pub bias: Option<ParamId>,
+}
+
+impl State {
+    fn parameter_input(&self, id: ParamId) -> Input {
+        let param = &self.params.list[id as usize];
+        let edge = if param.trainable && self.graph.enabled {
+            super::autograd::Edge::Param(id)
+        } else {
+            super::autograd::Edge::None
+        };
+        Input { edge, numel: param.numel, dtype: param.dtype, layout: Layout::Tokens, shape: Layout::Tokens }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// Runs a norm.
+    pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        self.machine.within(norm.name, || match norm.kind {
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlain => self.layer_norm(norm),
+            NormKind::Rms => {
+                let (normed, variance) = self.root_mean_square(norm.width);
+                let cast = normed.to(self.value.dtype);
+                let output = cast.weighted(norm);
+                drop(cast);
+                drop(normed);
+                drop(variance);
+                output
+            }
+            NormKind::RmsPlusOne => {
+                // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
+                let mut output = self.root_mean_square(norm.width).0;
+                output = output.weighted_plus_one(norm);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsCastLast => {
+                let (normed, _variance) = self.root_mean_square(norm.width);
+                let output = normed.weighted(norm);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsPlain => {
+                let normed = self.root_mean_square(norm.width).0;
+                normed.to(self.value.dtype)
+            }
+            NormKind::LayerNormPython => {
+                let x = self.to(Dtype::F32);
+                let mean = x.mean_rows(norm.width);
+                let centred = x.minus_rows(&mean);
+                let variance = centred.power().mean_rows(norm.width);
+                let inverse = variance.add_number().rsqrt();
+                let normed = x.minus_rows(&mean).mul_rows(&inverse);
+                normed.weighted(norm).to(self.value.dtype)
+            }
+        })
+    }
+
+    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares, a local of some callers'.
+    fn root_mean_square(&self, width: u64) -> (Tensor<'m>, Tensor<'m>) {
+        let x = self.to(Dtype::F32);
+        let variance = {
+            let squares = x.power();
+            squares.mean_rows(width)
+        };
+        let inverse = {
+            let shifted = variance.add_number();
+            shifted.rsqrt()
+        };
+        (x.mul_rows(&inverse), variance)
+    }
+
+    fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
+        let Some(weight) = norm.weight else { return self.clone() };
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let (x, width) = (self.value, norm.width);
+        let weight = state.parameter_input(weight);
+        let rows = x.numel / width.max(1);
+        let node = state.node(Op::MulWeight { rows }, [weight, (&x).into(), Input::NONE]);
+        if weight.wants() {
+            state.save(node, x.storage);
+        }
+        if x.requires_grad() {
+            state.save(node, super::machine::NOTHING);
+        }
+        // a float32 weight (k-bit preparation, mixed models) promotes the product
+        let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
+        let value = state.new_like(&x, dtype, "mul", node.output(0));
+        Tensor { machine, value }
+    }
+
+    fn weighted_plus_one(&self, norm: &NormLayer) -> Tensor<'m> {
+        let Some(weight) = norm.weight else { return self.clone() };
+        let machine = self.machine;
+        let factor = {
+            let mut state = machine.state.borrow_mut();
+            let input = state.parameter_input(weight);
+            let value = Value {
+                storage: super::machine::NOTHING,
+                numel: input.numel,
+                dtype: input.dtype,
+                edge: input.edge,
+                layout: Layout::Tokens,
+                shape: Layout::Tokens,
+            };
+            let float = state.cast(&value, Dtype::F32);
+            let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
+            let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
+            state.release(float.storage);
+            Tensor { machine, value: sum }
+        };
+        let mut state = machine.state.borrow_mut();
+        let x = self.value;
+        let rows = x.numel / norm.width.max(1);
+        let node = state.node(Op::MulWeight { rows }, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        if factor.value.requires_grad() {
+            state.save(node, x.storage);
+        }
+        if x.requires_grad() {
+            state.save(node, factor.value.storage);
+        }
+        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
+        drop(state);
+        Tensor { machine, value }
+    }
+
+    /// `x[rows, width] - r[rows, 1]`.
+    fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let x = self.value;
+        let node = state.node(Op::MinusRows, [(&x).into(), (&rows.value).into(), Input::NONE]);
+        let value = state.new_like(&x, x.dtype, "sub", node.output(0));
+        drop(state);
+        Tensor { machine, value }
+    }
+
+    /// `F.layer_norm`: one kernel that keeps its input, mean and reciprocal deviation (float32). Under autocast it runs
+    /// in float32 (ATen/autocast_mode.h, list `AT_FORALL_FP32`).
+    fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let cast = if state.autocast.is_some() { Dtype::F32 } else { self.value.dtype };
+        let mut inputs = [Input::NONE; INPUTS];
+        let mut copies = [super::machine::NOTHING; 2];
+        for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
+            let Some(id) = id else { continue };
+            let input = state.parameter_input(id);
+            let value = Value {
+                storage: super::machine::NOTHING,
+                numel: input.numel,
+                dtype: input.dtype,
+                edge: input.edge,
+                layout: Layout::Tokens,
+                shape: Layout::Tokens,
+            };
+            let value = state.cast(&value, cast);
+            copies[slot] = value.storage;
+            inputs[slot + 1] = (&value).into();
+        }
+        let x = state.cast(&self.value, cast);
+        inputs[0] = (&x).into();
+        let rows = x.numel / norm.width.max(1);
+        let node = state.node(Op::LayerNorm { rows }, inputs);
+        state.save(node, x.storage);
+        state.save(node, copies[0]);
+        state.save(node, copies[1]);
+        let dense = Value { layout: x.shape, ..x };
+        let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
+        let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
+        for name in ["mean", "rstd"] {
+            let storage = state.alloc(rows, statistics, name);
+            state.save(node, storage);
+            state.release(storage);
+        }
+        for storage in [x.storage, copies[0], copies[1]] {
+            state.release(storage);
+        }
+        drop(state);
+        Tensor { machine, value }
+    }
+}
+
+/// native_layer_norm_backward: the input's gradient, then weight's and bias's.
+pub(super) fn layer_norm_backward(state: &mut State, node: &Node, _rows: u64, grad: Grad) -> Results {
+    let mut results: Results = [None; INPUTS];
+    for (input, result) in node.inputs.iter().zip(&mut results) {
+        if input.wants() {
+            let storage = state.alloc(input.numel, input.dtype, "layer_norm");
+            *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
+        }
+    }
+    results
+}

@@ -1,0 +1,180 @@
+//! The optimizer's state and what its step needs.
+//!
+//! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
+//! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
+
+use super::machine::{NOTHING, State, StorageId};
+use super::params::Parameter;
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::scenario::Optimizer;
+
+/// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`).
+const MIN_8BIT: u64 = 4096;
+/// Elements that share one scale in bitsandbytes' 8-bit optimizers.
+const BLOCK_8BIT: u64 = 256;
+
+/// The trained parameters in order.
+fn trained(state: &State) -> Vec<Parameter> {
+    state.params.list.iter().filter(|param| param.trainable && param.storage != NOTHING).copied().collect()
+}
+
+impl State {
+    fn keep(&mut self, bytes: u64, dtype: Dtype, times: u32) {
+        self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
+    }
+
+    /// Scratch for every parameter at once, as a foreach implementation has it.
+    fn scratch_all(&mut self, params: &[Parameter], rounds: usize) {
+        let outer = std::mem::replace(&mut self.category, Category::Temporaries);
+        let mut held: Vec<StorageId> = Vec::with_capacity(params.len() * rounds);
+        for _ in 0..rounds {
+            for param in params {
+                let bytes = param.numel.saturating_mul(param.dtype.bytes());
+                held.push(self.persistent(bytes, param.dtype, param.times, Category::Temporaries, "foreach"));
+            }
+        }
+        held.into_iter().rev().for_each(|storage| self.release(storage));
+        self.category = outer;
+    }
+
+    /// Scratch for one parameter after the other: so many tensors of its size in that element type.
+    fn scratch_each(&mut self, params: &[Parameter], tensors: u64, dtype: Option<Dtype>) {
+        for param in params {
+            let dtype = dtype.unwrap_or(param.dtype);
+            let bytes = param.numel.saturating_mul(dtype.bytes());
+            let held: Vec<StorageId> = (0..tensors)
+                .map(|_| self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch"))
+                .collect();
+            held.into_iter().rev().for_each(|storage| self.release(storage));
+        }
+    }
+
+    /// `clip_grad_norm_`: one norm per parameter over partial norms of 65,536 elements each.
+    pub fn clip(&mut self) {
+        const CHUNK: u64 = 65_536;
+        let params = trained(self);
+        let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
+        let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
+        let partial = tensors.saturating_mul(largest).saturating_mul(4);
+        let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, "partial norms");
+        let norms: Vec<StorageId> = params
+            .iter()
+            .map(|param| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, "norm"))
+            .collect();
+        self.release(partial);
+        norms.into_iter().rev().for_each(|storage| self.release(storage));
+    }
+
+    /// The first step: makes the state, then steps.
+    pub fn first_step(&mut self, optimizer: Optimizer) {
+        let params = trained(self);
+        for param in &params {
+            self.make_state(optimizer, param);
+        }
+        self.step(optimizer);
+    }
+
+    fn make_state(&mut self, optimizer: Optimizer, param: &Parameter) {
+        let times = param.times;
+        let own = param.numel.saturating_mul(param.dtype.bytes());
+        let moments = |state: &mut State, count: usize, bytes: u64, dtype: Dtype| {
+            for _ in 0..count {
+                state.keep(bytes, dtype, times);
+            }
+        };
+        match optimizer {
+            Optimizer::AdamW
+            | Optimizer::AdamWForLoop
+            | Optimizer::Adam
+            | Optimizer::Lamb
+            | Optimizer::NAdam
+            | Optimizer::SparseAdam
+            | Optimizer::AdaBelief => moments(self, 2, own, param.dtype),
+            Optimizer::AdamWFused => {
+                self.keep(4, Dtype::F32, times);
+                moments(self, 2, own, param.dtype);
+            }
+            Optimizer::AmsGrad => moments(self, 3, own, param.dtype),
+            Optimizer::Sgd => {}
+            Optimizer::SgdMomentum | Optimizer::Nesterov | Optimizer::Adagrad | Optimizer::RmsProp => {
+                moments(self, 1, own, param.dtype);
+            }
+            Optimizer::AdamW8bit => self.eight_bit(param, 2),
+            Optimizer::Lion8bit => self.eight_bit(param, 1),
+            Optimizer::PagedAdamW8bit => {
+                // the states themselves live in unified memory
+                self.scales_8bit(param, 2);
+            }
+            Optimizer::PagedAdamW => {}
+            Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
+            Optimizer::Adafactor | Optimizer::AdafactorTorch => {
+                let columns = param.numel / param.rows.max(1);
+                if param.rows > 1 {
+                    self.keep(param.rows.saturating_mul(4), Dtype::F32, times);
+                    self.keep(columns.saturating_mul(4), Dtype::F32, times);
+                } else {
+                    self.keep(param.numel.saturating_mul(4), Dtype::F32, times);
+                }
+            }
+            Optimizer::Shampoo => {
+                let columns = param.numel / param.rows.max(1);
+                for side in [param.rows, columns] {
+                    if side > 1 {
+                        moments(self, 2, side.saturating_mul(side).saturating_mul(4), Dtype::F32);
+                    }
+                }
+            }
+        }
+    }
+
+    fn eight_bit(&mut self, param: &Parameter, moments: usize) {
+        if param.numel < MIN_8BIT {
+            for _ in 0..moments {
+                self.keep(param.numel.saturating_mul(4), Dtype::F32, param.times);
+            }
+            return;
+        }
+        for _ in 0..moments {
+            self.keep(param.numel, Dtype::U8, param.times);
+        }
+        self.scales_8bit(param, moments);
+    }
+
+    fn scales_8bit(&mut self, param: &Parameter, moments: usize) {
+        if param.numel < MIN_8BIT {
+            return;
+        }
+        for _ in 0..moments {
+            self.keep(param.numel.div_ceil(BLOCK_8BIT).saturating_mul(4), Dtype::F32, param.times);
+        }
+    }
+
+    /// Every later step.
+    pub fn step(&mut self, optimizer: Optimizer) {
+        let params = trained(self);
+        match optimizer {
+            Optimizer::AdamW
+            | Optimizer::Adam
+            | Optimizer::RmsProp
+            | Optimizer::NAdam
+            | Optimizer::AmsGrad
+            | Optimizer::Lamb
+            | Optimizer::AdaBelief => self.scratch_all(&params, 1),
+            Optimizer::Adagrad => self.scratch_all(&params, 2),
+            Optimizer::AdamWForLoop | Optimizer::SparseAdam => self.scratch_each(&params, 2, None),
+            Optimizer::Sgd
+            | Optimizer::SgdMomentum
+            | Optimizer::Nesterov
+            | Optimizer::AdamWFused
+            | Optimizer::AdamW8bit
+            | Optimizer::PagedAdamW8bit
+            | Optimizer::PagedAdamW
+            | Optimizer::Lion
+            | Optimizer::Lion8bit => {}
+            Optimizer::Adafactor => self.scratch_each(&params, 4, Some(Dtype::F32)),
+            Optimizer::AdafactorTorch => self.scratch_each(&params, 1, None),
+            Optimizer::Shampoo => self.scratch_each(&params, 2, Some(Dtype::F32)),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The model's parameters on the machine.
+
+use super::autograd::{Edge, Grad};
+use super::machine::{NOTHING, State, StorageId};
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+
+/// Index of a parameter.
+pub(super) type ParamId = u32;
+
+/// A parameter tensor, or `times` identical ones of repeated layers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameter {
+    pub numel: u64,
+    pub dtype: Dtype,
+    /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
+    pub rows: u64,
+    pub trainable: bool,
+    pub times: u32,
+    /// Its weight.
+    pub storage: StorageId,
+    /// Its gradient, or [`NOTHING`].
+    pub grad: StorageId,
+    /// Its copy in autocast's cache, with the edge of the copy.
+    pub cached: Option<(StorageId, Edge)>,
+    /// Uses in the graph whose gradient has not come yet.
+    pub expected: u32,
+    /// The sum of what has come.
+    pub waiting: Option<Grad>,
+}
+
+/// All parameters.
+#[derive(Debug, Default)]
+pub(super) struct Params {
+    pub list: Vec<Parameter>,
+}
+
+impl State {
+    /// Puts a parameter on the machine; it stays until the end.
+    pub fn add_parameter(
+        &mut self,
+        shape: (u64, u64),
+        dtype: Dtype,
+        trainable: bool,
+        times: u32,
+        category: Category,
+    ) -> ParamId {
+        let (rows, columns) = shape;
+        let numel = rows.saturating_mul(columns);
+        let storage = self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+        self.params.list.push(Parameter {
+            numel,
+            dtype,
+            rows,
+            trainable,
+            times,
+            storage,
+            grad: NOTHING,
+            cached: None,
+            expected: 0,
+            waiting: None,
+        });
+        self.params.list.len() as ParamId - 1
+    }
+
+    /// Allocates something that stays until the end and stands for `times` identical ones.
+    pub fn persistent(
+        &mut self,
+        bytes: u64,
+        dtype: Dtype,
+        times: u32,
+        category: Category,
+        operation: &'static str,
+    ) -> StorageId {
+        let outer = std::mem::replace(&mut self.repeating, times);
+        let storage = self.alloc_as(category, bytes, dtype, operation);
+        self.repeating = outer;
+        self.count_again(storage, times);
+        storage
+    }
+
+    /// Counts a storage that stands for `times` ones as that many.
+    pub fn count_again(&mut self, storage: StorageId, times: u32) {
+        let Some(stored) = self.storages.get(storage as usize) else { return };
+        let more = super::machine::rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
+        let category = stored.category;
+        self.ledger.grow(category, more);
+    }
+}
+
+impl State {
+    /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`].
+    pub fn leaf(&mut self, value: &super::tensor::Value) -> ParamId {
+        self.params.list.push(Parameter {
+            numel: value.numel,
+            dtype: value.dtype,
+            rows: 1,
+            trainable: false,
+            times: 1,
+            storage: NOTHING,
+            grad: NOTHING,
+            cached: None,
+            expected: 0,
+            waiting: None,
+        });
+        self.params.list.len() as ParamId - 1
+    }
+
+    /// Forgets the leaves of the last graph with their gradients.
+    pub fn drop_leaves(&mut self) {
+        while let Some(leaf) = self.params.list.pop_if(|param| param.storage == NOTHING) {
+            self.release(leaf.grad);
+        }
+    }
+
+    /// `zero_grad(set_to_none=True)`.
+    pub fn drop_gradients(&mut self) {
+        for index in 0..self.params.list.len() {
+            let grad = std::mem::replace(&mut self.params.list[index].grad, NOTHING);
+            self.release(grad);
+        }
+    }
+}

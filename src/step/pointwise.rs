@@ -1,0 +1,319 @@
+//! Element-wise operations, casts and dropout.
+
+use super::autograd::Input;
+use super::backward::Op;
+use super::machine::{NOTHING, State};
+use super::tensor::{Layout, Tensor, Value};
+use crate::dtype::Dtype;
+
+/// The element type of an operation on two tensors.
+fn promoted(a: Dtype, b: Dtype) -> Dtype {
+    if a == b || b.bytes() < a.bytes() { a } else { b }
+}
+
+impl State {
+    /// A new tensor shaped and laid out like `value`.
+    pub fn new_like(
+        &mut self,
+        value: &Value,
+        dtype: Dtype,
+        operation: &'static str,
+        edge: super::autograd::Edge,
+    ) -> Value {
+        let storage = self.alloc(value.numel, dtype, operation);
+        Value { storage, dtype, edge, ..*value }
+    }
+
+    /// A change of element type; the same tensor where there is none to make.
+    pub fn cast(&mut self, value: &Value, dtype: Dtype) -> Value {
+        if value.dtype == dtype {
+            self.retain(value.storage);
+            return *value;
+        }
+        let node = self.node(Op::Cast, [value.into(), Input::NONE, Input::NONE]);
+        self.new_like(value, dtype, "cast", node.output(0))
+    }
+}
+
+impl<'m> Tensor<'m> {
+    fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
+        let value = run(&mut self.machine.state.borrow_mut(), &self.value);
+        Tensor { machine: self.machine, value }
+    }
+
+    /// `x.to(dtype)`.
+    pub fn to(&self, dtype: Dtype) -> Tensor<'m> {
+        self.apply(|state, x| state.cast(x, dtype))
+    }
+
+    /// `x.clone()`.
+    pub fn copied(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
+            state.new_like(x, x.dtype, "clone", node.output(0))
+        })
+    }
+
+    /// `x + other`, of one shape.
+    pub fn add(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node(Op::Add, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x + row`, where the row (a position embedding, a mask) is broadcast over x.
+    pub fn add_row(&self, row: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &row.value;
+            let node = state.node(Op::AddRow, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x + number`.
+    pub fn add_number(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
+            state.new_like(x, x.dtype, "add", node.output(0))
+        })
+    }
+
+    /// `x * number` or `x / number`.
+    pub fn scale(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "mul", node.output(0))
+        })
+    }
+
+    /// `-x`.
+    pub fn negate(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Negate, [x.into(), Input::NONE, Input::NONE]);
+            // the slice of a tensor that lies head after head is as dense as its shape says
+            let dense = Value { layout: x.shape, ..*x };
+            state.new_like(&dense, x.dtype, "neg", node.output(0))
+        })
+    }
+
+    /// `x * other`, of one shape, both with or without gradient.
+    pub fn mul(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node(Op::Mul, [x.into(), y.into(), Input::NONE]);
+            if x.requires_grad() {
+                state.save(node, y.storage);
+            }
+            if y.requires_grad() {
+                state.save(node, x.storage);
+            }
+            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x * constant`, where the constant (rotary cos and sin) has no gradient and is broadcast over x.
+    pub fn mul_constant(&self, constant: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &constant.value;
+            let node = state.node(Op::MulConstant, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, y.storage);
+            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x[rows, width] * r[rows, 1]`.
+    pub fn mul_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let node = state.node(Op::MulRows, [x.into(), r.into(), Input::NONE]);
+            if x.requires_grad() {
+                state.save(node, r.storage);
+            }
+            if r.requires_grad() {
+                state.save(node, x.storage);
+            }
+            state.new_like(x, promoted(x.dtype, r.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x.pow(n)` for n above 1. autocast runs it in float32.
+    pub fn power(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::Power, [(&x).into(), Input::NONE, Input::NONE]);
+            state.save(node, x.storage);
+            let result = state.new_like(&x, x.dtype, "pow", node.output(0));
+            state.release(x.storage);
+            result
+        })
+    }
+
+    /// `x.mean(-1, keepdim=True)` over rows of `width`.
+    pub fn mean_rows(&self, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::MeanRows, [x.into(), Input::NONE, Input::NONE]);
+            let rows = Value { numel: x.numel / width.max(1), ..*x };
+            state.new_like(&rows, x.dtype, "mean", node.output(0))
+        })
+    }
+
+    /// `torch.rsqrt(x)`.
+    pub fn rsqrt(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Rsqrt, [x.into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(x, x.dtype, "rsqrt", node.output(0));
+            state.save(node, result.storage);
+            result
+        })
+    }
+
+    /// An activation that is one kernel and keeps its input (silu, gelu).
+    pub fn keeping_input(&self, operation: &'static str) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, x.storage);
+            state.new_like(x, x.dtype, operation, node.output(0))
+        })
+    }
+
+    /// An activation that is one kernel and keeps its output (tanh, relu, sigmoid).
+    pub fn keeping_output(&self, operation: &'static str) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(x, x.dtype, operation, node.output(0));
+            state.save(node, result.storage);
+            result
+        })
+    }
+
+    /// `nn.functional.dropout` in training; the same tensor at probability 0.
+    pub fn dropout(&self, active: bool) -> Tensor<'m> {
+        if !active {
+            return self.clone();
+        }
+        self.apply(|state, x| {
+            // native_dropout draws its mask first only where the output does not exist yet
+            let node = state.node(Op::Dropout, [x.into(), Input::NONE, Input::NONE]);
+            let mask = state.alloc(x.numel, Dtype::Bool, "dropout mask");
+            let result = state.new_like(x, x.dtype, "dropout", node.output(0));
+            state.save(node, mask);
+            state.release(mask);
+            result
+        })
+    }
+
+    /// `softmax(x, -1)`. autocast runs it in float32.
+    pub fn softmax(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::Softmax, [(&x).into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(&x, x.dtype, "softmax", node.output(0));
+            state.save(node, result.storage);
+            state.release(x.storage);
+            result
+        })
+    }
+
+    /// `softmax(x, -1, dtype=torch.float32)`: float16 is one kernel, other types are cast first
+    /// (aten/src/ATen/native/SoftMax.cpp).
+    pub fn softmax_float(&self) -> Tensor<'m> {
+        if self.value.dtype != Dtype::F16 {
+            return self.to(Dtype::F32).softmax();
+        }
+        self.apply(|state, x| {
+            let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
+            state.save(node, result.storage);
+            result
+        })
+    }
+
+    /// `x.view(batch, sequence, heads, head)`.
+    pub fn split_heads(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Reshape, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { edge: node.output(0), ..*x }
+        })
+    }
+
+    /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
+    pub fn heads_first(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { edge: node.output(0), shape: Layout::Heads, ..*x }
+        })
+    }
+
+    /// Both: `x.view(batch, sequence, heads, head).transpose(1, 2)`.
+    pub fn to_heads(&self) -> Tensor<'m> {
+        self.split_heads().heads_first()
+    }
+
+    /// `x.transpose(1, 2).contiguous().reshape(batch, sequence, heads · head)`.
+    pub fn to_tokens(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
+            let edge = node.output(0);
+            match x.layout {
+                Layout::Tokens => {
+                    state.retain(x.storage);
+                    Value { edge, shape: Layout::Tokens, ..*x }
+                }
+                Layout::Heads => {
+                    let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
+                    state.new_like(&like, x.dtype, "contiguous", edge)
+                }
+            }
+        })
+    }
+
+    /// A slice of `numel` elements (over the last dimension): a view.
+    pub fn slice(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { edge: node.output(0), numel, ..*x }
+        })
+    }
+
+    /// Pieces of `numels` elements over the last dimension: views of one node (`split`, `chunk`).
+    pub fn split<const N: usize>(&self, numels: [u64; N]) -> [Tensor<'m>; N] {
+        let node = {
+            let mut state = self.machine.state.borrow_mut();
+            state.node_of(Op::Split, [(&self.value).into(), Input::NONE, Input::NONE], N as u8)
+        };
+        std::array::from_fn(|index| {
+            self.with(|value| {
+                value.numel = numels[index];
+                value.edge = node.output(index as u8);
+            })
+        })
+    }
+
+    /// `torch.cat((x, other), dim=-1)`: lies in the order of its shape.
+    pub fn cat(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node(Op::Cat, [x.into(), y.into(), Input::NONE]);
+            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
+            state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
+        })
+    }
+
+    /// transformers' `repeat_kv`: each head copied `times` times; the same tensor for 1.
+    pub fn repeat_heads(&self, times: u64) -> Tensor<'m> {
+        if times <= 1 {
+            return self.clone();
+        }
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let whole = Value { numel: x.numel.saturating_mul(times), layout: x.shape, ..*x };
+            state.new_like(&whole, x.dtype, "repeat_kv", node.output(0))
+        })
+    }
+}

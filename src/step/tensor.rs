@@ -1,0 +1,87 @@
+//! Tensor handles: a size, an element type, a place in the autograd graph; no data.
+
+use super::autograd::Edge;
+use super::machine::{Machine, NOTHING, StorageId};
+use crate::dtype::Dtype;
+
+/// The order of a tensor's elements in memory. Shapes with heads are `[batch, heads, sequence, head]`; whether such a
+/// tensor lies in memory in that order or token after token decides where PyTorch has to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Token after token: `[batch, sequence, …]`.
+    Tokens,
+    /// Head after head: `[batch, heads, sequence, …]`.
+    Heads,
+}
+
+/// What a tensor is, without the ownership of a [`Tensor`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub storage: StorageId,
+    pub numel: u64,
+    pub dtype: Dtype,
+    /// Where its gradient goes.
+    pub edge: Edge,
+    /// Order in memory.
+    pub layout: Layout,
+    /// Order of its shape.
+    pub shape: Layout,
+}
+
+impl Value {
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> u64 {
+        self.numel.saturating_mul(self.dtype.bytes())
+    }
+
+    /// Whether a gradient flows to it.
+    pub fn requires_grad(&self) -> bool {
+        self.edge != Edge::None
+    }
+}
+
+/// A handle that keeps its storage alive.
+pub(super) struct Tensor<'m> {
+    pub machine: &'m Machine,
+    pub value: Value,
+}
+
+impl Tensor<'_> {
+    /// A further handle of the same storage with other properties: a view.
+    pub fn with(&self, change: impl FnOnce(&mut Value)) -> Self {
+        let mut value = self.value;
+        change(&mut value);
+        self.machine.state.borrow_mut().retain(value.storage);
+        Tensor { machine: self.machine, value }
+    }
+
+    /// A further tensor like this one, with a storage of its own, at the same place in the graph.
+    pub fn twin(&self) -> Self {
+        let value = self.machine.state.borrow_mut().new_like(
+            &self.value,
+            self.value.dtype,
+            "layer input",
+            self.value.edge,
+        );
+        Tensor { machine: self.machine, value }
+    }
+
+    /// The same tensor outside the graph.
+    pub fn detach(&self) -> Self {
+        self.with(|value| value.edge = Edge::None)
+    }
+}
+
+impl Clone for Tensor<'_> {
+    fn clone(&self) -> Self {
+        self.with(|_| {})
+    }
+}
+
+impl Drop for Tensor<'_> {
+    fn drop(&mut self) {
+        if self.value.storage != NOTHING {
+            self.machine.state.borrow_mut().release(self.value.storage);
+        }
+    }
+}
