@@ -204,6 +204,20 @@ pub enum Rotary {
         /// Rotated elements of a head.
         dim: u64,
     },
+    /// Rotary over the whole head computed in float32 and cast back (cohere, olmo, ernie4_5, modernbert).
+    Float32,
+    /// Rotary of neighbouring elements (`stack` and `flatten`) over the first `dim` elements, the rest joined with `cat`
+    /// (glm, gptj).
+    Interleaved {
+        /// Rotated elements of a head.
+        dim: u64,
+    },
+    /// Multiplication of complex numbers in float32 (llama4, deepseek_v2).
+    Complex,
+    /// The two halves of a head computed apart and joined with `cat` (gpt_oss).
+    Halves,
+    /// Not rotary: a bias on the scores that grows with distance (bloom, mpt, falcon-rw).
+    Alibi,
 }
 
 /// The family whose attention code runs, where transformers' own code differs in what it keeps.
@@ -365,9 +379,20 @@ impl Mlp {
     }
 }
 
+/// Names of the expert tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExpertNames {
+    /// The first matrices, `[experts, (2 x) width, hidden]`: `mlp.experts.gate_up_proj`.
+    pub first: &'static str,
+    /// The last matrices, `[experts, hidden, width]`: `mlp.experts.down_proj`.
+    pub last: &'static str,
+}
+
 /// A mixture of experts whose expert weights are two three-dimensional tensors (transformers 5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Moe {
+    /// Path of the two expert tensors.
+    pub names: ExpertNames,
     /// The router; in transformers 5 a parameter of its own, not an `nn.Linear`.
     pub router: Linear,
     /// Experts in all.
@@ -382,7 +407,7 @@ pub struct Moe {
     pub gated: bool,
     /// Whether the expert matrices have biases (gpt-oss).
     pub expert_bias: bool,
-    /// Whether the router has a correction bias that is a buffer, not a parameter (DeepSeek V3): counted 0.
+    /// Activation of an expert.
     pub act: Activation,
     /// Experts that every token visits.
     pub shared: Option<Mlp>,
@@ -398,14 +423,14 @@ impl Moe {
         });
         let first = if self.gated { self.expert_width.saturating_mul(2) } else { self.expert_width };
         let tensors = [
-            ("mlp.experts.gate_up_proj", vec![self.experts, first, self.hidden], true),
-            ("mlp.experts.gate_up_proj_bias", vec![self.experts, first], self.expert_bias),
-            ("mlp.experts.down_proj", vec![self.experts, self.hidden, self.expert_width], true),
-            ("mlp.experts.down_proj_bias", vec![self.experts, self.hidden], self.expert_bias),
+            (self.names.first, "", vec![self.experts, first, self.hidden], true),
+            (self.names.first, "_bias", vec![self.experts, first], self.expert_bias),
+            (self.names.last, "", vec![self.experts, self.hidden, self.expert_width], true),
+            (self.names.last, "_bias", vec![self.experts, self.hidden], self.expert_bias),
         ];
-        for (name, shape, present) in tensors {
+        for (name, suffix, shape, present) in tensors {
             if present {
-                visit(Param { name: name.into(), shape, role: ParamRole::Experts });
+                visit(Param { name: format!("{name}{suffix}"), shape, role: ParamRole::Experts });
             }
         }
         if let Some(shared) = &self.shared {
@@ -488,11 +513,32 @@ pub struct Block {
     pub ffn: FeedForward,
     /// Dropout on the residual branches.
     pub residual_dropout: Dropout,
+    /// In which order transformers registers the modules: prefixes of their paths. Empty: mixer, feed-forward, norms.
+    pub layout: Layout,
+}
+
+/// Prefixes of parameter names in the order of registration; what none of them begins comes last.
+pub type Layout = &'static [&'static str];
+
+/// Hands parameters over in the order of a layout; those of one prefix keep their own order.
+pub fn in_layout(layout: Layout, visit: Visit<'_>, source: impl FnOnce(Visit<'_>)) {
+    if layout.is_empty() {
+        return source(visit);
+    }
+    let mut params = Vec::new();
+    source(&mut |param: Param| params.push(param));
+    let rank = |param: &Param| layout.iter().position(|prefix| param.name.starts_with(prefix));
+    params.sort_by_key(|param| rank(param).unwrap_or(layout.len()));
+    params.into_iter().for_each(visit);
 }
 
 impl Block {
-    /// Hands all parameters of the layer over.
+    /// Hands all parameters of the layer over, in transformers' order.
     pub fn visit(&self, visit: Visit<'_>) {
+        in_layout(self.layout, visit, |visit| self.visit_by_part(visit));
+    }
+
+    fn visit_by_part(&self, visit: Visit<'_>) {
         match &self.mixer {
             Mixer::Attention(attention) => attention.visit(visit),
         }

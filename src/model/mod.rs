@@ -4,8 +4,9 @@ pub mod blocks;
 pub mod catalogue;
 pub mod config;
 pub mod families;
+mod python_json;
 
-use blocks::{Block, Dropout, Linear, Norm, Param, ParamRole, Visit};
+use blocks::{Block, Dropout, Layout, Linear, Norm, Param, ParamRole, Visit, in_layout};
 
 /// A table of learned vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +97,9 @@ pub struct Tower {
     pub params: Vec<Param>,
 }
 
+/// What stands for all the layers in a [`Layout`] of a model.
+pub const LAYERS: &str = "layers";
+
 /// A model: everything that its memory depends on, read from its `config.json`.
 ///
 /// Invariant: every index in `order` is within `blocks`.
@@ -121,6 +125,9 @@ pub struct Architecture {
     pub head: Head,
     /// Parts that are loaded and not run.
     pub towers: Vec<Tower>,
+    /// In which order transformers registers what is outside the layers; `layers` stands for all of them. Empty:
+    /// embeddings, layers, final norm, head, towers.
+    pub layout: Layout,
     /// What the reader of the config had to assume; shown to the user.
     pub notes: Vec<String>,
 }
@@ -155,6 +162,31 @@ impl Architecture {
 
     /// Hands over the parameters outside the layers; a tied head is not handed over.
     pub fn visit_outside(&self, visit: Visit<'_>) {
+        in_layout(self.layout, visit, |visit| {
+            self.visit_embeddings(visit);
+            self.visit_after_layers(visit);
+        });
+    }
+
+    /// Hands over every parameter of the model in transformers' order, each layer's names as inside the layer.
+    pub fn visit(&self, visit: Visit<'_>) {
+        let marker = Param { name: LAYERS.into(), shape: Vec::new(), role: ParamRole::Other };
+        let mut expand = |param: Param| {
+            if param == marker {
+                let blocks = self.order.iter().filter_map(|kind| self.blocks.get(usize::from(*kind)));
+                blocks.for_each(|block| block.visit(visit));
+            } else {
+                visit(param);
+            }
+        };
+        in_layout(self.layout, &mut expand, |visit| {
+            self.visit_embeddings(visit);
+            visit(marker.clone());
+            self.visit_after_layers(visit);
+        });
+    }
+
+    fn visit_embeddings(&self, visit: Visit<'_>) {
         self.embeddings.tokens.visit(visit);
         for table in [&self.embeddings.positions, &self.embeddings.token_types].into_iter().flatten() {
             table.visit(visit);
@@ -165,6 +197,9 @@ impl Architecture {
         if let Some(linear) = &self.embeddings.project_in {
             linear.visit(visit);
         }
+    }
+
+    fn visit_after_layers(&self, visit: Visit<'_>) {
         if let Some(norm) = &self.final_norm {
             norm.visit(visit);
         }

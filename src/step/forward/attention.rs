@@ -15,13 +15,13 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let (q, k, v) = self.projected(layer, attention, x);
         let (q, k) = match (&attention.rotary, &shared.rotary) {
-            (Rotary::None, _) | (_, None) => (q, k),
-            (Rotary::Full, Some((cos, sin))) => {
+            (Rotary::None | Rotary::Alibi, _) | (_, None) => (q, k),
+            (Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves, Some((cos, sin))) => {
                 let rotated = (q.rotated(cos, sin), k.rotated(cos, sin));
                 drop((q, k));
                 rotated
             }
-            (Rotary::Partial { dim }, Some((cos, sin))) => {
+            (Rotary::Partial { dim } | Rotary::Interleaved { dim }, Some((cos, sin))) => {
                 let rotate = |tensor: &Tensor<'a>| {
                     let turned = tensor.value.numel / attention.head_dim.max(1) * dim;
                     tensor.partly_rotated(turned, cos, sin)

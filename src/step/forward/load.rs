@@ -351,9 +351,9 @@ impl<'a> Model<'a> {
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let rotary = architecture.blocks.iter().find_map(|block| match &block.mixer {
         Mixer::Attention(Attention { rotary, head_dim, .. }) => match rotary {
-            Rotary::None => None,
-            Rotary::Full => Some(*head_dim),
-            Rotary::Partial { dim } => Some(*dim),
+            Rotary::None | Rotary::Alibi => None,
+            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(*head_dim),
+            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(*dim),
         },
     });
     let mut store = |bytes: u64, name: &'static str| {

@@ -237,9 +237,9 @@ impl<'a> Model<'a> {
         let full = any_full.then(|| self.mask(None, hidden.value.dtype)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), hidden.value.dtype));
         let rotary = self.attentions().find_map(|attention| match attention.rotary {
-            Rotary::None => None,
-            Rotary::Full => Some(attention.head_dim),
-            Rotary::Partial { dim } => Some(dim),
+            Rotary::None | Rotary::Alibi => None,
+            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(attention.head_dim),
+            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(dim),
         });
         let rotary = rotary.map(|dim| self.within("rotary_emb", || self.rotary(dim, hidden.value.dtype)));
         Shared { rotary, full, sliding }

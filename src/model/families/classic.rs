@@ -1,0 +1,276 @@
+//! The decoders from before llama: gpt2, gpt_neox, opt, bloom, falcon.
+
+use super::parts::{LAYER_NORM, activation, decoder, dropout, rotated, stack};
+use crate::model::blocks::{
+    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
+    NormKind, Projection, Rotary, Wiring,
+};
+use crate::model::config::Config;
+use crate::model::{Architecture, HeadTransform, LAYERS, Table};
+use crate::scenario::Issue;
+
+/// Multi-head attention with every head alike and one projection for q, k and v.
+fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCode) -> Attention {
+    Attention {
+        heads,
+        kv_heads: heads,
+        head_dim: hidden / heads,
+        projection: Projection::Fused(qkv),
+        output,
+        qk_norm: None,
+        rotary: Rotary::None,
+        window: None,
+        softcap: false,
+        causal: true,
+        sinks: false,
+        dropout: Dropout::default(),
+        code,
+    }
+}
+
+/// gpt2 and its like (cerebras, dialogpt, distilgpt2).
+pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("n_embd")?;
+    let heads = config.size("n_head")?;
+    let inner = config.size_or("n_inner", 4 * hidden)?;
+    let conv = |name, input, output| {
+        Linear::new(name, input, output).with_bias(true).with_class(LinearClass::Conv1d)
+    };
+    let attention = Attention {
+        dropout: dropout(config, "attn_pdrop")?,
+        ..fused(
+            hidden,
+            heads,
+            conv("attn.c_attn", hidden, 3 * hidden),
+            conv("attn.c_proj", hidden, hidden),
+            AttentionCode::Gpt2,
+        )
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm {
+            attention: Norm::new("ln_1", hidden, LAYER_NORM),
+            mlp: Norm::new("ln_2", hidden, LAYER_NORM),
+        },
+        mixer: Mixer::Attention(attention),
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: conv("mlp.c_fc", hidden, inner),
+            down: conv("mlp.c_proj", inner, hidden),
+            act: activation(config, "activation_function")?,
+        }),
+        residual_dropout: dropout(config, "resid_pdrop")?,
+        layout: &["ln_1", "attn.", "ln_2", "mlp."],
+    };
+    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
+    model.embeddings.positions =
+        Some(Table { name: "wpe", rows: config.size("n_positions")?, width: hidden });
+    model.embeddings.dropout = dropout(config, "embd_pdrop")?;
+    Ok(model)
+}
+
+/// gpt_neox: pythia, dolly, redpajama.
+pub fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_attention_heads")?;
+    let inner = config.size("intermediate_size")?;
+    let bias = config.flag("attention_bias")?;
+    let attention = Attention {
+        rotary: Rotary::Partial { dim: neox_rotated(config, hidden / heads)? },
+        dropout: dropout(config, "attention_dropout")?,
+        ..fused(
+            hidden,
+            heads,
+            Linear::new("attention.query_key_value", hidden, 3 * hidden).with_bias(bias),
+            Linear::new("attention.dense", hidden, hidden).with_bias(bias),
+            AttentionCode::Standard,
+        )
+    };
+    let [first, second] =
+        ["input_layernorm", "post_attention_layernorm"].map(|name| Norm::new(name, hidden, LAYER_NORM));
+    let block = Block {
+        wiring: if config.flag("use_parallel_residual")? {
+            Wiring::Parallel { attention: first, mlp: Some(second) }
+        } else {
+            Wiring::PreNorm { attention: first, mlp: second }
+        },
+        mixer: Mixer::Attention(attention),
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: Linear::new("mlp.dense_h_to_4h", hidden, inner).with_bias(true),
+            down: Linear::new("mlp.dense_4h_to_h", inner, hidden).with_bias(true),
+            act: activation(config, "hidden_act")?,
+        }),
+        residual_dropout: dropout(config, "hidden_dropout")?,
+        layout: &["input_layernorm", "post_attention_layernorm"],
+    };
+    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let mut model = decoder(config, "embed_in", layers, Norm::new("final_layer_norm", hidden, LAYER_NORM))?;
+    model.embeddings.dropout = dropout(config, "hidden_dropout")?;
+    Ok(model)
+}
+
+/// gpt_neox calls the share `rotary_pct`; newer files call it `partial_rotary_factor`.
+fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
+    let key = if config.has("rotary_pct") { "rotary_pct" } else { "partial_rotary_factor" };
+    rotated(config, head_dim, key, 0.25)
+}
+
+/// opt.
+pub fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_attention_heads")?;
+    let inner = config.size("ffn_dim")?;
+    let bias = config.flag("enable_bias")?;
+    let kind =
+        if config.flag("layer_norm_elementwise_affine")? { LAYER_NORM } else { NormKind::LayerNormPlain };
+    let linear = |name, input, output| Linear::new(name, input, output).with_bias(bias);
+    let drop = dropout(config, "dropout")?;
+    let before = config.flag("do_layer_norm_before")?;
+    let [first, second] =
+        ["self_attn_layer_norm", "final_layer_norm"].map(|name| Norm::new(name, hidden, kind));
+    let attention = Attention {
+        projection: Projection::Separate {
+            q: linear("self_attn.q_proj", hidden, hidden),
+            k: linear("self_attn.k_proj", hidden, hidden),
+            v: linear("self_attn.v_proj", hidden, hidden),
+        },
+        dropout: dropout(config, "attention_dropout")?,
+        ..fused(
+            hidden,
+            heads,
+            Linear::new("", 0, 0),
+            linear("self_attn.out_proj", hidden, hidden),
+            AttentionCode::Opt,
+        )
+    };
+    let block = Block {
+        wiring: if before {
+            Wiring::PreNorm { attention: first, mlp: second }
+        } else {
+            Wiring::PostNorm { attention: first, mlp: second }
+        },
+        mixer: Mixer::Attention(attention),
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: linear("fc1", hidden, inner),
+            down: linear("fc2", inner, hidden),
+            act: activation(config, "activation_function")?,
+        }),
+        residual_dropout: drop,
+        layout: &[
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "self_attn.q_proj",
+            "self_attn.out_proj",
+            "self_attn_layer_norm",
+            "fc",
+        ],
+    };
+    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let mut model = decoder(config, "embed_tokens", layers, Norm::new("final_layer_norm", hidden, kind))?;
+    // The position table has two rows more than positions.
+    let positions = config.size("max_position_embeddings")? + 2;
+    model.embeddings.positions = Some(Table { name: "embed_positions", rows: positions, width: hidden });
+    model.layout =
+        &["embed_tokens", "embed_positions", "project_out", "project_in", "final_layer_norm", LAYERS];
+    if !before || config.flag("_remove_final_layer_norm")? {
+        model.final_norm = None;
+    }
+    let width = config.size_or("word_embed_proj_dim", hidden)?;
+    if width != hidden {
+        model.embeddings.tokens.width = width;
+        model.embeddings.project_in = Some(Linear::new("project_in", width, hidden));
+        model.head.transform = Some(HeadTransform::Project(Linear::new("project_out", hidden, width)));
+        model.head.linear.input = width;
+    }
+    // OPT drops out inside its layers only.
+    Ok(model)
+}
+
+/// bloom.
+pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("n_embed")?;
+    let heads = config.size("n_head")?;
+    let linear = |name, input, output| Linear::new(name, input, output).with_bias(true);
+    let attention = Attention {
+        rotary: Rotary::Alibi,
+        dropout: dropout(config, "attention_dropout")?,
+        ..fused(
+            hidden,
+            heads,
+            linear("self_attention.query_key_value", hidden, 3 * hidden),
+            linear("self_attention.dense", hidden, hidden),
+            AttentionCode::Bloom,
+        )
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm {
+            attention: Norm::new("input_layernorm", hidden, LAYER_NORM),
+            mlp: Norm::new("post_attention_layernorm", hidden, LAYER_NORM),
+        },
+        mixer: Mixer::Attention(attention),
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: linear("mlp.dense_h_to_4h", hidden, 4 * hidden),
+            down: linear("mlp.dense_4h_to_h", 4 * hidden, hidden),
+            act: Activation::BloomGelu,
+        }),
+        residual_dropout: dropout(config, "hidden_dropout")?,
+        layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
+    };
+    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let mut model = decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
+    model.hidden = hidden;
+    model.embeddings.norm = Some(Norm::new("word_embeddings_layernorm", hidden, LAYER_NORM));
+    Ok(model)
+}
+
+/// falcon 1 and 2 (falcon 3 is a llama).
+pub fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_attention_heads")?;
+    let head_dim = hidden / heads;
+    let inner = config.size_or("ffn_hidden_size", 4 * hidden)?;
+    let bias = config.flag("bias")?;
+    let newer = config.flag("new_decoder_architecture")?;
+    let listed = config.size_or("num_kv_heads", heads)?;
+    let (kv_heads, qkv) = match (newer, config.flag("multi_query")?) {
+        (true, _) => (listed, (2 * listed + heads) * head_dim),
+        (false, true) => (1, hidden + 2 * head_dim),
+        (false, false) => (listed, 3 * hidden),
+    };
+    let linear = |name, input, output| {
+        Linear::new(name, input, output).with_bias(bias).with_class(LinearClass::Subclass)
+    };
+    let attention = Attention {
+        kv_heads,
+        rotary: if config.flag("alibi")? { Rotary::Alibi } else { Rotary::Full },
+        dropout: dropout(config, "attention_dropout")?,
+        ..fused(
+            hidden,
+            heads,
+            linear("self_attention.query_key_value", hidden, qkv),
+            linear("self_attention.dense", hidden, hidden),
+            AttentionCode::Falcon,
+        )
+    };
+    let norm = |name| Norm::new(name, hidden, LAYER_NORM);
+    let norms = config.optional("num_ln_in_parallel_attn")?.unwrap_or(if newer { 2 } else { 1 });
+    let wiring = match (config.flag("parallel_attn")?, norms) {
+        (false, _) => {
+            Wiring::PreNorm { attention: norm("input_layernorm"), mlp: norm("post_attention_layernorm") }
+        }
+        (true, 2) => Wiring::Parallel { attention: norm("ln_attn"), mlp: Some(norm("ln_mlp")) },
+        (true, _) => Wiring::Parallel { attention: norm("input_layernorm"), mlp: None },
+    };
+    let block = Block {
+        wiring,
+        mixer: Mixer::Attention(attention),
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: linear("mlp.dense_h_to_4h", hidden, inner),
+            down: linear("mlp.dense_4h_to_h", inner, hidden),
+            act: activation(config, "activation")?,
+        }),
+        residual_dropout: dropout(config, "hidden_dropout")?,
+        layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
+    };
+    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))
+}

@@ -1,0 +1,112 @@
+//! Pieces that the readers of several families share.
+
+use crate::model::blocks::{Activation, Block, Dropout, NormKind};
+use crate::model::blocks::{Linear, Norm};
+use crate::model::config::Config;
+use crate::model::{Architecture, Embeddings, Head, Objective, Table};
+use crate::scenario::Issue;
+
+/// `nn.LayerNorm` with a bias.
+pub const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
+
+/// The distinct layers and their order, from one description per layer.
+pub fn stack(
+    depth: u64,
+    mut layer: impl FnMut(u64) -> Result<Block, Issue>,
+) -> Result<(Vec<Block>, Vec<u16>), Issue> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut order = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for index in 0..depth {
+        let block = layer(index)?;
+        let next = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
+        let kind = *known.entry(block).or_insert_with_key(|block| {
+            blocks.push(block.clone());
+            next
+        });
+        order.push(kind);
+    }
+    Ok((blocks, order))
+}
+
+/// The activation that a config names, by how transformers implements it.
+pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, Issue> {
+    Ok(match config.text(key)?.unwrap_or("silu") {
+        "silu" | "swish" | "swiglu" => Activation::Silu,
+        "gelu" | "gelu_python" => Activation::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch" => Activation::GeluNew,
+        "gelu_pytorch_tanh" => Activation::GeluTanh,
+        "relu" => Activation::Relu,
+        "relu2" => Activation::Relu2,
+        other => {
+            config.note(format!("the activation {other:?} is computed as silu"));
+            Activation::Silu
+        }
+    })
+}
+
+/// A dropout of the config; 0 where it has none.
+pub fn dropout(config: &Config<'_>, key: &'static str) -> Result<Dropout, Issue> {
+    Ok(Dropout::new(config.number(key)?.unwrap_or(0.0)))
+}
+
+/// Key and value heads: as many as query heads unless the config says otherwise.
+pub fn kv_heads(config: &Config<'_>, heads: u64) -> Result<u64, Issue> {
+    config.size_or("num_key_value_heads", heads)
+}
+
+/// The size of a head: the quotient unless the config says otherwise.
+pub fn head_dim(config: &Config<'_>, hidden: u64, heads: u64) -> Result<u64, Issue> {
+    config.size_or("head_dim", hidden / heads)
+}
+
+/// The share of a head that is rotated, wherever the config keeps it.
+pub fn rotated(config: &Config<'_>, head_dim: u64, key: &'static str, otherwise: f64) -> Result<u64, Issue> {
+    let mut share = config.number(key)?;
+    for nest in ["rope_parameters", "rope_scaling"] {
+        if share.is_none() && config.has(nest) {
+            share = config.nested(nest, config.model_type)?.number(key)?;
+        }
+    }
+    Ok(((head_dim as f64 * share.unwrap_or(otherwise)) as u64).min(head_dim))
+}
+
+/// A causal language model around a stack of layers, with nothing but a token embedding and a head.
+pub fn decoder(
+    config: &Config<'_>,
+    tokens: &'static str,
+    (blocks, order): (Vec<Block>, Vec<u16>),
+    final_norm: Norm,
+) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let vocab = config.size("vocab_size")?;
+    Ok(Architecture {
+        model_type: config.model_type.to_owned(),
+        hidden,
+        vocab,
+        max_positions: config.optional("max_position_embeddings").ok().flatten(),
+        embeddings: Embeddings {
+            tokens: Table { name: tokens, rows: vocab, width: hidden },
+            positions: None,
+            token_types: None,
+            norm: None,
+            project_in: None,
+            scaled: false,
+            dropout: Dropout::default(),
+        },
+        blocks,
+        order,
+        final_norm: Some(final_norm),
+        head: Head {
+            linear: Linear::new("lm_head", hidden, vocab),
+            tied: config.flag("tie_word_embeddings")?,
+            transform: None,
+            softcap: false,
+            scaled: false,
+            objective: Objective::CausalLm,
+        },
+        towers: Vec::new(),
+        layout: &[],
+        notes: Vec::new(),
+    })
+}
