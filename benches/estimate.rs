@@ -3,7 +3,7 @@
 use headroom::allocator::Settings;
 use headroom::estimate;
 use headroom::scenario::{Checkpointing, Method, ModelChoice, Optimizer, Precision, Scenario};
-use headroom::step;
+use headroom::step::Recording;
 
 fn main() {
     divan::main();
@@ -42,5 +42,8 @@ fn full_replay(bencher: divan::Bencher, model: &str) {
         (Ok(architecture), Ok(gpu)) => (architecture, gpu),
         (architecture, gpu) => panic!("{:?} {:?}", architecture.err(), gpu.err()),
     };
-    bencher.bench(|| step::replay(&architecture, divan::black_box(&scenario), &gpu, Settings::default()));
+    bencher.bench(|| {
+        let recording = Recording::of(&architecture, divan::black_box(&scenario), &gpu);
+        recording.map(|recording| recording.allocate(Settings::default()))
+    });
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
 use crate::scenario::{Scenario, Severity};
-use crate::step::{self, Replay};
+use crate::step::{Allocation, Recording};
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -146,12 +146,12 @@ fn predict(scenario: &Scenario) -> Result<Memory, String> {
 }
 
 /// The run on a device without a limit: what the allocator hands out and holds.
-fn replay(scenario: &Scenario) -> Result<Replay, String> {
+fn replay(scenario: &Scenario) -> Result<Allocation, String> {
     let run = || {
         let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        step::replay(&architecture, scenario, &gpu, Settings::default())
+        Ok(Recording::of(&architecture, scenario, &gpu)?.allocate(Settings::default()))
     };
-    run().map_err(|issue| issue.to_string())
+    run().map_err(|issue: crate::scenario::Issue| issue.to_string())
 }
 
 /// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.
