@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
-use crate::scenario::{Issue, Scenario, Severity};
+use crate::scenario::{Issue, Scenario};
 use crate::step::{self, Replay};
 use crate::units::Bytes;
 
@@ -131,10 +131,10 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
 
 fn predict(scenario: &Scenario) -> Result<Memory, String> {
     let answer = estimate(scenario);
-    answer.memory.ok_or_else(|| {
-        let errors = answer.issues.iter().filter(|issue| issue.severity == Severity::Error);
-        errors.map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    })
+    answer
+        .memory
+        .clone()
+        .ok_or_else(|| answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// The peak of what the allocator reserves on a card without limit, with its default settings.
