@@ -20,6 +20,8 @@ pub mod plan;
 pub mod scenario;
 pub mod share;
 pub mod step;
+#[cfg(feature = "ui")]
+pub mod ui;
 pub mod units;
 
 pub use estimate::{Estimate, estimate};

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::Scenario;
 use crate::step::{self, Replay};
 use crate::units::Bytes;
 
@@ -109,16 +109,28 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     Ok(report)
 }
 
+/// The scenario of one measured row.
+///
+/// # Errors
+/// A clause on what cannot be expressed.
+pub fn scenario(row: &Value) -> Result<Scenario, String> {
+    Ok(read(row)?.scenario)
+}
+
+/// Reads a row of either format.
+fn read(row: &Value) -> Result<Case, String> {
+    if row.get("case").is_some() { truth::read(row) } else { published::read(row) }
+}
+
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
-    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
+    let case = read(row)?;
     let memory = predict(&case.scenario)?;
-    let beyond_tensors = case.measured.iter().any(|(metric, _)| *metric != Metric::Allocated);
-    let reserved = if beyond_tensors { Some(predict_reserved(&case.scenario)?) } else { None };
+    let replay = replay(&case.scenario)?;
     for (metric, measured) in case.measured {
-        let predicted = match (metric, reserved) {
-            (Metric::Reserved, Some(reserved)) => reserved,
-            (Metric::Driver, Some(reserved)) => reserved + memory.context,
-            (Metric::Allocated, _) | (_, None) => memory.peak().1.bytes,
+        let predicted = match metric {
+            Metric::Allocated => replay.allocated_peak,
+            Metric::Reserved => replay.reserved_peak,
+            Metric::Driver => replay.reserved_peak + memory.context,
         };
         let error_pct = error_pct(measured, predicted);
         report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
@@ -131,17 +143,17 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
 
 fn predict(scenario: &Scenario) -> Result<Memory, String> {
     let answer = estimate(scenario);
-    answer
-        .memory
-        .clone()
-        .ok_or_else(|| answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    let problems = || answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    answer.memory.clone().ok_or_else(problems)
 }
 
-/// The peak of what the allocator reserves on a card without limit, with its default settings.
-fn predict_reserved(scenario: &Scenario) -> Result<Bytes, String> {
-    let replayed =
-        || step::replay(&*scenario.architecture()?, scenario, &scenario.gpu()?, Settings::default());
-    replayed().map(|replay: Replay| replay.reserved_peak).map_err(|issue: Issue| issue.to_string())
+/// The run on a device without a limit: what the allocator hands out and holds.
+fn replay(scenario: &Scenario) -> Result<Replay, String> {
+    let run = || {
+        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+        step::replay(&architecture, scenario, &gpu, Settings::default())
+    };
+    run().map_err(|issue| issue.to_string())
 }
 
 /// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.

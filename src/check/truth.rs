@@ -89,8 +89,6 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             Some((p * 10_000.0).round() as u16)
         }
     };
-    // In the loop the cache holds keys and values that backward needs anyway: no difference was measured.
-    fields.switch("use_cache", false);
     match fields.text("experts", "grouped_mm") {
         "grouped_mm" => {}
         other => return Err(unknown("experts", other)),
@@ -145,6 +143,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
                 other => return Err(unknown("zero_grad", other)),
             },
             clips: fields.switch("clip", true),
+            fills_cache: fields.switch("use_cache", false),
         },
         gpu: card(fields, row)?,
     })

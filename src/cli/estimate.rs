@@ -46,10 +46,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             (scenario, answer)
         })
         .collect();
+    let unanswered = answers.iter().all(|(_, answer)| answer.memory.is_none());
     let mut output = Output::of(match &arguments.format {
         Format { json: true, .. } => json(&answers),
         Format { markdown: true, .. } => export::markdown(&answers, ""),
         Format { csv: true, .. } => export::csv(&answers),
+        // Standard error says why.
+        Format { .. } if unanswered => String::new(),
         Format { .. } => export::text(&answers),
     });
     for notice in asked.notices {

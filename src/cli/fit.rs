@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(rows: &[FitRow], memory: Bytes) -> String {
-    let mut header = vec![format!("Largest micro-batch in {memory}")];
+    let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
     header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();

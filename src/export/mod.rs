@@ -62,7 +62,7 @@ fn quote(cell: &str) -> String {
     }
 }
 
-/// The same in aligned columns.
+/// The same in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
 pub fn text(answers: &[Answer]) -> String {
     let sheet = Sheet::of(answers);
     let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);
@@ -79,7 +79,11 @@ pub fn text(answers: &[Answer]) -> String {
         for line in section {
             let mut row = format!("{:label$}", line.label);
             for (cell, width) in line.cells.iter().zip(&widths) {
-                let _ = write!(row, "  {:>width$}", cell.for_people());
+                let cell = cell.for_people();
+                let _ = match sheet.columns {
+                    1 => write!(row, "  {cell}"),
+                    _ => write!(row, "  {cell:>width$}"),
+                };
             }
             let _ = writeln!(out, "{}", row.trim_end());
         }

@@ -250,6 +250,13 @@ pub static KEYS: &[Key] = &[
         "Whether gradients are clipped by their norm",
         training_loop.clips
     ),
+    switch!(
+        "cache",
+        "use-cache",
+        Accumulation,
+        "Whether the forward pass fills a cache of keys and values (config.use_cache)",
+        training_loop.fills_cache
+    ),
     Key {
         link: "gpu",
         name: "gpu",

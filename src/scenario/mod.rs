@@ -76,6 +76,8 @@ pub struct Loop {
     pub grads_to_none: bool,
     /// Gradients are clipped by their norm.
     pub clips: bool,
+    /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
+    pub fills_cache: bool,
 }
 
 /// Which card.
@@ -151,7 +153,12 @@ impl Default for Scenario {
             attention: AttentionKernel::Sdpa,
             mask: Mask::None,
             dropout: None,
-            training_loop: Loop { keeps_outputs: false, grads_to_none: true, clips: true },
+            training_loop: Loop {
+                keeps_outputs: false,
+                grads_to_none: true,
+                clips: true,
+                fills_cache: false,
+            },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }
