@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules,
-    Optimizer, Precision, Quantization, Scenario, modules,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -226,4 +226,26 @@ fn ordinary_links_are_short() {
     ];
     let link = encode(&compared);
     assert!(link.len() < ORDINARY_LINK, "{} {link}", link.len());
+}
+
+/// The longest link that every browser, chat and server passes on whole.
+const LONGEST_LINK: usize = 2_000;
+
+#[test]
+fn a_model_of_ones_own_travels_in_the_link() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/models");
+    let mut lengths = Vec::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_stem().unwrap().to_string_lossy();
+        let Ok(model) = CustomModel::read(&name, &fs::read_to_string(&path).unwrap()) else { continue };
+        let scenario = Scenario { model: ModelChoice::Custom(model.into()), ..Scenario::default() };
+        let link = encode(std::slice::from_ref(&scenario));
+        let shared = decode(&link);
+        assert_eq!(shared.notices, [], "{link}");
+        assert_eq!(shared.scenarios, [scenario], "{link}");
+        lengths.push((link.len(), name.into_owned()));
+    }
+    lengths.sort();
+    let (longest, median) = (lengths.last().unwrap(), &lengths[lengths.len() / 2]);
+    assert!(longest.0 < LONGEST_LINK && median.0 < ORDINARY_LINK * 2, "{longest:?} {median:?}");
 }

@@ -155,7 +155,7 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
     if let (Some(map), Some(Value::Object(over))) = (config.as_object_mut(), fields.get("overrides")) {
         map.extend(over.clone());
     }
-    let model = CustomModel::from_json(name, config).map_err(|issue| issue.to_string())?;
+    let model = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
     let head = fields.text("head", "causal");
     match (head, model.architecture.head.objective) {
         ("causal", Objective::CausalLm) | ("mlm", Objective::MaskedLm) => {

@@ -8,6 +8,7 @@ use clap::Args;
 use super::Output;
 use super::table::aligned;
 use crate::check::{Errors, Metric, PartRow, Report, check};
+use crate::units::grouped;
 
 /// Compares measurements with what is predicted for them
 #[derive(Args)]
@@ -40,9 +41,9 @@ fn to_text(report: &Report) -> String {
         vec![
             row.id.clone(),
             row.metric.slug().to_owned(),
-            row.measured.to_string(),
-            row.predicted.to_string(),
-            format!("{:+.2} %", row.error_pct),
+            grouped(row.measured.0),
+            grouped(row.predicted.0),
+            signed(row.error_pct),
         ]
     }));
     let mut sections = vec![aligned(&rows)];
@@ -65,22 +66,24 @@ fn parts(parts: &[PartRow]) -> String {
     let mut by_part: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for part in parts {
         by_part.entry((part.part, part.phase)).or_default().push(part.error_pct);
-        let (measured, predicted) = match part.phase {
-            "model" => (part.measured.0.to_string(), part.predicted.0.to_string()),
-            _ => (part.measured.to_string(), part.predicted.to_string()),
-        };
         rows.push(vec![
             part.id.clone(),
             part.phase.to_owned(),
             part.part.to_owned(),
-            measured,
-            predicted,
-            format!("{:+.2} %", part.error_pct),
+            grouped(part.measured.0),
+            grouped(part.predicted.0),
+            signed(part.error_pct),
         ]);
     }
     let summary =
         by_part.into_iter().map(|((part, phase), errors)| (format!("{part}, {phase}"), Errors::of(errors)));
     format!("{}\n{}", aligned(&rows), errors("Absolute error by part", summary))
+}
+
+/// `+0.12 %`; what rounds to nothing has no sign.
+fn signed(percent: f64) -> String {
+    let text = format!("{percent:+.2} %");
+    if matches!(text.as_str(), "+0.00 %" | "-0.00 %") { "0.00 %".to_owned() } else { text }
 }
 
 /// A line per name that has rows.

@@ -128,7 +128,7 @@ impl Args for Input {
 }
 
 fn flag(key: &'static Key) -> Arg {
-    let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_hyphen_values(true);
+    let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
     match key.kind {
         // `--gradient-checkpointing` alone switches it on.
         Kind::Switch => flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help),

@@ -288,7 +288,7 @@ fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
     scenario.model = match config {
         Some(config) => {
-            let custom = CustomModel::from_json(&name, config).map_err(|issue| issue.to_string())?;
+            let custom = CustomModel::read(&name, &config.to_string()).map_err(|issue| issue.to_string())?;
             ModelChoice::Custom(custom.into())
         }
         None if name.is_empty() => return Err("there is no model".to_owned()),

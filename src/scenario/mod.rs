@@ -26,7 +26,7 @@ pub use validate::LARGEST;
 pub struct CustomModel {
     /// What to call it.
     pub name: String,
-    /// The `config.json` that it was read from, minified; what a share link carries.
+    /// The part of its `config.json` that decides sizes, minified; what a share link carries.
     pub config: String,
     /// What was read.
     pub architecture: Arc<Architecture>,
