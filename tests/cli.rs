@@ -1,5 +1,7 @@
 //! The command, run as a user runs it: standard output, standard error and exit status.
 
+#![cfg(all(feature = "cli", not(target_arch = "wasm32")))]
+
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,7 @@
 //! What must hold for every scenario, tried on random ones.
 
+#![cfg(not(target_arch = "wasm32"))]
+
 use headroom::estimate::{Memory, Phase};
 use headroom::plan::{FitCell, fits, largest_batch, longest_sequence, table};
 use headroom::scenario::{

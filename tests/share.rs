@@ -1,5 +1,7 @@
 //! Share links: every link that was ever given out still opens the same scenarios, and any scenario survives a link.
 
+#![cfg(not(target_arch = "wasm32"))]
+
 use std::fs;
 use std::path::Path;
 

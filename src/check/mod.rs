@@ -156,10 +156,37 @@ fn replay(scenario: &Scenario) -> Result<Replay, String> {
     run().map_err(|issue| issue.to_string())
 }
 
-/// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.
+/// Predicted over measured less one, in percent. Of nothing measured: 0 where nothing was predicted, else 100.
 fn error_pct(measured: Bytes, predicted: Bytes) -> f64 {
     match (measured.0, predicted.0) {
         (0, 0) => 0.0,
-        (measured, predicted) => (predicted as f64 / measured.max(1) as f64 - 1.0) * 100.0,
+        (0, _) => 100.0,
+        (measured, predicted) => (predicted as f64 / measured as f64 - 1.0) * 100.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_a_sign_and_no_infinity() {
+        for (measured, predicted, error) in
+            [(200, 210, 5.0), (200, 150, -25.0), (0, 0, 0.0), (0, 7, 100.0), (7, 0, -100.0)]
+        {
+            assert!(
+                (error_pct(Bytes(measured), Bytes(predicted)) - error).abs() < 1e-9,
+                "{measured} {predicted}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_dropped() {
+        let report = check(r#"[{"id":"a"},{"case":{}},1]"#, false).unwrap();
+        let ids: Vec<_> = report.unsupported.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids, ["a", "row 2", "row 3"]);
+        assert_eq!(report.summary.unsupported, 3);
+        assert_eq!(check("{}", false), Err("this is not an array of measurements".to_owned()));
     }
 }
