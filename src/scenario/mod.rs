@@ -6,6 +6,7 @@ mod custom;
 pub mod issue;
 pub mod keys;
 pub mod modules;
+mod nearest;
 mod serde;
 mod validate;
 
