@@ -97,7 +97,19 @@ pub fn find(id: &str) -> Option<&'static Entry> {
 pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
     match find(id) {
         Some(entry) => entry.architecture(),
-        None => Err(Issue::error(Field::Model, format!("no model is called {id:?}"))),
+        None => Err(Issue::error(Field::Model, format!("no model is called {id:?}")).with_fix(similar(id))),
+    }
+}
+
+/// What may have been meant.
+fn similar(id: &str) -> String {
+    let plain = |text: &str| text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+    let wanted = plain(id);
+    let found: Vec<_> =
+        entries().iter().map(|entry| entry.id).filter(|id| plain(id).contains(&wanted)).take(3).collect();
+    match found.is_empty() || wanted.is_empty() {
+        true => "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned(),
+        false => format!("perhaps {}", found.join(", ")),
     }
 }
 
