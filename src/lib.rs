@@ -8,11 +8,14 @@
 //! ```
 
 pub mod allocator;
+pub mod check;
 pub mod dtype;
 pub mod estimate;
 pub mod hardware;
 pub mod model;
+pub mod plan;
 pub mod scenario;
+pub mod share;
 pub mod step;
 pub mod units;
 

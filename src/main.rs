@@ -1,3 +1,8 @@
 //! The page: mounts the app and nothing else.
 
-fn main() {}
+use leptos::prelude::*;
+
+fn main() {
+    console_error_panic_hook::set_once();
+    mount_to_body(|| view! { <main><h1>"Headroom"</h1></main> });
+}

@@ -12,6 +12,9 @@ macro_rules! choices {
             /// Every choice, in the order in which they are offered.
             pub const ALL: &'static [$name] = &[$($name::$variant,)+];
 
+            /// Their slugs, in the same order.
+            pub const SLUGS: &'static [&'static str] = &[$($slug,)+];
+
             /// The name in links, files and on the command line. Frozen: links that carry it must work for ever.
             pub const fn slug(self) -> &'static str {
                 match self { $($name::$variant => $slug,)+ }
@@ -123,6 +126,7 @@ choices! {
         Qv = "qv", "Queries and values", "The family's default in peft: mostly q_proj and v_proj, the fused projection where there is one.";
         Attention = "attention", "Attention", "q_proj, k_proj, v_proj and o_proj.";
         Mlp = "mlp", "MLP", "The feed-forward projections.";
+        Named = "named", "Layers by name", "The layers that are listed, as peft's target_modules does.";
     }
 }
 

@@ -1,7 +1,12 @@
 //! Everything that the user chose.
 
 pub mod choices;
+mod compact;
+mod custom;
 pub mod issue;
+pub mod keys;
+pub mod modules;
+mod serde;
 mod validate;
 
 use std::sync::Arc;
@@ -13,6 +18,8 @@ use crate::units::Bytes;
 
 pub use choices::{AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Optimizer, Precision};
 pub use issue::{Field, Issue, Severity};
+pub use modules::Modules;
+pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +50,8 @@ pub struct Lora {
     pub rank: u64,
     /// Which linear layers are adapted.
     pub targets: LoraTargets,
+    /// The layers by name: for [`LoraTargets::Named`], otherwise none.
+    pub modules: Modules,
     /// Whether `lora_dropout` is above 0: then a mask per adapted layer is kept.
     pub dropout: bool,
     /// Whether adapters are float32 although the model is 16-bit (peft's default, `autocast_adapter_dtype=True`).
@@ -125,7 +134,13 @@ impl Default for Scenario {
         Scenario {
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
-            lora: Lora { rank: 16, targets: LoraTargets::AllLinear, dropout: false, fp32_adapters: true },
+            lora: Lora {
+                rank: 16,
+                targets: LoraTargets::AllLinear,
+                modules: Modules::NONE,
+                dropout: false,
+                fp32_adapters: true,
+            },
             quantization: Quantization { double_quant: true, prepare: true },
             precision: Precision::AmpBf16Weights,
             optimizer: Optimizer::AdamWFused,

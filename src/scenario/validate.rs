@@ -3,7 +3,7 @@
 use super::{Field, Issue, Scenario};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
-const LARGEST: u64 = 1 << 24;
+pub const LARGEST: u64 = 1 << 24;
 
 pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     let mut issues = Vec::new();

@@ -5,8 +5,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Attention, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection,
-    Rotary, Wiring,
+    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
@@ -120,13 +119,14 @@ impl Loader<'_> {
     }
 }
 
-fn adapts(scenario: &Scenario, part: Part) -> bool {
+fn adapts(scenario: &Scenario, spec: &Linear, part: Part) -> bool {
     let lora = matches!(scenario.method, Method::Lora | Method::Qlora);
     lora && match scenario.lora.targets {
         LoraTargets::AllLinear => part != Part::Router,
         LoraTargets::Qv => part == Part::QueryOrValue,
         LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
         LoraTargets::Mlp => part == Part::Mlp,
+        LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
     }
 }
 
@@ -144,7 +144,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     let scenario = loader.scenario;
     let mut bound = BoundLayer { block, linears: Vec::with_capacity(8), norms: Vec::with_capacity(4), experts: Vec::new() };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, part), true);
+        let layer = loader.linear(spec, adapts(scenario, spec, part), true);
         bound.linears.push(layer);
     };
     match &block.mixer {
@@ -349,11 +349,7 @@ impl<'a> Model<'a> {
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let rotary = architecture.blocks.iter().find_map(|block| match &block.mixer {
-        Mixer::Attention(Attention { rotary, head_dim, .. }) => match rotary {
-            Rotary::None | Rotary::Alibi => None,
-            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(*head_dim),
-            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(*dim),
-        },
+        Mixer::Attention(attention) => attention.rotary.width(attention.head_dim),
     });
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);

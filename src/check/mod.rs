@@ -1,0 +1,154 @@
+//! Measured against predicted: reads files of measurements, predicts every row that can be expressed, and sums up.
+//!
+//! A row that cannot be expressed is listed with the reason; none is dropped.
+
+mod parts;
+mod published;
+mod summary;
+mod truth;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::allocator::Settings;
+use crate::estimate::{Memory, estimate};
+use crate::scenario::{Scenario, Severity};
+use crate::step::{self, Replay};
+use crate::units::Bytes;
+
+pub use parts::PartRow;
+pub use summary::{Errors, Summary};
+
+/// What a measurement is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// `torch.cuda.max_memory_allocated`.
+    Allocated,
+    /// `torch.cuda.max_memory_reserved`.
+    Reserved,
+    /// What the driver reports, as `nvidia-smi` shows it.
+    Driver,
+}
+
+impl Metric {
+    /// Every metric, in the order of summaries.
+    pub const ALL: [Metric; 3] = [Metric::Allocated, Metric::Reserved, Metric::Driver];
+
+    /// The name in files and reports.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Metric::Allocated => "allocated",
+            Metric::Reserved => "reserved",
+            Metric::Driver => "driver",
+        }
+    }
+}
+
+/// One measured figure beside the predicted one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The measurement's name.
+    pub id: String,
+    /// What it is of.
+    pub metric: Metric,
+    /// Measured bytes.
+    pub measured: Bytes,
+    /// Predicted bytes.
+    pub predicted: Bytes,
+    /// Predicted over measured less one, in percent; negative where too little was predicted.
+    pub error_pct: f64,
+}
+
+/// A row that cannot be expressed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsupported {
+    /// The measurement's name.
+    pub id: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// What a file of measurements says about the predictions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Every figure that was predicted.
+    pub rows: Vec<Row>,
+    /// Every figure that was not.
+    pub unsupported: Vec<Unsupported>,
+    /// Errors by metric.
+    pub summary: Summary,
+    /// The same by part of the peak, where it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartRow>,
+}
+
+/// A row of a file, read: what ran and what was measured.
+struct Case {
+    scenario: Scenario,
+    measured: Vec<(Metric, Bytes)>,
+}
+
+/// Reads a JSON array of measurements, of either known format, and predicts its rows.
+///
+/// # Errors
+/// A clause where the text is no such array.
+pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
+    let rows: Value = serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}"))?;
+    let rows = rows.as_array().ok_or("this is not an array of measurements")?;
+    let mut report =
+        Report { rows: Vec::new(), unsupported: Vec::new(), summary: Summary::default(), parts: Vec::new() };
+    for (index, row) in rows.iter().enumerate() {
+        let id =
+            row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned);
+        if let Err(reason) = check_row(row, &id, with_parts, &mut report) {
+            report.unsupported.push(Unsupported { id, reason });
+        }
+    }
+    report.summary = Summary::of(&report.rows, report.unsupported.len());
+    Ok(report)
+}
+
+fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
+    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
+    let memory = predict(&case.scenario)?;
+    let replay = replay(&case.scenario)?;
+    for (metric, measured) in case.measured {
+        let predicted = match metric {
+            Metric::Allocated => replay.allocated_peak,
+            Metric::Reserved => replay.reserved_peak,
+            Metric::Driver => replay.reserved_peak + memory.context,
+        };
+        let error_pct = error_pct(measured, predicted);
+        report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
+    }
+    if with_parts {
+        report.parts.extend(parts::compare(id, row, &memory));
+    }
+    Ok(())
+}
+
+fn predict(scenario: &Scenario) -> Result<Memory, String> {
+    let answer = estimate(scenario);
+    answer.memory.ok_or_else(|| {
+        let errors = answer.issues.iter().filter(|issue| issue.severity == Severity::Error);
+        errors.map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    })
+}
+
+/// The run on a device without a limit: what the allocator hands out and holds.
+fn replay(scenario: &Scenario) -> Result<Replay, String> {
+    let run = || {
+        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+        step::replay(&architecture, scenario, &gpu, Settings::default())
+    };
+    run().map_err(|issue| issue.to_string())
+}
+
+/// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.
+fn error_pct(measured: Bytes, predicted: Bytes) -> f64 {
+    match (measured.0, predicted.0) {
+        (0, 0) => 0.0,
+        (measured, predicted) => (predicted as f64 / measured.max(1) as f64 - 1.0) * 100.0,
+    }
+}

@@ -1,0 +1,245 @@
+//! Rows measured with real PyTorch: `{"id", "device": {"cc"}, "case": {…}, "measured": {…}}`.
+//!
+//! Every key of a case is read; one that is unknown, or has a value that a [`Scenario`] has no word for, makes the row
+//! unsupported rather than wrong.
+
+use serde_json::Value;
+
+use super::{Case, Metric};
+use crate::hardware::{ComputeCapability, Gpu};
+use crate::model::Objective;
+use crate::scenario::{
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario,
+};
+use crate::units::Bytes;
+
+/// Keys that only name the case or the run.
+const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
+
+pub(super) fn read(row: &Value) -> Result<Case, String> {
+    let mut fields = Fields { case: row.get("case").ok_or("there is no case")?, seen: NAMES.to_vec() };
+    let scenario = scenario(&mut fields, row)?;
+    fields.nothing_is_left()?;
+    let peak = bytes(row, "/measured/peak/overall").ok_or("there is no measured peak")?;
+    let mut measured = vec![(Metric::Allocated, peak)];
+    measured.extend(bytes(row, "/measured/reserved/peak_stat").map(|reserved| (Metric::Reserved, reserved)));
+    Ok(Case { scenario, measured })
+}
+
+fn bytes(row: &Value, pointer: &str) -> Option<Bytes> {
+    row.pointer(pointer).and_then(Value::as_u64).map(Bytes)
+}
+
+/// The keys of a case, and which of them were read.
+struct Fields<'a> {
+    case: &'a Value,
+    seen: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of a key; `None` where it is null or left out.
+    fn get(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.seen.push(key);
+        self.case.get(key).filter(|value| !value.is_null())
+    }
+
+    fn text(&mut self, key: &'static str, default: &'static str) -> &'a str {
+        self.get(key).and_then(Value::as_str).unwrap_or(default)
+    }
+
+    fn switch(&mut self, key: &'static str, default: bool) -> bool {
+        self.get(key).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    fn count(&mut self, key: &'static str, default: u64) -> Result<u64, String> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(value) => value.as_u64().ok_or_else(|| unknown(key, value)),
+        }
+    }
+
+    fn nothing_is_left(&self) -> Result<(), String> {
+        let keys = self.case.as_object().into_iter().flat_map(|map| map.iter());
+        match keys.filter(|(_, value)| !value.is_null()).find(|(key, _)| !self.seen.contains(&key.as_str())) {
+            Some((key, _)) => Err(format!("the key {key:?} is unknown")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn unknown(key: &str, value: impl std::fmt::Display) -> String {
+    format!("{key} {value} is not modelled")
+}
+
+fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
+    let method = match fields.text("method", "full") {
+        "full" => Method::Full,
+        "lora" => Method::Lora,
+        "qlora" => Method::Qlora,
+        other => return Err(unknown("method", other)),
+    };
+    let dropout = match fields.get("dropout") {
+        None => None,
+        Some(value) => {
+            let p = value
+                .as_f64()
+                .filter(|p| (0.0..=1.0).contains(p))
+                .ok_or_else(|| unknown("dropout", value))?;
+            Some((p * 10_000.0).round() as u16)
+        }
+    };
+    // In the loop the cache holds keys and values that backward needs anyway: no difference was measured.
+    fields.switch("use_cache", false);
+    match fields.text("experts", "grouped_mm") {
+        "grouped_mm" => {}
+        other => return Err(unknown("experts", other)),
+    }
+    if fields.count("iters", 3)? < 2 {
+        return Err("a single iteration has no steady state".to_owned());
+    }
+    Ok(Scenario {
+        model: model(fields, row)?,
+        method,
+        lora: lora(fields)?,
+        quantization: Quantization {
+            double_quant: fields.switch("qlora_double_quant", true),
+            prepare: fields.switch("qlora_prepare", true),
+        },
+        precision: precision(fields)?,
+        optimizer: optimizer(fields.text("optimizer", "adamw"))?,
+        batch: fields.count("batch", 1)?,
+        sequence: fields.count("seq", 512)?,
+        accumulation: fields.count("grad_accumulation", 1)?,
+        checkpointing: match fields.text("gradient_checkpointing", "none") {
+            "none" => Checkpointing::Off,
+            "full" => Checkpointing::NonReentrant,
+            "reentrant" => Checkpointing::Reentrant,
+            other => return Err(unknown("gradient_checkpointing", other)),
+        },
+        attention: match fields.text("attention", "sdpa") {
+            "eager" => AttentionKernel::Eager,
+            "sdpa" => AttentionKernel::Sdpa,
+            "sdpa_flash" => AttentionKernel::Flash,
+            "sdpa_efficient" => AttentionKernel::Efficient,
+            "sdpa_math" => AttentionKernel::Math,
+            "sdpa_cudnn" => AttentionKernel::Cudnn,
+            other => return Err(unknown("attention", other)),
+        },
+        mask: match fields.text("attention_mask", "none") {
+            "none" => Mask::None,
+            "ones" => Mask::Ones,
+            "padded" => Mask::Padded,
+            other => return Err(unknown("attention_mask", other)),
+        },
+        dropout,
+        training_loop: Loop {
+            keeps_outputs: match fields.text("loop", "trainer") {
+                "trainer" | "hf_trainer" => false,
+                "naive" => true,
+                other => return Err(unknown("loop", other)),
+            },
+            grads_to_none: match fields.text("zero_grad", "none") {
+                "none" => true,
+                "zero" => false,
+                other => return Err(unknown("zero_grad", other)),
+            },
+            clips: fields.switch("clip", true),
+        },
+        gpu: card(fields, row)?,
+    })
+}
+
+fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
+    let name = row.pointer("/case/model").and_then(Value::as_str).unwrap_or("model");
+    let mut config = fields.get("config").cloned().ok_or("there is no config")?;
+    if let (Some(map), Some(Value::Object(over))) = (config.as_object_mut(), fields.get("overrides")) {
+        map.extend(over.clone());
+    }
+    let model = CustomModel::from_json(name, config).map_err(|issue| issue.to_string())?;
+    let head = fields.text("head", "causal");
+    match (head, model.architecture.head.objective) {
+        ("causal", Objective::CausalLm) | ("mlm", Objective::MaskedLm) => {
+            Ok(ModelChoice::Custom(model.into()))
+        }
+        _ => Err(unknown("head", format!("{head} on {}", model.architecture.model_type))),
+    }
+}
+
+fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
+    let dtype = fields.text("dtype", "bf16");
+    let (autocast, own) = match dtype {
+        "amp_bf16" => (Some("bf16"), "fp32"),
+        "amp_fp16" => (Some("fp16"), "fp32"),
+        other => (None, other),
+    };
+    let weights = fields.get("weights").and_then(Value::as_str).unwrap_or(own);
+    match (autocast, weights) {
+        (None, "fp32") => Ok(Precision::Fp32),
+        (None, "bf16") => Ok(Precision::Bf16),
+        (None, "fp16") => Ok(Precision::Fp16),
+        (Some("bf16"), "fp32") => Ok(Precision::AmpBf16),
+        (Some("bf16"), "bf16") => Ok(Precision::AmpBf16Weights),
+        (Some("fp16"), "fp32") => Ok(Precision::AmpFp16),
+        _ => Err(unknown("dtype", format!("{dtype} over {weights} weights"))),
+    }
+}
+
+fn optimizer(name: &str) -> Result<Optimizer, String> {
+    Ok(match name {
+        "sgd" => Optimizer::Sgd,
+        "sgd_momentum" => Optimizer::SgdMomentum,
+        "adam" => Optimizer::Adam,
+        "adamw" => Optimizer::AdamW,
+        "adamw_fused" => Optimizer::AdamWFused,
+        "adamw_forloop" => Optimizer::AdamWForLoop,
+        "rmsprop" => Optimizer::RmsProp,
+        "adagrad" => Optimizer::Adagrad,
+        "adafactor" => Optimizer::Adafactor,
+        "adafactor_torch" => Optimizer::AdafactorTorch,
+        "adamw8bit" => Optimizer::AdamW8bit,
+        "paged_adamw8bit" => Optimizer::PagedAdamW8bit,
+        "lion" => Optimizer::Lion,
+        "lion8bit" => Optimizer::Lion8bit,
+        other => return Err(unknown("optimizer", other)),
+    })
+}
+
+fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
+    let fp32_adapters = fields.switch("lora_autocast_adapter", true);
+    let Some(lora) = fields.get("lora") else {
+        return Ok(Lora { rank: 16, fp32_adapters, ..Scenario::default().lora });
+    };
+    let (targets, modules) = match lora.get("targets") {
+        None => (LoraTargets::AllLinear, Modules::NONE),
+        Some(Value::String(group)) => match group.as_str() {
+            "all-linear" => (LoraTargets::AllLinear, Modules::NONE),
+            "qv" => (LoraTargets::Qv, Modules::NONE),
+            other => return Err(unknown("lora target", other)),
+        },
+        Some(list) => {
+            let names = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+            let modules = names.into_iter().try_fold(Modules::NONE, |set, name| {
+                set.with(name).ok_or_else(|| unknown("lora target", name))
+            });
+            (LoraTargets::Named, modules?)
+        }
+    };
+    Ok(Lora {
+        rank: lora.get("r").and_then(Value::as_u64).unwrap_or(16),
+        targets,
+        modules,
+        dropout: lora.get("dropout").and_then(Value::as_f64).unwrap_or_default() > 0.0,
+        fp32_adapters,
+    })
+}
+
+/// A card of the device's compute capability: it decides kernels and workspaces, and nothing else of the card matters.
+fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, String> {
+    let asked = fields.get("cc").and_then(Value::as_str);
+    let text = row.pointer("/device/cc").and_then(Value::as_str).or(asked).unwrap_or("9.0");
+    let capability: ComputeCapability =
+        text.parse().map_err(|text: String| unknown("compute capability", text))?;
+    let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
+    Ok(GpuChoice::Catalogue(gpu.slug.to_string()))
+}

@@ -1,0 +1,102 @@
+//! What a program can have of a card, and what its context takes. `data/SOURCES.md` names where each figure is from.
+
+use super::{Basis, Class, ComputeCapability, Vendor};
+use crate::units::Bytes;
+
+/// A CUDA context with lazily loaded kernels, where nothing closer is known: 300 to 900 MiB were seen.
+pub(super) const TYPICAL_CONTEXT: Bytes = Bytes::mib(500);
+
+/// What the catalogue says of a card's memory, in MiB but for the marketed GB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Figures {
+    pub vendor: Vendor,
+    pub class: Class,
+    pub marketed_gb: Option<u16>,
+    pub driver_mib: Option<u64>,
+    pub torch_mib: Option<u64>,
+    /// Graphics memory that loses capacity to error correction; HBM carries the extra bits beside the data.
+    pub gddr: bool,
+}
+
+/// What a program can have, and what that rests on; `None` where the catalogue has no figure at all.
+pub(super) fn usable(figures: Figures) -> Option<(Bytes, Basis)> {
+    if let Some(mib) = figures.torch_mib {
+        return Some((Bytes::mib(mib), Basis::Torch));
+    }
+    if let Some(mib) = figures.driver_mib {
+        let basis = if figures.vendor == Vendor::Apple { Basis::WorkingSet } else { Basis::Driver };
+        return Some((Bytes::mib(mib - kept_by_driver(figures.vendor, mib).min(mib)), basis));
+    }
+    // Cards sold with N GB have N GiB on board.
+    let total = u64::from(figures.marketed_gb?) * 1024;
+    let total = match (figures.vendor, figures.class) {
+        // Metal lets programs have at least 3/4 of 36 GB and more.
+        (Vendor::Apple, _) => return Some((Bytes::mib(total / 4 * 3), Basis::WorkingSet)),
+        // Error correction is on by default in data centres and takes 6.25 % of graphics memory.
+        (Vendor::Nvidia, Class::Datacenter) if figures.gddr => total / 16 * 15,
+        _ => total,
+    };
+    Some((Bytes::mib(total - kept_by_driver(figures.vendor, total).min(total)), Basis::Marketed))
+}
+
+/// MiB that the driver reports but PyTorch does not see. Of NVIDIA's desktop and data-centre cards with both figures:
+/// 92 to 251 up to 12 GiB, 115 to 601 up to 48 GiB, 616 to 882 above. On ROCm the two are equal.
+fn kept_by_driver(vendor: Vendor, total_mib: u64) -> u64 {
+    match vendor {
+        Vendor::Nvidia | Vendor::Intel => match total_mib {
+            ..=12_288 => 250,
+            12_289..=65_536 => 500,
+            _ => 900,
+        },
+        Vendor::Amd | Vendor::Google | Vendor::Apple => 0,
+    }
+}
+
+/// What a process takes of the card before its first tensor, by generation.
+pub(super) fn context(vendor: Vendor, capability: Option<ComputeCapability>) -> Bytes {
+    match (vendor, capability.map(|capability| (capability.major, capability.minor))) {
+        // A T4 under torch 2.10 to 2.14.
+        (Vendor::Nvidia, Some((7, 5))) => Bytes::mib(141),
+        // An A100 under torch 2.1 with lazy loading.
+        (Vendor::Nvidia, Some((8, _))) => Bytes::mib(481),
+        // "Observed" on all of NVIDIA's data-centre cards: 551 MB.
+        (Vendor::Nvidia, Some((9, _))) => Bytes::mib(525),
+        // A B200 at the first call.
+        (Vendor::Nvidia, Some((10.., _))) => Bytes::mib(612),
+        (Vendor::Nvidia | Vendor::Amd | Vendor::Intel, _) => TYPICAL_CONTEXT,
+        // The working set and the TPU's memory are counted without the process's own.
+        (Vendor::Apple | Vendor::Google, _) => Bytes::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T4: Figures = Figures {
+        vendor: Vendor::Nvidia,
+        class: Class::Datacenter,
+        marketed_gb: Some(16),
+        driver_mib: Some(15_360),
+        torch_mib: Some(14_912),
+        gddr: true,
+    };
+
+    #[test]
+    fn the_closest_figure_wins() {
+        assert_eq!(usable(T4), Some((Bytes::mib(14_912), Basis::Torch)));
+        let without = Figures { torch_mib: None, ..T4 };
+        assert_eq!(usable(without), Some((Bytes::mib(14_860), Basis::Driver)));
+        // 16 GiB less error correction is the driver's 15,360 MiB.
+        let marketed = Figures { driver_mib: None, ..without };
+        assert_eq!(usable(marketed), Some((Bytes::mib(14_860), Basis::Marketed)));
+        assert_eq!(usable(Figures { marketed_gb: None, ..marketed }), None);
+    }
+
+    #[test]
+    fn unified_memory_is_shared() {
+        let apple = Figures { vendor: Vendor::Apple, class: Class::Unified, gddr: false, ..T4 };
+        let m3_ultra = Figures { marketed_gb: Some(256), driver_mib: None, torch_mib: None, ..apple };
+        assert_eq!(usable(m3_ultra), Some((Bytes::mib(192 * 1024), Basis::WorkingSet)));
+    }
+}

@@ -1,0 +1,195 @@
+//! Solvers: the largest batch and the longest sequence that fit.
+
+use super::{Fit, fits, within};
+use crate::estimate::Memory;
+use crate::hardware::Gpu;
+use crate::model::Architecture;
+use crate::scenario::{Issue, LARGEST, Scenario};
+use crate::step;
+use crate::units::Bytes;
+
+/// The largest micro-batch with which the scenario fits on the card; `None` where not even one sequence does.
+///
+/// # Errors
+/// As [`step::run`].
+pub fn largest_batch(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<Option<u64>, Issue> {
+    Ok(most_batch(architecture, scenario, gpu)?.some())
+}
+
+/// The longest sequence, up to the longest that the model knows positions for, with which the scenario fits on the
+/// card; `None` where not even one token does.
+///
+/// # Errors
+/// As [`step::run`].
+pub fn longest_sequence(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<Option<u64>, Issue> {
+    let mut trial = scenario.clone();
+    let cap = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
+    let most = largest(cap, |sequence| {
+        trial.sequence = sequence;
+        step::run(architecture, &trial, gpu).map(|memory| Sample::new(&memory, gpu))
+    })?;
+    Ok(most.some())
+}
+
+/// [`largest_batch`], and what is needed where there is none.
+pub(super) fn most_batch(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Most, Issue> {
+    let mut trial = scenario.clone();
+    largest(LARGEST, |batch| {
+        trial.batch = batch;
+        step::run(architecture, &trial, gpu).map(|memory| Sample::new(&memory, gpu))
+    })
+}
+
+/// What a solver found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Most {
+    /// The largest number that fits.
+    Fits(u64),
+    /// Not even 1 fits.
+    TooLarge {
+        /// What 1 needs.
+        needed: Bytes,
+    },
+}
+
+impl Most {
+    fn some(self) -> Option<u64> {
+        match self {
+            Most::Fits(n) => Some(n),
+            Most::TooLarge { .. } => None,
+        }
+    }
+}
+
+/// What one evaluation says.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// What is needed.
+    needed: Bytes,
+    /// What of it does not depend on the batch, for a first guess of the slope.
+    fixed: Bytes,
+    /// What there is.
+    capacity: Bytes,
+}
+
+impl Sample {
+    fn new(memory: &Memory, gpu: &Gpu) -> Sample {
+        let Fit { needed, capacity, .. } = fits(memory, gpu);
+        Sample { needed, fixed: memory.resting.total() + memory.context, capacity }
+    }
+
+    fn fits(self) -> bool {
+        within(self.needed, self.capacity).fits()
+    }
+
+    /// Bytes above the card; negative below.
+    fn excess(self) -> i128 {
+        i128::from(self.needed.0) - i128::from(self.capacity.0)
+    }
+
+    /// The excess of a batch of 0, roughly.
+    fn excess_of_none(self) -> i128 {
+        i128::from(self.fixed.min(self.needed).0) - i128::from(self.capacity.0)
+    }
+}
+
+/// The largest `n` from 1 to `cap` whose sample fits, for samples that grow with `n`.
+///
+/// Memory is piecewise linear in the batch, so a line through two samples lands on the answer or beside it; two more
+/// evaluations prove it. Where the line does not converge, halving the bracket does.
+fn largest(cap: u64, mut sample: impl FnMut(u64) -> Result<Sample, Issue>) -> Result<Most, Issue> {
+    let first = sample(1)?;
+    if !first.fits() {
+        return Ok(Most::TooLarge { needed: first.needed });
+    }
+    // `low` fits and `high` does not.
+    let (mut low, mut high) = (1, cap.max(1).saturating_add(1));
+    let mut line = [(0, first.excess_of_none()), (1, first.excess())];
+    let mut patience = 0;
+    while high - low > 1 {
+        let [a, b] = line;
+        let guess = if patience < 3 { crossing(a, b) } else { low + (high - low) / 2 };
+        let guess = guess.clamp(low + 1, high - 1);
+        let result = sample(guess)?;
+        let before = high - low;
+        if result.fits() {
+            low = guess;
+        } else {
+            high = guess;
+        }
+        patience = if (high - low) <= before / 2 { 0 } else { patience + 1 };
+        line = [if b.0 == guess { a } else { b }, (guess, result.excess())];
+    }
+    Ok(Most::Fits(low))
+}
+
+/// The last whole `n` at which the line through two points is not above 0; the largest number where it never is.
+fn crossing(a: (u64, i128), b: (u64, i128)) -> u64 {
+    let run = i128::from(b.0) - i128::from(a.0);
+    let rise = b.1 - a.1;
+    if run == 0 || rise.signum() * run.signum() <= 0 {
+        return u64::MAX;
+    }
+    let n = i128::from(b.0) + (-b.1).saturating_mul(run).div_euclid(rise);
+    u64::try_from(n.clamp(0, i128::from(u64::MAX))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Solves for a function of the batch, checks the answer and returns it with the number of evaluations.
+    #[track_caller]
+    fn solve(cap: u64, capacity: u64, fixed: u64, needed: impl Fn(u64) -> u64) -> (Option<u64>, u32) {
+        let mut evaluations = 0;
+        let most = largest(cap, |n| {
+            evaluations += 1;
+            Ok(Sample { needed: Bytes(needed(n)), fixed: Bytes(fixed), capacity: Bytes(capacity) })
+        })
+        .unwrap();
+        match most {
+            Most::TooLarge { needed: one } => assert!(one.0 == needed(1) && one.0 > capacity),
+            Most::Fits(n) => {
+                assert!((1..=cap).contains(&n) && needed(n) <= capacity);
+                assert!(n == cap || needed(n + 1) > capacity, "{n} is not the largest");
+            }
+        }
+        (most.some(), evaluations)
+    }
+
+    #[test]
+    fn a_line_takes_three_evaluations() {
+        assert_eq!(solve(LARGEST, 1_000, 100, |n| 100 + 7 * n), (Some(128), 3));
+        assert_eq!(solve(LARGEST, 106, 100, |n| 100 + 7 * n), (None, 1));
+        assert_eq!(solve(LARGEST, 107, 100, |n| 100 + 7 * n).0, Some(1));
+    }
+
+    #[test]
+    fn pieces_parabolas_steps_and_flats() {
+        for capacity in [10, 1_000, 123_456, 1 << 40] {
+            let (_, evaluations) = solve(LARGEST, capacity, 5, |n| (3 * n).max((9 * n).saturating_sub(600)));
+            assert!(evaluations <= 8, "{evaluations} at {capacity}");
+            let (_, evaluations) = solve(LARGEST, capacity, 0, |n| n * n + 4 * n);
+            assert!(evaluations <= 40, "{evaluations} at {capacity}");
+            solve(LARGEST, capacity, 0, |n| n / 512 * 512);
+            solve(LARGEST, capacity, 0, |_| 10);
+            solve(LARGEST, capacity, 0, |n| if n < 77 { 0 } else { u64::MAX });
+            solve(1, capacity, 0, |n| n);
+        }
+        assert_eq!(solve(LARGEST, u64::MAX, 0, |n| n).0, Some(LARGEST));
+    }
+
+    #[test]
+    fn issues_pass_through() {
+        let issue = Issue::error(crate::scenario::Field::Model, "no");
+        assert_eq!(largest(8, |_| Err(issue.clone())), Err(issue));
+    }
+}

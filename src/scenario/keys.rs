@@ -1,0 +1,495 @@
+//! One table of what a scenario is written with: [`KEYS`] drives share links, JSON, TOML and the command's flags.
+
+use super::validate::LARGEST;
+use super::{
+    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Scenario, compact,
+};
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
+
+/// What values a key takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A Hub id, a size such as `7b`, or a model of the user's own.
+    Model,
+    /// One of a closed set of slugs.
+    Choice(&'static [&'static str]),
+    /// A group of layers or a list of layer names.
+    Targets,
+    /// A whole number from 1.
+    Count,
+    /// On or off.
+    Switch,
+    /// A probability, or `config` for what the config says.
+    Dropout,
+    /// A card's slug, or an amount of memory such as `24GB`.
+    Gpu,
+}
+
+/// One key of a scenario.
+///
+/// A key has two names: the short one is frozen into links, the long one is what people write in files and on the
+/// command line. Both are read everywhere.
+pub struct Key {
+    /// Name in links. Frozen: links that carry it must work for ever.
+    pub link: &'static str,
+    /// Name in JSON and TOML and, after `--`, on the command line. Frozen too.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// The control that it belongs to.
+    pub field: Field,
+    /// One sentence on what it is.
+    pub help: &'static str,
+    get: fn(&Scenario) -> String,
+    set: fn(&mut Scenario, &str) -> Result<(), String>,
+}
+
+impl Key {
+    /// The key of that name, long or short.
+    pub fn find(name: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.name == name || key.link == name)
+    }
+
+    /// The scenario's value as text.
+    pub fn write(&self, scenario: &Scenario) -> String {
+        (self.get)(scenario)
+    }
+
+    /// Sets the value that the text says.
+    ///
+    /// # Errors
+    /// An [`Issue`] where the text is no such value; the scenario then has the nearest sane value, or the one it had.
+    pub fn read(&self, scenario: &mut Scenario, text: &str) -> Result<(), Issue> {
+        (self.set)(scenario, text.trim()).map_err(|message| {
+            Issue::error(self.field, format!("{}: {message}", self.name))
+                .with_fix(format!("use {}", self.valid()))
+        })
+    }
+
+    /// What would be right, after "use".
+    pub fn valid(&self) -> String {
+        match self.kind {
+            Kind::Model => "a Hub id such as meta-llama/Llama-3.1-8B or a size such as 7b".to_owned(),
+            Kind::Choice(slugs) => one_of(slugs),
+            Kind::Targets => {
+                let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
+                format!("{} or names such as q_proj,v_proj", groups.join(", "))
+            }
+            Kind::Count => format!("a whole number from 1 to {LARGEST}"),
+            Kind::Switch => "on or off".to_owned(),
+            Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
+            Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
+        }
+    }
+}
+
+fn one_of(slugs: &[&str]) -> String {
+    match slugs {
+        [head @ .., last] if !head.is_empty() => format!("{} or {last}", head.join(", ")),
+        _ => slugs.concat(),
+    }
+}
+
+/// A key whose value is one of the scenario's closed choices.
+macro_rules! choice {
+    ($link:literal, $name:literal, $field:ident, $help:literal, $choice:ident, $($place:ident).+) => {
+        Key {
+            link: $link,
+            name: $name,
+            kind: Kind::Choice($choice::SLUGS),
+            field: Field::$field,
+            help: $help,
+            get: |scenario| scenario.$($place).+.slug().to_owned(),
+            set: |scenario, text| {
+                let (index, exact) = nearest($choice::SLUGS, text)?;
+                if let Some(choice) = $choice::ALL.get(index) {
+                    scenario.$($place).+ = *choice;
+                }
+                exact
+            },
+        }
+    };
+}
+
+/// A key whose value is a whole number from 1.
+macro_rules! count {
+    ($link:literal, $name:literal, $field:ident, $help:literal, $($place:ident).+) => {
+        Key {
+            link: $link,
+            name: $name,
+            kind: Kind::Count,
+            field: Field::$field,
+            help: $help,
+            get: |scenario| scenario.$($place).+.to_string(),
+            set: |scenario, text| set_count(&mut scenario.$($place).+, text),
+        }
+    };
+}
+
+/// A key whose value is on or off.
+macro_rules! switch {
+    ($link:literal, $name:literal, $field:ident, $help:literal, $($place:ident).+) => {
+        Key {
+            link: $link,
+            name: $name,
+            kind: Kind::Switch,
+            field: Field::$field,
+            help: $help,
+            get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
+            set: |scenario, text| set_switch(&mut scenario.$($place).+, text),
+        }
+    };
+}
+
+/// Every key, in the order in which they are written.
+pub static KEYS: &[Key] = &[
+    Key {
+        link: "m",
+        name: "model",
+        kind: Kind::Model,
+        field: Field::Model,
+        help: "The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters",
+        get: |scenario| write_model(&scenario.model),
+        set: set_model,
+    },
+    choice!("method", "method", Method, "Which weights are trained", Method, method),
+    count!("r", "lora-rank", LoraRank, "Rank of the LoRA adapters", lora.rank),
+    Key {
+        link: "t",
+        name: "lora-targets",
+        kind: Kind::Targets,
+        field: Field::LoraTargets,
+        help: "Which linear layers get adapters: a group, or layer names separated by commas",
+        get: |scenario| match scenario.lora.targets {
+            LoraTargets::Named => scenario.lora.modules.to_string(),
+            group => group.slug().to_owned(),
+        },
+        set: set_targets,
+    },
+    switch!("ld", "lora-dropout", LoraTargets, "Whether lora_dropout is above 0", lora.dropout),
+    switch!(
+        "a32",
+        "fp32-adapters",
+        LoraTargets,
+        "Whether adapters are float32 on a 16-bit model (peft's default)",
+        lora.fp32_adapters
+    ),
+    switch!(
+        "dq",
+        "double-quant",
+        Method,
+        "Whether the scales of 4-bit weights are quantised too",
+        quantization.double_quant
+    ),
+    switch!(
+        "prep",
+        "kbit-prepare",
+        Method,
+        "Whether prepare_model_for_kbit_training ran",
+        quantization.prepare
+    ),
+    choice!(
+        "p",
+        "precision",
+        Precision,
+        "Element types of weights, activations and gradients",
+        Precision,
+        precision
+    ),
+    choice!("o", "optimizer", Optimizer, "The optimizer", Optimizer, optimizer),
+    count!("b", "batch-size", Batch, "Sequences per forward pass (micro-batch size)", batch),
+    count!("s", "seq-length", Sequence, "Tokens per sequence", sequence),
+    count!(
+        "ga",
+        "gradient-accumulation",
+        Accumulation,
+        "Forward and backward passes per optimizer step",
+        accumulation
+    ),
+    choice!(
+        "gc",
+        "gradient-checkpointing",
+        Checkpointing,
+        "Whether activations are recomputed in backward",
+        Checkpointing,
+        checkpointing
+    ),
+    choice!("attn", "attention", Attention, "The attention implementation", AttentionKernel, attention),
+    choice!("mask", "mask", Mask, "The attention mask that the batch carries", Mask, mask),
+    Key {
+        link: "drop",
+        name: "dropout",
+        kind: Kind::Dropout,
+        field: Field::Model,
+        help: "A probability to set every dropout of the config to, or config to keep them",
+        get: |scenario| match scenario.dropout {
+            None => "config".to_owned(),
+            Some(p) => (f64::from(p) / 10_000.0).to_string(),
+        },
+        set: set_dropout,
+    },
+    switch!(
+        "out",
+        "keep-outputs",
+        Accumulation,
+        "Whether the script keeps the model's output alive through backward",
+        training_loop.keeps_outputs
+    ),
+    switch!(
+        "stn",
+        "set-to-none",
+        Accumulation,
+        "Whether zero_grad frees the gradients (PyTorch's default)",
+        training_loop.grads_to_none
+    ),
+    switch!(
+        "clip",
+        "clip-gradients",
+        Accumulation,
+        "Whether gradients are clipped by their norm",
+        training_loop.clips
+    ),
+    Key {
+        link: "gpu",
+        name: "gpu",
+        kind: Kind::Gpu,
+        field: Field::Gpu,
+        help: "The card: its slug, or an amount of memory",
+        get: |scenario| match &scenario.gpu {
+            GpuChoice::Catalogue(slug) => slug.clone(),
+            GpuChoice::Custom(memory) => exact_amount(*memory),
+        },
+        set: set_gpu,
+    },
+];
+
+fn write_model(model: &ModelChoice) -> String {
+    match model {
+        ModelChoice::Catalogue(id) => compact::write(id, None),
+        ModelChoice::Size(billions) => format!("{billions}b"),
+        ModelChoice::Custom(custom) => match serde_json::from_str(&custom.config) {
+            Ok(config) => compact::write(&custom.name, Some(&config)),
+            // Unreachable for a `CustomModel` that was read; a name alone at least says which model was meant.
+            Err(_) => compact::write(&custom.name, None),
+        },
+    }
+}
+
+fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    let (name, config) =
+        compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
+    scenario.model = match config {
+        Some(config) => {
+            let custom = CustomModel::from_json(&name, config).map_err(|issue| issue.to_string())?;
+            ModelChoice::Custom(custom.into())
+        }
+        None if name.is_empty() => return Err("there is no model".to_owned()),
+        None => match size_in_billions(&name) {
+            Some(billions) if billions.is_finite() && billions > 0.0 => ModelChoice::Size(billions),
+            Some(_) => return Err(format!("no model has {name} parameters")),
+            None => ModelChoice::Catalogue(name),
+        },
+    };
+    Ok(())
+}
+
+/// `7b` and `0.5B` are sizes; `meta-llama/Llama-2-7b` and `gpt2` are names.
+fn size_in_billions(name: &str) -> Option<f64> {
+    let number = name.strip_suffix(['b', 'B'])?;
+    number
+        .starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.')
+        .then(|| number.parse().ok())
+        .flatten()
+}
+
+fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if let Some(group) = LoraTargets::from_slug(text).filter(|group| *group != LoraTargets::Named) {
+        (scenario.lora.targets, scenario.lora.modules) = (group, Modules::NONE);
+        return Ok(());
+    }
+    match text.parse::<Modules>() {
+        Ok(modules) => {
+            (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
+            Ok(())
+        }
+        Err(name) => Err(format!("no layer is called {name:?}")),
+    }
+}
+
+fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
+    let value: f64 = text.replace([',', '_'], "").parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if value.is_nan() {
+        return Err(format!("{text:?} is not a number"));
+    }
+    // The cast saturates; what is too large or too small is cut to the range.
+    *place = (value.round() as u64).clamp(1, LARGEST);
+    if value == *place as f64 { Ok(()) } else { Err(format!("{text} is out of range or not whole")) }
+}
+
+fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
+    *place = match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => true,
+        "off" | "false" | "no" | "0" => false,
+        other => match other.parse::<f64>() {
+            // lora-dropout 0.05: only whether it is above 0 matters.
+            Ok(number) if number >= 0.0 => number > 0.0,
+            _ => return Err(format!("{text:?} is neither on nor off")),
+        },
+    };
+    Ok(())
+}
+
+fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if text == "config" {
+        scenario.dropout = None;
+        return Ok(());
+    }
+    let p: f64 = text.parse().map_err(|_| format!("{text:?} is not a probability"))?;
+    if p.is_nan() {
+        return Err(format!("{text:?} is not a probability"));
+    }
+    scenario.dropout = Some((p.clamp(0.0, 1.0) * 10_000.0).round() as u16);
+    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("{text} is not within 0 and 1")) }
+}
+
+fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
+        scenario.gpu = GpuChoice::Custom(text.parse::<Bytes>().map_err(|error| error.to_string())?);
+    } else if text.is_empty() {
+        return Err("there is no card".to_owned());
+    } else {
+        scenario.gpu = GpuChoice::Catalogue(text.to_ascii_lowercase());
+    }
+    Ok(())
+}
+
+/// The amount in the largest unit that is exact.
+fn exact_amount(memory: Bytes) -> String {
+    let units = [(BYTES_PER_GB, "GB"), (BYTES_PER_GIB, "GiB"), (BYTES_PER_MIB, "MiB")];
+    match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", memory.0 / unit),
+        None => memory.0.to_string(),
+    }
+}
+
+/// The slug that was meant: its index, and whether it was written exactly.
+fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), String>), String> {
+    let plain = text.to_ascii_lowercase().replace('_', "-");
+    if let Some(index) = slugs.iter().position(|slug| *slug == plain) {
+        return Ok((index, Ok(())));
+    }
+    // A switch's words for the choices that are on or off.
+    let word = match plain.as_str() {
+        "true" | "yes" | "1" => "on",
+        "false" | "no" | "0" => "off",
+        _ => "",
+    };
+    if let Some(index) = slugs.iter().position(|slug| *slug == word) {
+        return Ok((index, Ok(())));
+    }
+    let unknown = format!("there is no {text:?}");
+    let closest = slugs.iter().map(|slug| edits(slug, &plain)).enumerate().min_by_key(|(_, edits)| *edits);
+    match closest {
+        Some((index, 1..=2)) if plain.len() > 3 => Ok((index, Err(unknown))),
+        _ => Err(unknown),
+    }
+}
+
+/// Edit distance (Levenshtein), of the first 32 bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let (a, b) = (a.get(..32).unwrap_or(a), b.get(..32).unwrap_or(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut left = i + 1;
+        let mut next = vec![left];
+        for (y, above) in b.iter().zip(row.windows(2)) {
+            if let [diagonal, up] = above {
+                left = (diagonal + usize::from(x != y)).min(left + 1).min(up + 1);
+                next.push(left);
+            }
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn reads(name: &str, text: &str, written: &str) {
+        let mut scenario = Scenario::default();
+        let key = Key::find(name).unwrap();
+        assert_eq!(key.read(&mut scenario, text), Ok(()));
+        assert_eq!(key.write(&scenario), written);
+    }
+
+    #[track_caller]
+    fn misreads(name: &str, text: &str, written: &str, message: &str) {
+        let mut scenario = Scenario::default();
+        let key = Key::find(name).unwrap();
+        assert_eq!(key.read(&mut scenario, text).unwrap_err().to_string(), message);
+        assert_eq!(key.write(&scenario), written);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = KEYS.iter().flat_map(|key| [key.link, key.name]).collect();
+        names.sort_unstable();
+        names.dedup();
+        let same = KEYS.iter().filter(|key| key.link == key.name).count();
+        assert_eq!(names.len(), KEYS.len() * 2 - same);
+    }
+
+    #[test]
+    fn what_people_write() {
+        reads("model", "7B", "7b");
+        reads("model", "0.5b", "0.5b");
+        reads("model", "gpt2", "gpt2");
+        reads("precision", "amp_bf16", "amp-bf16");
+        reads("gradient-checkpointing", "true", "on");
+        reads("lora-dropout", "0.05", "on");
+        reads("lora-targets", "v_proj,q_proj", "q_proj,v_proj");
+        reads("dropout", "0.1", "0.1");
+        reads("seq-length", "8,192", "8192");
+        reads("gpu", "24GB", "24GB");
+        reads("gpu", "24 GiB", "24GiB");
+        reads("gpu", "RTX-3090", "rtx-3090");
+    }
+
+    #[test]
+    fn what_is_wrong_says_what_would_be_right() {
+        misreads(
+            "batch-size",
+            "0",
+            "1",
+            "batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)",
+        );
+        misreads(
+            "seq-length",
+            "1e30",
+            "16777216",
+            "seq-length: 1e30 is out of range or not whole (use a whole number from 1 to 16777216)",
+        );
+        misreads("method", "qlorra", "qlora", "method: there is no \"qlorra\" (use full, lora or qlora)");
+        misreads("method", "dora", "lora", "method: there is no \"dora\" (use full, lora or qlora)");
+        misreads(
+            "gpu",
+            "24 parsecs",
+            "rtx-4090",
+            "gpu: could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB) (use a card such as rtx-4090 or an amount such as 24GB)",
+        );
+    }
+
+    #[test]
+    fn edit_distance() {
+        for (a, b, distance) in
+            [("adamw", "adamw", 0), ("adamw", "adam", 1), ("lion", "loin", 2), ("", "abc", 3)]
+        {
+            assert_eq!(edits(a, b), distance, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Names of layers that LoRA can adapt, as peft's `target_modules` spells them.
+
+use std::fmt;
+
+/// Every layer name that can be asked for. A name matches a layer whose path is it or ends in `.` and it, as in peft.
+pub const NAMES: [&str; 72] = [
+    // llama and its like
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+    "qkv_proj",
+    "gate_up_proj",
+    // gpt2, gpt_neo, gpt_bigcode
+    "c_attn",
+    "c_proj",
+    "attn.c_proj",
+    "mlp.c_proj",
+    "c_fc",
+    "q_attn",
+    // gpt_neox, falcon, bloom
+    "query_key_value",
+    "dense",
+    "dense_h_to_4h",
+    "dense_4h_to_h",
+    // opt, phi, gptj, bart
+    "out_proj",
+    "fc1",
+    "fc2",
+    "fc_in",
+    "fc_out",
+    // bert and the encoders like it
+    "query",
+    "key",
+    "value",
+    "query_proj",
+    "key_proj",
+    "value_proj",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+    "q_lin",
+    "k_lin",
+    "v_lin",
+    "out_lin",
+    "lin1",
+    "lin2",
+    "Wqkv",
+    "Wo",
+    "Wi",
+    // t5
+    "q",
+    "k",
+    "v",
+    "o",
+    "wi",
+    "wi_0",
+    "wi_1",
+    "wo",
+    // qwen 1, internlm, mixtral before transformers 5, baichuan, dbrx
+    "w1",
+    "w2",
+    "w3",
+    "wq",
+    "wk",
+    "wv",
+    "wqkv",
+    "W_pack",
+    "ffn_up",
+    "ffn_down",
+    // latent attention
+    "q_a_proj",
+    "q_b_proj",
+    "kv_a_proj_with_mqa",
+    "kv_b_proj",
+    // state-space and linear attention
+    "in_proj",
+    "x_proj",
+    "dt_proj",
+    "in_proj_qkvz",
+    "in_proj_ba",
+    // experts
+    "shared_expert_gate",
+    // outside the layers
+    "lm_head",
+    "embed_tokens",
+];
+
+/// A set of layer names.
+///
+/// ```
+/// use headroom::scenario::Modules;
+/// let modules: Modules = "q_proj,v_proj".parse().unwrap();
+/// assert!(modules.adapts("self_attn.q_proj") && !modules.adapts("self_attn.k_proj"));
+/// assert_eq!("q_porj".parse::<Modules>(), Err("q_porj".to_owned()));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modules(u128);
+
+impl Modules {
+    /// No layer.
+    pub const NONE: Modules = Modules(0);
+
+    /// The set with one more name; `None` where no layer is known by it.
+    pub fn with(self, name: &str) -> Option<Modules> {
+        let index = NAMES.iter().position(|known| *known == name)?;
+        Some(Modules(self.0 | 1 << index))
+    }
+
+    /// Whether a layer of that path is adapted.
+    pub fn adapts(self, path: &str) -> bool {
+        self.iter()
+            .any(|name| path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    }
+
+    /// The names in the order of [`NAMES`].
+    pub fn iter(self) -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter().enumerate().filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, name)| name)
+    }
+
+    /// Whether it names no layer.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Modules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iter().collect::<Vec<_>>().join(","))
+    }
+}
+
+impl std::str::FromStr for Modules {
+    /// The name that no layer is known by.
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Modules, String> {
+        let names = text.split([',', ' ']).filter(|name| !name.is_empty());
+        names.into_iter().try_fold(Modules::NONE, |set, name| set.with(name).ok_or_else(|| name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_matches_whole_segments() {
+        let set = Modules::NONE.with("attn.c_proj").unwrap();
+        assert!(set.adapts("attn.c_proj") && set.adapts("h.0.attn.c_proj"));
+        assert!(!set.adapts("mlp.c_proj") && !set.adapts("xattn.c_proj"));
+    }
+
+    #[test]
+    fn names_are_unique_and_round_trip() {
+        let all = NAMES.iter().fold(Modules::NONE, |set, name| set.with(name).unwrap());
+        assert_eq!(all.iter().count(), NAMES.len());
+        assert_eq!(all.to_string().parse(), Ok(all));
+        assert_eq!("".parse(), Ok(Modules::NONE));
+    }
+}

@@ -1,0 +1,120 @@
+//! Share links: scenarios as a query string, readable, versioned and lenient.
+//!
+//! `v=1&method=lora&b=4&2.b=8` holds two scenarios. The first states what differs from [`Scenario::default`]; every
+//! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`KEYS`] and frozen: a
+//! link that was ever given out opens the same scenarios for ever. `tests/fixtures/links` holds links of every version.
+
+mod query;
+
+use crate::scenario::keys::KEYS;
+use crate::scenario::{Field, Issue, Scenario};
+
+/// The version that [`encode`] writes.
+const VERSION: &str = "1";
+/// The most scenarios that are compared.
+pub const MOST_SCENARIOS: usize = 4;
+/// Longer links are refused: no browser or chat carries them whole.
+const LONGEST: usize = 1 << 15;
+
+/// What a link holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shared {
+    /// One to [`MOST_SCENARIOS`].
+    pub scenarios: Vec<Scenario>,
+    /// What in the link could not be followed, and what was taken instead.
+    pub notices: Vec<Issue>,
+}
+
+/// Writes the scenarios as a query string without `?`. At most [`MOST_SCENARIOS`] are written.
+///
+/// ```
+/// use headroom::{scenario::Scenario, share};
+/// let link = share::encode(&[Scenario { batch: 4, ..Scenario::default() }]);
+/// assert_eq!(link, "v=1&b=4");
+/// assert_eq!(share::decode(&link).scenarios[0].batch, 4);
+/// ```
+pub fn encode(scenarios: &[Scenario]) -> String {
+    let mut pairs = vec![("v".to_owned(), VERSION.to_owned())];
+    let default = Scenario::default();
+    let first = scenarios.first().unwrap_or(&default);
+    pairs.extend(differences("", &default, first));
+    for (index, scenario) in scenarios.iter().enumerate().take(MOST_SCENARIOS).skip(1) {
+        let group = (index + 1).to_string();
+        let own = differences(&format!("{group}."), first, scenario);
+        if own.is_empty() {
+            pairs.push((group, "same".to_owned()));
+        }
+        pairs.extend(own);
+    }
+    query::write(&pairs)
+}
+
+/// What the scenario says otherwise than the base.
+fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(String, String)> {
+    let values = KEYS.iter().map(|key| (key, key.write(scenario)));
+    values
+        .filter(|(key, value)| *value != key.write(base))
+        .map(|(key, value)| (format!("{prefix}{}", key.link), value))
+        .collect()
+}
+
+/// Reads a link, its query string, or what is left of it. Anything is answered with at least one scenario: keys that
+/// are unknown are ignored; a bad value becomes the nearest sane one, or stays at the default, and a notice says so.
+pub fn decode(link: &str) -> Shared {
+    let mut notices = Vec::new();
+    let default = Scenario::default();
+    let pairs = if link.len() > LONGEST {
+        let message = format!("the link has {} characters; it was not read", link.len());
+        notices.push(Issue::warning(Field::Link, message).with_fix(format!("a link has at most {LONGEST}")));
+        Vec::new()
+    } else {
+        query::read(link)
+    };
+    if let Some((_, version)) = pairs.iter().find(|(name, value)| name == "v" && value != VERSION) {
+        notices.push(Issue::warning(
+            Field::Link,
+            format!("the link is of version {version:?}, this page reads version {VERSION}: what it knows was taken"),
+        ));
+    }
+    let first = read_group(&pairs, "", &default, &mut notices);
+    let mut scenarios = vec![first.clone()];
+    for group in 2..=MOST_SCENARIOS {
+        let (name_alone, prefix) = (group.to_string(), format!("{group}."));
+        if pairs.iter().any(|(name, _)| *name == name_alone || name.starts_with(&prefix)) {
+            scenarios.push(read_group(&pairs, &prefix, &first, &mut notices));
+        }
+    }
+    Shared { scenarios, notices }
+}
+
+fn read_group(
+    pairs: &[(String, String)],
+    prefix: &str,
+    base: &Scenario,
+    notices: &mut Vec<Issue>,
+) -> Scenario {
+    let mut scenario = base.clone();
+    // In the order of the table, whatever the order in the link; of a key that is given twice the last counts.
+    for key in KEYS {
+        let named =
+            |name: &str| name.strip_prefix(prefix).is_some_and(|name| name == key.link || name == key.name);
+        let Some((name, value)) = pairs.iter().rev().find(|(name, _)| named(name)) else { continue };
+        if let Err(issue) = key.read(&mut scenario, value) {
+            let used = short(&key.write(&scenario));
+            notices.push(Issue {
+                message: format!("{name}={} in the link was read as {used}: {}", short(value), issue.message),
+                ..Issue::warning(key.field, "").with_fix(format!("use {}", key.valid()))
+            });
+        }
+    }
+    scenario
+}
+
+/// The text, or its beginning.
+fn short(text: &str) -> String {
+    const LONGEST: usize = 60;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,43 @@
+// Up to four scenarios side by side, on one axis, with the difference to the first, all of it in the link.
+import { expect, test } from "./support/test.js";
+
+test("a second scenario stands beside the first, with its difference", async ({ headroom }) => {
+  await headroom.open();
+  await headroom.button("Compare with another").click();
+  await headroom.box("Micro-batch size").fill("8");
+  await headroom.box("Micro-batch size").blur();
+  await headroom.expectLink("2.b", "8");
+  expect(headroom.link().has("b"), "the pinned one stays as it was").toBe(false);
+
+  const heads = headroom.parts.getByRole("columnheader");
+  await expect(heads).toContainText([/Part/, /A/, /B/]);
+  await expect(headroom.parts.getByRole("row", { name: /^Needed/ })).toContainText(/\+\d/);
+  const differs = headroom.page.getByRole("table", { name: "Inputs in which the scenarios differ" });
+  await expect(differs.getByRole("row", { name: /Micro-batch size/ })).toContainText(/1.*8/);
+});
+
+test("four at most, all of them in the link", async ({ headroom, context }) => {
+  await headroom.open();
+  const sequences = ["1024", "4096", "8192"];
+  await headroom.button("Compare with another").click();
+  await headroom.box("Sequence length").fill(sequences[0]);
+  for (const sequence of sequences.slice(1)) {
+    await headroom.button("Duplicate").click();
+    await headroom.box("Sequence length").fill(sequence);
+  }
+  await headroom.box("Sequence length").blur();
+  await expect(headroom.button("Duplicate")).toBeDisabled();
+  await headroom.expectLink("4.s", "8192");
+
+  const receiver = new headroom.constructor(await context.newPage());
+  await receiver.open(headroom.page.url());
+  expect((await receiver.answer()).parts).toBe((await headroom.answer()).parts);
+});
+
+test("one can be taken away, and that undone", async ({ headroom }) => {
+  await headroom.open("?v=1&2.b=4");
+  await headroom.button("Remove B").click();
+  await expect(headroom.button("Compare with another")).toBeVisible();
+  await headroom.button("Undo").click();
+  await headroom.expectLink("2.b", "4");
+});

@@ -1,0 +1,130 @@
+// Every control changes the answer, the chart, the table and the link, at once.
+import { expect, test } from "./support/test.js";
+
+// Name of the control, what somebody does with it, and what the link then says.
+const CHOICES = [
+  ["Method", "full", "method"],
+  ["Precision", "amp-bf16", "p"],
+  ["Optimizer", "sgd", "o"],
+  ["Gradient checkpointing", "off", "gc"],
+  ["Attention", "eager", "attn"],
+  ["Target modules", "qv", "t"],
+];
+const NUMBERS = [
+  ["LoRA rank", "64", "r"],
+  ["Micro-batch size", "4", "b"],
+  ["Sequence length", "4096", "s"],
+];
+
+/** Opens the page, does something, and waits until everything that `changed` names is another. */
+async function follows(headroom, act, changed = ["verdict", "chart", "parts"]) {
+  await headroom.open();
+  const before = await headroom.answer();
+  await act();
+  for (const what of changed) {
+    await expect.poll(async () => (await headroom.answer())[what], { message: what }).not.toBe(before[what]);
+  }
+}
+
+for (const [name, value, key] of CHOICES) {
+  test(`${name} is followed`, async ({ headroom }) => {
+    await follows(headroom, () => headroom.choice(name).selectOption(value));
+    await headroom.expectLink(key, value);
+  });
+}
+
+for (const [name, value, key] of NUMBERS) {
+  test(`${name} is followed, box and slider`, async ({ headroom }) => {
+    await follows(headroom, () => headroom.box(name).fill(value));
+    await headroom.expectLink(key, value);
+    const typed = await headroom.answer();
+
+    await headroom.slider(name).press("ArrowRight");
+    await expect(headroom.box(name)).not.toHaveValue(value);
+    expect((await headroom.answer()).verdict).not.toBe(typed.verdict);
+    await headroom.expectLink(key, (await headroom.box(name).inputValue()).replaceAll(/\D/g, ""));
+  });
+}
+
+test("Gradient accumulation is followed", async ({ headroom }) => {
+  await headroom.open("?v=1&method=full&m=meta-llama/Llama-3.2-1B");
+  const before = await headroom.verdict.innerText();
+  await headroom.box("Gradient accumulation").fill("8");
+  await headroom.expectLink("ga", "8");
+  // Gradients then live through the next forward pass.
+  await expect(headroom.verdict).not.toHaveText(before);
+});
+
+test("Model is followed", async ({ headroom }) => {
+  await follows(headroom, () => headroom.search("Model", "qwen2.5 7b"));
+  await expect(headroom.choice("Model")).toHaveValue(/Qwen2\.5-7B/);
+  await expect.poll(() => headroom.link().get("m")).toMatch(/^Qwen\/Qwen2\.5-7B/);
+});
+
+test("a model can be given by its size alone", async ({ headroom }) => {
+  await follows(headroom, () => headroom.search("Model", "13b"));
+  await headroom.expectLink("m", "13b");
+  await headroom.box("Model size").fill("30");
+  await headroom.expectLink("m", "30b");
+});
+
+test("GPU is followed", async ({ headroom }) => {
+  await follows(headroom, () => headroom.search("GPU", "h100"), ["verdict", "chart"]);
+  await expect.poll(() => headroom.link().get("gpu")).toMatch(/^h100/);
+});
+
+test("a card can be given by its memory alone", async ({ headroom }) => {
+  await headroom.open();
+  await headroom.search("GPU", "6");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await headroom.box("GPU memory").fill("48");
+  await expect(headroom.verdict).toContainText("Fits");
+  await headroom.expectLink("gpu", "48GiB");
+});
+
+test("LoRA's controls stand there only for LoRA and QLoRA", async ({ headroom }) => {
+  await headroom.open();
+  for (const [method, shown] of [["full", false], ["lora", true], ["qlora", true]]) {
+    await headroom.choice("Method").selectOption(method);
+    await expect(headroom.box("LoRA rank")).toBeVisible({ visible: shown });
+    await expect(headroom.choice("Target modules")).toBeVisible({ visible: shown });
+  }
+});
+
+test("a number box is not overwritten while it has the focus", async ({ headroom }) => {
+  await headroom.open();
+  const box = headroom.box("Sequence length");
+  await box.focus();
+  const before = await headroom.verdict.innerText();
+  await box.fill("");
+  await expect(box).toHaveValue("");
+  await box.pressSequentially("0");
+  await expect(box).toHaveValue("0");
+  await box.fill("3000");
+  await expect(box).toHaveValue("3000");
+  await expect(headroom.verdict).not.toHaveText(before);
+  await box.blur();
+  await expect(box).toHaveValue(/^3,?000$/);
+});
+
+test("what a box cannot read leaves the last good answer and says so", async ({ headroom }) => {
+  await headroom.open();
+  const before = await headroom.verdict.innerText();
+  const box = headroom.box("Micro-batch size");
+  await box.fill("many");
+  await expect(box).toHaveAttribute("aria-invalid", "true");
+  await expect(headroom.verdict).toHaveText(before, { useInnerText: true });
+  await box.blur();
+  await expect(box).toHaveValue("1");
+});
+
+test("extremes are answered, not crashed on", async ({ headroom }) => {
+  await headroom.open();
+  for (const name of ["Micro-batch size", "Sequence length", "Gradient accumulation", "LoRA rank"]) {
+    await headroom.box(name).fill("999999999999999999999");
+    await headroom.box(name).blur();
+  }
+  await expect(headroom.verdict).toBeVisible();
+  await headroom.choice("Method").selectOption("full");
+  await expect(headroom.choice("Method")).toHaveValue("full");
+});

@@ -1,0 +1,40 @@
+// What somebody sees who did nothing but open the page.
+import { bytes } from "./support/page.js";
+import { expect, test } from "./support/test.js";
+
+test("the first paint is a complete answer", async ({ headroom }) => {
+  await headroom.open();
+  await expect(headroom.choice("Model")).toHaveValue(/Llama-3\.1-8B/);
+  await expect(headroom.choice("Method")).toHaveValue("qlora");
+  await expect(headroom.choice("GPU")).toHaveValue(/4090/);
+
+  await expect(headroom.verdict).toContainText(/Fits/);
+  await expect(headroom.verdict).toContainText(/to spare/);
+  await expect(headroom.verdict).toContainText(/\d% of 2\d\.\d GiB/);
+  await expect(headroom.verdict).toContainText(/peak in the (forward|backward|loss|optimizer)/);
+});
+
+test("the parts sum to the total, and each has its stretch of the chart", async ({ headroom }) => {
+  await headroom.open();
+  const rows = headroom.parts.locator("tbody tr.part-row:visible");
+  const amounts = await rows.locator("td:first-of-type").allInnerTexts();
+  const sum = amounts.map(bytes).reduce((a, b) => a + b, 0);
+  const total = bytes(await headroom.verdict.innerText());
+  expect(Math.abs(sum - total) / total, "what rounding leaves").toBeLessThan(0.01);
+  expect(await headroom.chart.locator("svg rect").count()).toBeGreaterThanOrEqual(amounts.length);
+});
+
+test("every part explains itself with its formula", async ({ headroom }) => {
+  await headroom.open();
+  const buttons = headroom.parts.getByRole("button");
+  const count = await buttons.count();
+  expect(count).toBeGreaterThan(3);
+  for (let index = 0; index < count; index += 1) {
+    const button = buttons.nth(index);
+    await button.click();
+    await expect(button).toHaveAttribute("aria-expanded", "true");
+    const explanation = headroom.page.locator(`#${await button.getAttribute("aria-controls")}`);
+    await expect(explanation).toBeVisible();
+    await expect(explanation).toContainText(/\d/);
+  }
+});

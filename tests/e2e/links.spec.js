@@ -1,0 +1,58 @@
+// The address carries everything: a link opens what its sender saw, and a damaged one opens something sane.
+import { expect, test } from "./support/test.js";
+
+test("a link reproduces exactly what its sender saw", async ({ headroom, context }) => {
+  await headroom.open();
+  await headroom.search("Model", "qwen2.5 7b");
+  await headroom.choice("Method").selectOption("lora");
+  await headroom.choice("Optimizer").selectOption("lion-8bit");
+  await headroom.box("Sequence length").fill("3333");
+  await headroom.box("Sequence length").blur();
+  await headroom.expectLink("s", "3333");
+  const sent = await headroom.answer();
+
+  const receiver = new headroom.constructor(await context.newPage());
+  await receiver.open(headroom.page.url());
+  expect(await receiver.answer()).toEqual(sent);
+  expect(receiver.page.url()).toBe(headroom.page.url());
+});
+
+test("defaults are left out of the link", async ({ headroom }) => {
+  await headroom.open();
+  await headroom.box("Micro-batch size").fill("8");
+  await headroom.expectLink("b", "8");
+  expect([...headroom.link().keys()].sort()).toEqual(["b", "v"]);
+});
+
+test("moving a slider does not fill the history", async ({ headroom }) => {
+  await headroom.open();
+  const before = await headroom.page.evaluate(() => history.length);
+  for (let step = 0; step < 5; step += 1) await headroom.slider("Sequence length").press("ArrowRight");
+  await expect.poll(() => headroom.link().has("s")).toBe(true);
+  expect(await headroom.page.evaluate(() => history.length)).toBe(before);
+});
+
+test("a damaged link opens the nearest sane scenario and says so", async ({ headroom }) => {
+  await headroom.open("?v=1&b=0&s=1e99&method=fulll&o=%zz&gc=maybe&gpu=24%20parsecs");
+  await expect(headroom.notice).toBeVisible();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("1");
+  await expect(headroom.choice("Method")).toHaveValue("full");
+  await headroom.button("Dismiss").click();
+  await expect(headroom.notice).toBeHidden();
+});
+
+test("keys of other sites in the address are not complained about", async ({ headroom }) => {
+  await headroom.open("?v=1&b=2&utm_source=chat");
+  await expect(headroom.box("Micro-batch size")).toHaveValue("2");
+  await expect(headroom.notice).toBeHidden();
+});
+
+test("an example can be undone, and back leads to what was before", async ({ headroom }) => {
+  await headroom.open("?v=1&b=3");
+  const before = await headroom.answer();
+  await headroom.page.getByRole("group", { name: "Examples" }).getByRole("button").nth(1).click();
+  await expect.poll(async () => (await headroom.answer()).verdict).not.toBe(before.verdict);
+  await headroom.page.goBack();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("3");
+  await expect.poll(() => headroom.answer()).toEqual(before);
+});

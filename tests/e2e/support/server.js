@@ -1,0 +1,35 @@
+// Serves a folder of static files below a sub-folder of the host, as GitHub Pages does: absolute addresses would break.
+import { createReadStream, existsSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { extname, join, normalize } from "node:path";
+
+const TYPES = {
+  ".css": "text/css",
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".json": "application/json",
+  ".png": "image/png",
+  ".svg": "image/svg+xml",
+  ".wasm": "application/wasm",
+  ".webmanifest": "application/manifest+json",
+};
+
+export const BASE = "/headroom/";
+
+/** Starts the server on a free port of the loopback interface; `url` is the page's address. */
+export async function serve(folder) {
+  if (!existsSync(join(folder, "index.html"))) throw new Error(`no page in ${folder}: run scripts/build first`);
+  const server = createServer((request, response) => {
+    const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    const inside = path.startsWith(BASE) ? normalize(path.slice(BASE.length)) : "..";
+    const file = join(folder, inside === "." ? "index.html" : inside);
+    if (inside.startsWith("..") || !existsSync(file) || !statSync(file).isFile()) {
+      response.writeHead(404).end();
+      return;
+    }
+    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "application/octet-stream" });
+    createReadStream(file).pipe(response);
+  });
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  return { url: `http://127.0.0.1:${server.address().port}${BASE}`, close: () => server.close() };
+}

@@ -1,0 +1,21 @@
+/**
+ * Collects what must never happen on the page: console errors and warnings, uncaught exceptions,
+ * requests to another origin than `origin`, answers that are not OK.
+ */
+export function watch(page, origin) {
+  const problems = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) problems.push(`console ${message.type()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => problems.push(`exception: ${error.message}`));
+  page.on("request", (request) => {
+    const url = new URL(request.url());
+    if (["http:", "https:", "ws:", "wss:"].includes(url.protocol) && url.origin !== origin) {
+      problems.push(`third-party request: ${url.href}`);
+    }
+  });
+  page.on("response", (response) => {
+    if (response.status() >= 400) problems.push(`answer ${response.status()}: ${response.url()}`);
+  });
+  return problems;
+}

@@ -1,0 +1,220 @@
+//! Share links: every link that was ever given out still opens the same scenarios, and any scenario survives a link.
+
+use std::fs;
+use std::path::Path;
+
+use headroom::scenario::{
+    AttentionKernel, Checkpointing, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules,
+    Optimizer, Precision, Quantization, Scenario, modules,
+};
+use headroom::share::{MOST_SCENARIOS, decode, encode};
+use headroom::units::Bytes;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// The longest that a link without a model of the user's own may be: it must survive chats and trackers.
+const ORDINARY_LINK: usize = 300;
+
+/// Each `NAME.link` in `fixtures/links` is frozen for ever, with what it opens in `NAME.json`: the scenarios, written
+/// out in full, and how many notices the reader sees.
+#[test]
+fn frozen_links_open_the_same_scenarios() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/links");
+    let mut links: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "link"))
+        .collect();
+    links.sort();
+    assert!(links.len() >= 10, "fixtures are missing: {links:?}");
+    for path in links {
+        let shared = decode(fs::read_to_string(&path).unwrap().trim_end());
+        let opened = serde_json::json!({ "scenarios": shared.scenarios, "notices": shared.notices.len() });
+        let json = path.with_extension("json");
+        if !json.exists() {
+            fs::write(&json, format!("{opened:#}\n")).unwrap();
+            panic!(
+                "{} is new: read what was written to it, and keep it for ever if it is right",
+                json.display()
+            );
+        }
+        let frozen: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(opened, frozen, "{}: opens {opened:#}, notices {:?}", path.display(), shared.notices);
+        let again = decode(&encode(&shared.scenarios));
+        assert_eq!(again.scenarios, shared.scenarios, "{}", path.display());
+        assert_eq!(again.notices, [], "{}", path.display());
+    }
+}
+
+#[test]
+fn defaults_are_left_out() {
+    assert_eq!(encode(&[Scenario::default()]), "v=1");
+    assert_eq!(encode(&[]), "v=1");
+    let two =
+        [Scenario::default(), Scenario { method: Method::Full, ..Scenario::default() }, Scenario::default()];
+    assert_eq!(encode(&two), "v=1&2.method=full&3=same");
+}
+
+#[test]
+fn a_damaged_link_says_what_was_taken_instead() {
+    let shared = decode("?v=7&b=0&s=abc&method=lorra&gpu=&utm_source=chat&p&2.b=-3");
+    let notices: Vec<_> = shared.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notices,
+        [
+            "the link is of version \"7\", this page reads version 1: what it knows was taken",
+            "method=lorra in the link was read as lora: method: there is no \"lorra\" (use full, lora or qlora)",
+            "p= in the link was read as amp-bf16-weights: precision: there is no \"\" (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights or amp-fp16)",
+            "b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)",
+            "s=abc in the link was read as 2048: seq-length: \"abc\" is not a number (use a whole number from 1 to 16777216)",
+            "gpu= in the link was read as rtx-4090: gpu: there is no card (use a card such as rtx-4090 or an amount such as 24GB)",
+            "2.b=-3 in the link was read as 1: batch-size: -3 is out of range or not whole (use a whole number from 1 to 16777216)",
+        ]
+    );
+    assert_eq!(shared.scenarios.len(), 2);
+}
+
+#[test]
+fn a_huge_link_is_refused() {
+    let shared = decode(&format!("b=4&m={}", "a".repeat(1 << 20)));
+    assert_eq!(shared.scenarios, [Scenario::default()]);
+    assert_eq!(shared.notices.len(), 1);
+    let bomb = decode("m=x(layer_types:!(!r9999999(!r9999999(a))))");
+    assert_eq!(bomb.scenarios, [Scenario::default()]);
+    assert_eq!(bomb.notices.len(), 1, "{:?}", bomb.notices);
+}
+
+fn models() -> impl Strategy<Value = ModelChoice> {
+    prop_oneof![
+        "[A-Za-z][A-Za-z0-9._/+ &%=()~!-]{0,30}[A-Za-z0-9]".prop_map(ModelChoice::Catalogue),
+        (1u32..10_000_000).prop_map(|millions| ModelChoice::Size(f64::from(millions) / 1000.0)),
+    ]
+}
+
+fn loras() -> impl Strategy<Value = Lora> {
+    let groups: Vec<_> =
+        LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
+    let named = proptest::collection::vec(select(modules::NAMES.to_vec()), 0..9).prop_map(|names| {
+        let set = names.into_iter().fold(Modules::NONE, |set, name| set.with(name).unwrap());
+        (LoraTargets::Named, set)
+    });
+    let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
+    (1u64..=1 << 24, targets, any::<bool>(), any::<bool>()).prop_map(
+        |(rank, (targets, modules), dropout, fp32_adapters)| Lora {
+            rank,
+            targets,
+            modules,
+            dropout,
+            fp32_adapters,
+        },
+    )
+}
+
+fn scenarios() -> impl Strategy<Value = Scenario> {
+    let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
+    let gpus = prop_oneof![
+        "[a-z][a-z0-9-]{0,20}".prop_map(GpuChoice::Catalogue),
+        (0u64..1 << 50).prop_map(|bytes| GpuChoice::Custom(Bytes(bytes))),
+        (1u64..1000).prop_map(|gb| GpuChoice::Custom(Bytes(gb * 1_000_000_000))),
+    ];
+    (
+        (
+            models(),
+            select(Method::ALL),
+            loras(),
+            any::<(bool, bool)>(),
+            select(Precision::ALL),
+            select(Optimizer::ALL),
+        ),
+        (
+            count(),
+            count(),
+            count(),
+            select(Checkpointing::ALL),
+            select(AttentionKernel::ALL),
+            select(Mask::ALL),
+        ),
+        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool)>(), gpus),
+    )
+        .prop_map(|(what, how, rest)| {
+            let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
+            let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
+            let (dropout, (keeps_outputs, grads_to_none, clips), gpu) = rest;
+            Scenario {
+                model,
+                method,
+                lora,
+                quantization: Quantization { double_quant, prepare },
+                precision,
+                optimizer,
+                batch,
+                sequence,
+                accumulation,
+                checkpointing,
+                attention,
+                mask,
+                dropout,
+                training_loop: Loop { keeps_outputs, grads_to_none, clips },
+                gpu,
+            }
+        })
+}
+
+proptest! {
+    #[test]
+    fn any_scenarios_survive_a_link(scenarios in proptest::collection::vec(scenarios(), 1..=MOST_SCENARIOS)) {
+        let link = encode(&scenarios);
+        let shared = decode(&link);
+        prop_assert_eq!(&shared.scenarios, &scenarios, "{}", link);
+        prop_assert_eq!(shared.notices, vec![]);
+    }
+
+    #[test]
+    fn any_scenario_survives_json(scenario in scenarios()) {
+        let json = serde_json::to_string(&scenario).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
+    }
+
+    #[test]
+    fn any_text_is_answered(text in "\\PC{0,200}") {
+        let shared = decode(&text);
+        prop_assert!(!shared.scenarios.is_empty());
+    }
+
+    #[test]
+    fn any_damage_is_answered(scenario in scenarios(), at in any::<prop::sample::Index>(), junk in "[ -~]{0,4}") {
+        let mut link = encode(&[scenario.clone(), scenario]);
+        let at = at.index(link.len());
+        link.replace_range(at..at + 1, &junk);
+        let shared = decode(&link);
+        prop_assert!((1..=MOST_SCENARIOS).contains(&shared.scenarios.len()));
+        prop_assert_eq!(decode(&encode(&shared.scenarios)).scenarios, shared.scenarios);
+    }
+}
+
+#[test]
+fn ordinary_links_are_short() {
+    let ordinary = Scenario {
+        model: ModelChoice::Catalogue("mistralai/Mistral-Small-3.1-24B-Instruct-2503".into()),
+        method: Method::Lora,
+        lora: Lora { rank: 64, dropout: true, ..Scenario::default().lora },
+        precision: Precision::AmpBf16,
+        optimizer: Optimizer::PagedAdamW8bit,
+        batch: 16,
+        sequence: 8192,
+        accumulation: 8,
+        checkpointing: Checkpointing::Reentrant,
+        attention: AttentionKernel::Flash,
+        gpu: GpuChoice::Catalogue("rtx-pro-6000-blackwell".into()),
+        ..Scenario::default()
+    };
+    let link = encode(std::slice::from_ref(&ordinary));
+    assert!(link.len() < ORDINARY_LINK, "{} {link}", link.len());
+    let compared = [
+        ordinary.clone(),
+        Scenario { method: Method::Qlora, ..ordinary.clone() },
+        Scenario { batch: 8, ..ordinary },
+    ];
+    let link = encode(&compared);
+    assert!(link.len() < ORDINARY_LINK, "{} {link}", link.len());
+}
