@@ -5,8 +5,8 @@
 //! parses every file whole and compares.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 

@@ -11,12 +11,15 @@ pub mod allocator;
 pub mod check;
 pub mod dtype;
 pub mod estimate;
+pub mod export;
 pub mod hardware;
 pub mod model;
 pub mod plan;
 pub mod scenario;
 pub mod share;
 pub mod step;
+#[cfg(feature = "ui")]
+pub mod ui;
 pub mod units;
 
 pub use estimate::{Estimate, estimate};

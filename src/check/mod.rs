@@ -109,6 +109,15 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     Ok(report)
 }
 
+/// The scenario of one measured row.
+///
+/// # Errors
+/// A clause on what cannot be expressed.
+pub fn scenario(row: &Value) -> Result<Scenario, String> {
+    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
+    Ok(case.scenario)
+}
+
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
     let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
     let memory = predict(&case.scenario)?;

@@ -1,0 +1,178 @@
+//! The only file that touches the window, its history, clipboard and storage. Everything here can fail (blocked
+//! storage, a page in a frame) and says so instead of panicking.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use gloo::events::EventListener;
+use gloo::timers::callback::Timeout;
+use leptos::prelude::*;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+/// The query of the address, without `?`.
+pub fn query() -> String {
+    let search = window().location().search().unwrap_or_default();
+    search.strip_prefix('?').unwrap_or(&search).to_owned()
+}
+
+/// What becomes of the present entry of the history when the address changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// It is overwritten.
+    Replace,
+    /// It is kept; back leads to it.
+    Push,
+}
+
+/// Writes a query into the address. Browsers limit how often: a refusal is no harm, the next change writes again.
+pub fn write_query(query: &str, history: History) {
+    let target = if query.is_empty() { path() } else { format!("?{query}") };
+    let Ok(entries) = window().history() else { return };
+    let written = match history {
+        History::Replace => entries.replace_state_with_url(&JsValue::NULL, "", Some(&target)),
+        History::Push => entries.push_state_with_url(&JsValue::NULL, "", Some(&target)),
+    };
+    drop(written);
+}
+
+fn path() -> String {
+    window().location().pathname().unwrap_or_else(|_| "./".to_owned())
+}
+
+/// The address of the page as it stands.
+pub fn address() -> String {
+    window().location().href().unwrap_or_default()
+}
+
+/// Runs when the visitor goes back or forward.
+pub fn on_travel(mut run: impl FnMut() + 'static) {
+    EventListener::new(&window(), "popstate", move |_| run()).forget();
+}
+
+/// Runs when the page may be about to go away.
+pub fn on_hide(mut run: impl FnMut() + 'static) {
+    let document = document();
+    EventListener::new(&document.clone(), "visibilitychange", move |_| {
+        if document.hidden() {
+            run();
+        }
+    })
+    .forget();
+}
+
+/// Puts a text on the clipboard and says whether that worked.
+pub fn copy(text: String, done: impl FnOnce(bool) + 'static) {
+    // `navigator.clipboard` is undefined on pages that were not served securely; the binding does not say so.
+    let clipboard = js_sys::Reflect::get(&window().navigator(), &"clipboard".into()).ok();
+    let Some(clipboard) = clipboard.filter(|value| !value.is_undefined()) else { return done(false) };
+    let promise = clipboard.unchecked_into::<web_sys::Clipboard>().write_text(&text);
+    leptos::task::spawn_local(async move { done(JsFuture::from(promise).await.is_ok()) });
+}
+
+/// What was stored under a key.
+pub fn stored(key: &str) -> Option<String> {
+    window().local_storage().ok()??.get_item(key).ok()?
+}
+
+/// Stores a text, or forgets it. A browser that blocks storage forgets it at once.
+pub fn store(key: &str, value: Option<&str>) {
+    let Ok(Some(storage)) = window().local_storage() else { return };
+    let stored = match value {
+        Some(value) => storage.set_item(key, value),
+        None => storage.remove_item(key),
+    };
+    drop(stored);
+}
+
+/// Sets or removes an attribute of the page's root element.
+pub fn mark_root(name: &str, value: Option<&str>) {
+    let Some(root) = document().document_element() else { return };
+    let marked = match value {
+        Some(value) => root.set_attribute(name, value),
+        None => root.remove_attribute(name),
+    };
+    drop(marked);
+}
+
+/// Whether the system asks for dark colours.
+pub fn system_is_dark() -> bool {
+    window().match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches())
+}
+
+/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more.
+pub fn catch_crashes() {
+    std::panic::set_hook(Box::new(|info| {
+        console_error_panic_hook::hook(info);
+        mark_root("data-state", Some("crashed"));
+    }));
+}
+
+/// Takes away what stood on the page before the app did, and hands over where the app belongs.
+pub fn stage() -> Option<web_sys::HtmlElement> {
+    let stage = document().get_element_by_id("app")?;
+    stage.set_inner_html("");
+    stage.dyn_into().ok()
+}
+
+/// Brings the element of that id into view within its own list.
+pub fn reveal(id: &str) {
+    if let Some(element) = document().get_element_by_id(id) {
+        let options = web_sys::ScrollIntoViewOptions::new();
+        options.set_block(web_sys::ScrollLogicalPosition::Nearest);
+        element.scroll_into_view_with_scroll_into_view_options(&options);
+    }
+}
+
+/// Scrolls to the top of the page, as when something new was opened there.
+pub fn scroll_to_top() {
+    window().scroll_to_with_x_and_y(0., 0.);
+}
+
+/// Tells the width of an element in CSS pixels, now and whenever it changes, until the component is gone.
+pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'static) {
+    tell(element.get_bounding_client_rect().width());
+    let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
+        if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {
+            tell(entry.content_rect().width());
+        }
+    });
+    if let Ok(observer) = web_sys::ResizeObserver::new(seen.as_ref().unchecked_ref()) {
+        observer.observe(element);
+        let kept = StoredValue::new_local((observer, seen));
+        on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));
+    }
+}
+
+/// Tells whether an element is on the screen, now and whenever that changes, until the component is gone.
+pub fn watch_visible(element: &web_sys::Element, mut tell: impl FnMut(bool) + 'static) {
+    let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
+        let last = entries.get(entries.length().saturating_sub(1));
+        if let Ok(entry) = last.dyn_into::<web_sys::IntersectionObserverEntry>() {
+            tell(entry.is_intersecting());
+        }
+    });
+    if let Ok(observer) = web_sys::IntersectionObserver::new(seen.as_ref().unchecked_ref()) {
+        observer.observe(element);
+        let kept = StoredValue::new_local((observer, seen));
+        on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));
+    }
+}
+
+/// A timer that starts anew at each call: only the last of a quick series is run.
+#[derive(Clone, Default)]
+pub struct Later(Rc<RefCell<Option<Timeout>>>);
+
+impl Later {
+    /// Runs after so many milliseconds, unless called again before.
+    pub fn run(&self, milliseconds: u32, act: impl FnOnce() + 'static) {
+        let timer = Timeout::new(milliseconds, act);
+        // The old timer is cancelled as it is dropped.
+        drop(self.0.borrow_mut().replace(timer));
+    }
+
+    /// Runs nothing after all.
+    pub fn cancel(&self) {
+        drop(self.0.borrow_mut().take());
+    }
+}

@@ -1,0 +1,5 @@
+//! Charts: plotters computes where things go, [`backend`] writes SVG that the page's style sheet colours.
+
+mod backend;
+pub mod stack;
+mod ticks;

@@ -1,0 +1,23 @@
+//! The page: signals over the core, and nothing that the core could do itself.
+//!
+//! What is plain Rust (formats, stops of sliders, search, summaries, charts) is tested without a browser; only
+//! [`browser`] touches `window`.
+
+mod app;
+mod browser;
+pub mod chart;
+mod controls;
+pub mod format;
+mod panel;
+pub mod part;
+mod picks;
+mod presets;
+pub mod scale;
+pub mod search;
+mod state;
+pub mod summary;
+mod sync;
+mod theme;
+pub mod verdict;
+
+pub use app::mount;

@@ -1,0 +1,71 @@
+//! The top of the page: its name, the unit, the theme, the link.
+
+use leptos::prelude::*;
+
+use crate::ui::browser;
+use crate::ui::format::Unit;
+use crate::ui::state::State;
+use crate::ui::sync::Flush;
+use crate::ui::theme::Theme;
+
+/// The header.
+#[component]
+pub fn Header() -> impl IntoView {
+    let state = State::of_page();
+    let Flush(flush) = expect_context::<Flush>();
+    let theme = RwSignal::new(Theme::stored());
+    let copy = move |_| {
+        flush.run(());
+        browser::copy(browser::address(), move |copied| {
+            state.tell(if copied {
+                "Link copied: it opens exactly what you see"
+            } else {
+                "The browser did not allow copying; the address bar holds the link"
+            });
+        });
+    };
+    let turn = move |_| {
+        let next = theme.get_untracked().next();
+        next.apply();
+        theme.set(next);
+    };
+    view! {
+        <header class="page-header">
+            <a class="brand" href="?">
+                <svg class="logo" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
+                    <rect class="logo-card" x="2.75" y="2.75" width="18.5" height="18.5" rx="4.5" />
+                    <path class="logo-fill" d="M6 11h12v7H6z" />
+                </svg>
+                "Headroom"
+            </a>
+            <p class="tagline">"Will this training run fit, and where does the memory go?"</p>
+            <div class="tools">
+                <div class="units" role="group" aria-label="Unit">
+                    {Unit::ALL
+                        .map(|unit| {
+                            view! {
+                                <button
+                                    type="button"
+                                    title=unit.help()
+                                    aria-pressed=move || (state.unit.get() == unit).to_string()
+                                    on:click=move |_| state.unit.set(unit)
+                                >
+                                    {unit.label()}
+                                </button>
+                            }
+                        })
+                        .collect_view()}
+                </div>
+                <button type="button" class="tool" on:click=turn title="Light, dark, or as the system">
+                    <span class="theme-icon" aria-hidden="true"></span>
+                    <span class="unseen">"Theme: "</span>
+                    <span class="theme-name">{move || theme.get().label()}</span>
+                </button>
+                <button type="button" class="tool strong" on:click=copy>
+                    "Copy link"
+                </button>
+            </div>
+        </header>
+    }
+    .into_any()
+}

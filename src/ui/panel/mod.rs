@@ -1,0 +1,17 @@
+//! The areas of the page, one a file.
+
+mod answer;
+mod breakdown;
+mod compare;
+mod configure;
+mod explain;
+mod footer;
+mod header;
+mod phases;
+mod verdict;
+
+pub use answer::Answer;
+pub use configure::Configure;
+pub use footer::Footer;
+pub use header::Header;
+pub use verdict::Verdict;

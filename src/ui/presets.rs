@@ -1,0 +1,67 @@
+//! Examples worth looking at.
+
+use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario};
+
+/// A scenario with a name.
+pub struct Preset {
+    /// What its button says.
+    pub label: &'static str,
+    /// Why one would look at it.
+    pub help: &'static str,
+    /// The scenario.
+    pub scenario: fn() -> Scenario,
+}
+
+/// Every example, small cards first.
+pub static PRESETS: &[Preset] = &[
+    Preset {
+        label: "1B full, 12 GB",
+        help: "Every weight of a small model on a laptop's card",
+        scenario: || Scenario {
+            gpu: GpuChoice::Catalogue("rtx-3060-12gb".into()),
+            optimizer: Optimizer::PagedAdamW8bit,
+            sequence: 1024,
+            ..full("meta-llama/Llama-3.2-1B-Instruct")
+        },
+    },
+    Preset {
+        label: "7B QLoRA, free T4",
+        help: "What a free notebook's 16 GB card carries",
+        scenario: || Scenario {
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
+            precision: Precision::AmpFp16,
+            sequence: 1024,
+            gpu: GpuChoice::Catalogue("t4".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "8B full, 80 GB",
+        help: "Every weight of a model of the usual size on one card of a data centre",
+        scenario: || Scenario {
+            optimizer: Optimizer::AdamW8bit,
+            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+            ..full("meta-llama/Llama-3.1-8B")
+        },
+    },
+    Preset {
+        label: "70B QLoRA, 80 GB",
+        help: "A large model on one card, its weights in 4 bits",
+        scenario: || Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
+            optimizer: Optimizer::PagedAdamW8bit,
+            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
+];
+
+fn full(model: &str) -> Scenario {
+    Scenario {
+        model: ModelChoice::Catalogue(model.into()),
+        method: Method::Full,
+        precision: Precision::Bf16,
+        checkpointing: Checkpointing::NonReentrant,
+        ..Scenario::default()
+    }
+}

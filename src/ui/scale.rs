@@ -1,0 +1,198 @@
+//! The numbers that a slider stops at, and how a number box reads what people type.
+
+use super::format::number;
+
+/// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
+#[derive(Debug)]
+pub struct Scale {
+    /// Where the slider stops, ascending; never empty.
+    pub stops: &'static [f64],
+    /// The least number that the box takes.
+    pub least: f64,
+    /// The largest.
+    pub most: f64,
+    /// Whether only whole numbers are taken.
+    pub whole: bool,
+    /// What one is: `sequence`.
+    pub one: &'static str,
+    /// What several are: `sequences`.
+    pub many: &'static str,
+}
+
+/// The largest whole number that the core computes with (see `Scenario::validate`).
+const LARGEST: f64 = (1_u64 << 24) as f64;
+
+/// Sequences per forward pass.
+pub static BATCH: Scale = Scale {
+    stops: &[1., 2., 3., 4., 6., 8., 12., 16., 24., 32., 48., 64., 96., 128., 192., 256.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "sequence",
+    many: "sequences",
+};
+
+/// Tokens per sequence.
+pub static SEQUENCE: Scale = Scale {
+    stops: &[
+        128., 256., 512., 768., 1024., 1536., 2048., 3072., 4096., 6144., 8192., 12288., 16384., 24576.,
+        32768., 49152., 65536., 98304., 131_072.,
+    ],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "token",
+    many: "tokens",
+};
+
+/// Forward and backward passes per optimizer step.
+pub static ACCUMULATION: Scale = Scale {
+    stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "pass per optimizer step",
+    many: "passes per optimizer step",
+};
+
+/// Rank of adapters.
+pub static RANK: Scale = Scale {
+    stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "",
+    many: "",
+};
+
+/// Billions of parameters.
+pub static BILLIONS: Scale = Scale {
+    stops: &[
+        0.125, 0.25, 0.35, 0.5, 0.75, 1., 1.5, 2., 3., 4., 7., 8., 9., 11., 13., 14., 20., 27., 32., 40.,
+        50., 65., 70., 90., 120., 180., 235., 320., 405., 540., 670.,
+    ],
+    least: 0.01,
+    most: 10_000.,
+    whole: false,
+    one: "billion parameters",
+    many: "billion parameters",
+};
+
+/// GiB of a card.
+pub static CARD: Scale = Scale {
+    stops: &[
+        4., 6., 8., 10., 11., 12., 16., 20., 24., 32., 40., 48., 64., 80., 96., 128., 141., 180., 192., 256.,
+        288.,
+    ],
+    least: 0.5,
+    most: 100_000.,
+    whole: false,
+    one: "GiB",
+    many: "GiB",
+};
+
+impl Scale {
+    /// The index of the stop that is nearest to a value by ratio.
+    pub fn nearest(&self, value: f64) -> usize {
+        let distance =
+            |stop: f64| (stop.max(f64::MIN_POSITIVE).ln() - value.max(f64::MIN_POSITIVE).ln()).abs();
+        let mut best = (0, f64::INFINITY);
+        for (index, stop) in self.stops.iter().enumerate() {
+            let far = distance(*stop);
+            if far < best.1 {
+                best = (index, far);
+            }
+        }
+        best.0
+    }
+
+    /// The value of a stop; the last one beyond the end.
+    pub fn at(&self, index: usize) -> f64 {
+        self.stops.get(index).or(self.stops.last()).copied().unwrap_or(self.least)
+    }
+
+    /// The next stop above (or below) a value; beyond the last stop it doubles (or halves).
+    pub fn step(&self, value: f64, up: bool) -> f64 {
+        let next = if up {
+            self.stops.iter().copied().find(|stop| *stop > value).unwrap_or(value * 2.)
+        } else {
+            let above = self.stops.last().is_some_and(|last| value > last * 2.);
+            let below = self.stops.iter().rev().copied().find(|stop| *stop < value);
+            if above { value / 2. } else { below.unwrap_or(value) }
+        };
+        let next = if self.whole { next.round() } else { next };
+        next.clamp(self.least, self.most)
+    }
+
+    /// Reads `2048`, `2,048`, `8k` (8192), `0.5`.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn read(&self, text: &str) -> Result<f64, String> {
+        let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, ',' | '_')).collect();
+        let thousands = self.whole && plain.ends_with(['k', 'K']);
+        let digits = if thousands { &plain[..plain.len() - 1] } else { &plain[..] };
+        let factor = if thousands { 1024. } else { 1. };
+        let wanted = || {
+            let kind = if self.whole { "a whole number" } else { "a number" };
+            format!("Use {kind} from {} to {}", number(self.least), number(self.most))
+        };
+        let value = digits.parse::<f64>().map_err(|_| wanted())? * factor;
+        let fits = value.is_finite() && (self.least..=self.most).contains(&value);
+        if fits && (!self.whole || value.fract() == 0.) { Ok(value) } else { Err(wanted()) }
+    }
+
+    /// The value as assistive technology says it: `8 sequences`.
+    pub fn spoken(&self, value: f64) -> String {
+        let noun = if value == 1. { self.one } else { self.many };
+        format!("{} {noun}", number(value)).trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [&Scale; 6] = [&BATCH, &SEQUENCE, &ACCUMULATION, &RANK, &BILLIONS, &CARD];
+
+    #[test]
+    fn stops_ascend_within_the_range_and_are_their_own_nearest() {
+        for scale in ALL {
+            assert!(scale.stops.windows(2).all(|pair| pair[0] < pair[1]), "{scale:?}");
+            for (index, stop) in scale.stops.iter().enumerate() {
+                assert!((scale.least..=scale.most).contains(stop));
+                assert_eq!(scale.nearest(*stop), index);
+                assert_eq!(scale.read(&number(*stop)), Ok(*stop));
+            }
+        }
+    }
+
+    #[test]
+    fn steps_go_from_stop_to_stop_and_on_beyond_the_last() {
+        assert_eq!(BATCH.step(4., true), 6.);
+        assert_eq!(BATCH.step(5., false), 4.);
+        assert_eq!(BATCH.step(1., false), 1.);
+        assert_eq!(BATCH.step(256., true), 512.);
+        assert_eq!(BATCH.step(1024., false), 512.);
+        assert_eq!(BATCH.step(LARGEST, true), LARGEST);
+    }
+
+    #[test]
+    fn reads_what_people_type() {
+        for (text, value) in [("8k", 8192.), (" 2,048 ", 2048.), ("1", 1.), ("1e3", 1000.)] {
+            assert_eq!(SEQUENCE.read(text), Ok(value), "{text}");
+        }
+        assert_eq!(BILLIONS.read("0.5"), Ok(0.5));
+        for text in ["", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é"] {
+            assert!(SEQUENCE.read(text).is_err(), "{text}");
+        }
+        assert_eq!(SEQUENCE.read("0"), Err("Use a whole number from 1 to 16777216".to_owned()));
+    }
+
+    #[test]
+    fn values_are_spoken_with_their_noun() {
+        assert_eq!(BATCH.spoken(1.), "1 sequence");
+        assert_eq!(BATCH.spoken(8.), "8 sequences");
+        assert_eq!(RANK.spoken(16.), "16");
+    }
+}
