@@ -283,7 +283,8 @@ impl CachingAllocator {
             NONE => (pool as u64) << 60,
             tail => self.blocks[tail as usize].address + self.blocks[tail as usize].size,
         };
-        let index = self.new_block(Entry { address, size: bytes, previous: tail, next: NONE, small, used: false });
+        let index =
+            self.new_block(Entry { address, size: bytes, previous: tail, next: NONE, small, used: false });
         if tail != NONE {
             self.blocks[tail as usize].next = index;
         }
@@ -295,7 +296,8 @@ impl CachingAllocator {
     fn cut(&mut self, index: u32, size: u64, small: bool) {
         let block = self.blocks[index as usize];
         let rest = block.size - size;
-        let worth = if small || self.settings.expandable_segments { rest >= MIN_BLOCK } else { rest > SMALL_SIZE };
+        let worth =
+            if small || self.settings.expandable_segments { rest >= MIN_BLOCK } else { rest > SMALL_SIZE };
         if !worth {
             return;
         }

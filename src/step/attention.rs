@@ -135,8 +135,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let q = cast(given.q);
     let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
-    let node = state
-        .node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
     for tensor in [&q, &k, &v] {
         state.save(node, tensor.value.storage);
     }
@@ -326,7 +325,8 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
             let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
             if scores.heads != scores.kv_heads {
-                let expanded = [state.alloc(q, dtype, "attention (dk)"), state.alloc(q, dtype, "attention (dv)")];
+                let expanded =
+                    [state.alloc(q, dtype, "attention (dk)"), state.alloc(q, dtype, "attention (dv)")];
                 expanded.into_iter().rev().for_each(|storage| state.release(storage));
             }
             state.release(partial);
@@ -359,7 +359,10 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             state.release(workspace);
         }
         Kernel::Cudnn => {
-            state.scratch(accumulator.saturating_add(scores.rows().saturating_mul(4)), "attention (workspace)");
+            state.scratch(
+                accumulator.saturating_add(scores.rows().saturating_mul(4)),
+                "attention (workspace)",
+            );
         }
         Kernel::Math | Kernel::Eager => {}
     }

@@ -231,7 +231,8 @@ impl State {
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
         graph.pending.extend(std::iter::repeat_n(None, usize::from(outputs)));
         let frame = graph.recording;
-        let category = if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
+        let category =
+            if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
         if frame != 0 {
             graph.frames[frame as usize - 1].nodes += 1;
         }

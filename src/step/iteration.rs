@@ -203,4 +203,3 @@ fn highest(peak: &mut Peak, other: Peak) {
         *peak = other;
     }
 }
-

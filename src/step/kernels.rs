@@ -21,8 +21,9 @@ pub(super) struct Device {
 
 impl Device {
     pub fn of(gpu: &Gpu) -> Device {
-        let capability =
-            gpu.capability.map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
+        let capability = gpu
+            .capability
+            .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
         // Multiprocessors of the first card of each generation; they size the scratch space of large sums only.
         let (multiprocessors, threads) = match capability {
             0..=75 => (40, 1024),

@@ -113,7 +113,8 @@ impl State {
         let bias = bias.map(|bias| self.weight_argument(bias));
         let (weight, dtype, weight_edge) = self.weight_argument(weight);
         let x = self.cast(x, self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
-        let (bias_storage, bias_edge) = bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
+        let (bias_storage, bias_edge) =
+            bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
         let inputs = [
             Input::from(&x),
             Input {
@@ -157,7 +158,13 @@ impl State {
     /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
     ///
     /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
-    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised, bias: Option<ParamId>) -> Value {
+    pub fn linear_4bit(
+        &mut self,
+        x: &Value,
+        shape: Shape,
+        quantised: Quantised,
+        bias: Option<ParamId>,
+    ) -> Value {
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
         let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
@@ -214,7 +221,9 @@ impl<'m> Tensor<'m> {
         let mut state = machine.state.borrow_mut();
         let value = match layer.weight {
             Weight::Plain(weight) => state.linear(&self.value, layer.shape, weight, layer.bias),
-            Weight::Quantised(quantised) => state.linear_4bit(&self.value, layer.shape, quantised, layer.bias),
+            Weight::Quantised(quantised) => {
+                state.linear_4bit(&self.value, layer.shape, quantised, layer.bias)
+            }
         };
         Tensor { machine, value }
     }

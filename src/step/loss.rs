@@ -12,7 +12,8 @@ impl<'m> Tensor<'m> {
     /// in float32.
     pub fn cross_entropy(&self, labels: &Tensor<'m>) -> Tensor<'m> {
         let machine = self.machine;
-        let float = if machine.state.borrow().autocast.is_some() { self.to(Dtype::F32) } else { self.clone() };
+        let float =
+            if machine.state.borrow().autocast.is_some() { self.to(Dtype::F32) } else { self.clone() };
         let mut state = machine.state.borrow_mut();
         let x = float.value;
         let node = state.node(Op::LogSoftmax, [(&x).into(), Input::NONE, Input::NONE]);

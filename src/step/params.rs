@@ -47,7 +47,8 @@ impl State {
     ) -> ParamId {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
-        let storage = self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+        let storage =
+            self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
         self.params.list.push(Parameter {
             numel,
             dtype,
@@ -82,7 +83,8 @@ impl State {
     /// Counts a storage that stands for `times` ones as that many.
     pub fn count_again(&mut self, storage: StorageId, times: u32) {
         let Some(stored) = self.storages.get(storage as usize) else { return };
-        let more = super::machine::rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
+        let more =
+            super::machine::rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
         let category = stored.category;
         self.ledger.grow(category, more);
     }

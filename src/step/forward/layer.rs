@@ -6,7 +6,12 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// A decoder layer's `forward(hidden_states)`.
-    pub(super) fn layer(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>, shared: &Shared<'a>) -> Tensor<'a> {
+    pub(super) fn layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<'a>,
+    ) -> Tensor<'a> {
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => {
                 let residual = hidden;

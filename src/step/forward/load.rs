@@ -5,8 +5,8 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Attention, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection,
-    Rotary, Wiring,
+    Attention, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole,
+    Projection, Rotary, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
@@ -56,7 +56,8 @@ impl Loader<'_> {
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
     fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         let shape = Shape { input: spec.input, output: spec.output };
-        let quantised = self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
+        let quantised =
+            self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
         let weight = if quantised {
             Weight::Quantised(self.quantised_weight(spec))
         } else {
@@ -108,7 +109,9 @@ impl Loader<'_> {
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => (true, false),
+            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => {
+                (true, false)
+            }
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
@@ -143,7 +146,12 @@ enum Part {
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     let scenario = loader.scenario;
-    let mut bound = BoundLayer { block, linears: Vec::with_capacity(8), norms: Vec::with_capacity(4), experts: Vec::new() };
+    let mut bound = BoundLayer {
+        block,
+        linears: Vec::with_capacity(8),
+        norms: Vec::with_capacity(4),
+        experts: Vec::new(),
+    };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(scenario, spec, part), true);
         bound.linears.push(layer);
@@ -271,7 +279,8 @@ impl<'a> Model<'a> {
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
-        let mut outside = BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
+        let mut outside =
+            BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
         if let Some(norm) = &embeddings.norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);

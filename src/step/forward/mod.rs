@@ -181,8 +181,8 @@ impl<'a> Model<'a> {
         let mut locals = vec![positions];
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let ids = &locals[0];
-            let rows =
-                self.within(table.name, || self.lookup(param, Some(ids), self.scenario.sequence, table.width));
+            let rows = self
+                .within(table.name, || self.lookup(param, Some(ids), self.scenario.sequence, table.width));
             let sum = hidden.add_row(&rows);
             locals.push(std::mem::replace(&mut hidden, sum));
             locals.push(rows);

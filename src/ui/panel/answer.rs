@@ -5,6 +5,7 @@ use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::compare::Differences;
+use super::fit::Table;
 use super::phases::Phases;
 use crate::ui::browser;
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
@@ -28,6 +29,7 @@ pub fn Answer() -> impl IntoView {
             <div class="side">
                 <Differences />
                 <Phases />
+                <Table />
             </div>
         </div>
     }

@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 
-use super::compare::Tabs;
 use crate::scenario::{
     AttentionKernel, Checkpointing, Field, GpuChoice, Issue, LoraTargets, Mask, Method, ModelChoice, Modules,
     Optimizer, Precision, Scenario,
@@ -97,7 +96,6 @@ pub fn Configure() -> impl IntoView {
     let elsewhere = issues(state, None);
     view! {
         <form class="configure" aria-label="Scenario" on:submit=|event| event.prevent_default()>
-            <Tabs />
             <Presets />
             {move || elsewhere.get().into_iter().map(message).collect_view()}
             <fieldset>
