@@ -114,8 +114,9 @@ need_tool() {
     PATH=$root/bin:$PATH
     if is_version "$version" "$@"; then return; fi
     say "installing $crate $version from source, once (about $minutes minutes on two cores)"
-    # Without --locked where the package's own lock file names a crate that the registry does not serve.
-    install_tool "$crate" "$version" "$root" --locked || install_tool "$crate" "$version" "$root" ||
+    # The tool's own lock file may name a crate that a mirror of the registry does not serve yet.
+    install_tool "$crate" "$version" "$root" --locked ||
+        { say "trying again without its lock file" && install_tool "$crate" "$version" "$root"; } ||
         give_up "$crate $version could not be installed." \
             "By hand: cargo install $crate --version $version --root $root"
     hash -r

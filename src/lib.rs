@@ -11,6 +11,7 @@ pub mod allocator;
 pub mod check;
 pub mod dtype;
 pub mod estimate;
+pub mod export;
 pub mod hardware;
 pub mod model;
 pub mod plan;

@@ -10,8 +10,10 @@ mod truth;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
 use crate::scenario::{Scenario, Severity};
+use crate::step::{self, Replay};
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -107,20 +109,27 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     Ok(report)
 }
 
+/// The scenario of one measured row.
+///
+/// # Errors
+/// A clause on what cannot be expressed.
+pub fn scenario(row: &Value) -> Result<Scenario, String> {
+    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
+    Ok(case.scenario)
+}
+
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
     let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
     let memory = predict(&case.scenario)?;
+    let replay = replay(&case.scenario)?;
     for (metric, measured) in case.measured {
-        match figure(metric, &memory) {
-            Ok(predicted) => {
-                let error_pct = error_pct(measured, predicted);
-                report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
-            }
-            Err(reason) => {
-                let reason = format!("{}: {reason}", metric.slug());
-                report.unsupported.push(Unsupported { id: id.to_owned(), reason });
-            }
-        }
+        let predicted = match metric {
+            Metric::Allocated => replay.allocated_peak,
+            Metric::Reserved => replay.reserved_peak,
+            Metric::Driver => replay.reserved_peak + memory.context,
+        };
+        let error_pct = error_pct(measured, predicted);
+        report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
     }
     if with_parts {
         report.parts.extend(parts::compare(id, row, &memory));
@@ -136,12 +145,13 @@ fn predict(scenario: &Scenario) -> Result<Memory, String> {
     })
 }
 
-/// The predicted figure of a metric.
-fn figure(metric: Metric, memory: &Memory) -> Result<Bytes, &'static str> {
-    match metric {
-        Metric::Allocated => Ok(memory.peak().1.bytes),
-        Metric::Reserved | Metric::Driver => Err("what the allocator holds beyond tensors is not predicted"),
-    }
+/// The run on a device without a limit: what the allocator hands out and holds.
+fn replay(scenario: &Scenario) -> Result<Replay, String> {
+    let run = || {
+        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+        step::replay(&architecture, scenario, &gpu, Settings::default())
+    };
+    run().map_err(|issue| issue.to_string())
 }
 
 /// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.

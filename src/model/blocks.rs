@@ -220,6 +220,17 @@ pub enum Rotary {
     Alibi,
 }
 
+impl Rotary {
+    /// Elements of a head that are rotated: the width of cos and sin. `None` without a rotary embedding.
+    pub fn width(self, head_dim: u64) -> Option<u64> {
+        match self {
+            Rotary::None | Rotary::Alibi => None,
+            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(head_dim),
+            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(dim),
+        }
+    }
+}
+
 /// The family whose attention code runs, where transformers' own code differs in what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionCode {

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// How bad an [`Issue`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Good to know; the answer stands.
     Note,
@@ -14,7 +17,8 @@ pub enum Severity {
 }
 
 /// The control that an [`Issue`] belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each names the field of `Scenario` of that name")]
 pub enum Field {
     Model,
@@ -34,7 +38,7 @@ pub enum Field {
 }
 
 /// One thing that is wrong, doubtful or good to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Issue {
     /// How bad.
     pub severity: Severity,

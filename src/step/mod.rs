@@ -23,4 +23,4 @@ mod replay;
 mod tensor;
 
 pub use iteration::run;
-pub use replay::{Moment, Replay, TensorGroup, replay};
+pub use replay::{Moment, Replay, TensorGroup, Traced, replay, trace};

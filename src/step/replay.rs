@@ -91,6 +91,63 @@ pub fn replay(
     })
 }
 
+/// One event of the stream, for comparing it with the trace of PyTorch's own allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traced {
+    /// A phase begins.
+    Phase(Phase),
+    /// A tensor's storage is allocated.
+    Alloc {
+        /// Number of the storage.
+        id: u32,
+        /// Bytes asked for.
+        bytes: u64,
+        /// The module, without the layer's number.
+        module: &'static str,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// A storage is freed.
+    Free {
+        /// Number of the storage.
+        id: u32,
+        /// Bytes asked for.
+        bytes: u64,
+    },
+}
+
+/// The second iteration, event by event, and the bytes that are alive before it.
+///
+/// # Errors
+/// An [`Issue`] where the architecture has a part that is not modelled.
+pub fn trace(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<(Bytes, Vec<Traced>), Issue> {
+    let device = Device::of(gpu);
+    let machine = Machine::new(device, true);
+    let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
+    training.prepare();
+    training.iteration();
+    let (first, before) = {
+        let state = machine.state.borrow();
+        (state.events(), state.ledger.current)
+    };
+    training.iteration();
+    let state = machine.state.borrow();
+    let events = state.events.iter().flatten().skip(first).map(|event| match *event {
+        Event::Mark(phase) => Traced::Phase(phase),
+        Event::Alloc(id) => {
+            let storage = state.storages[id as usize];
+            let (bytes, module, operation) = (storage.requested, storage.module, storage.operation);
+            Traced::Alloc { id, bytes, module, operation }
+        }
+        Event::Free(id) => Traced::Free { id, bytes: state.storages[id as usize].requested },
+    });
+    Ok((Bytes(before), events.collect()))
+}
+
 impl State {
     /// Events so far.
     fn events(&self) -> usize {

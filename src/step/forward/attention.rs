@@ -1,6 +1,7 @@
 //! Attention modules: projections, positions, the kernel, the output projection.
 
 use super::{BoundLayer, Model, Shared};
+use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, AttentionCode, Projection, Rotary};
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
@@ -14,18 +15,10 @@ impl<'a> Model<'a> {
         shared: &Shared<'a>,
     ) -> Tensor<'a> {
         let (q, k, v) = self.projected(layer, attention, x);
-        let (q, k) = match (&attention.rotary, &shared.rotary) {
-            (Rotary::None | Rotary::Alibi, _) | (_, None) => (q, k),
-            (Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves, Some((cos, sin))) => {
-                let rotated = (q.rotated(cos, sin), k.rotated(cos, sin));
-                drop((q, k));
-                rotated
-            }
-            (Rotary::Partial { dim } | Rotary::Interleaved { dim }, Some((cos, sin))) => {
-                let rotate = |tensor: &Tensor<'a>| {
-                    let turned = tensor.value.numel / attention.head_dim.max(1) * dim;
-                    tensor.partly_rotated(turned, cos, sin)
-                };
+        let (q, k) = match &shared.rotary {
+            None => (q, k),
+            Some((cos, sin)) => {
+                let rotate = |tensor: &Tensor<'a>| tensor.positioned(attention, cos, sin);
                 let rotated = (rotate(&q), rotate(&k));
                 drop((q, k));
                 rotated
@@ -162,6 +155,36 @@ impl<'a> Model<'a> {
 }
 
 impl<'m> Tensor<'m> {
+    /// Queries or keys with their positions.
+    fn positioned(&self, attention: &Attention, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+        match attention.rotary {
+            Rotary::None | Rotary::Alibi => self.clone(),
+            Rotary::Full => self.rotated(cos, sin),
+            Rotary::Partial { dim } | Rotary::Interleaved { dim } => {
+                let turned = self.value.numel / attention.head_dim.max(1) * dim;
+                self.partly_rotated(turned, cos, sin)
+            }
+            Rotary::Float32 => {
+                let float = self.to(Dtype::F32);
+                float.rotated(cos, sin).to(self.value.dtype)
+            }
+            Rotary::Complex => {
+                let float = self.to(Dtype::F32);
+                float.mul_constant(cos).to(self.value.dtype)
+            }
+            Rotary::Halves => self.rotated_by_halves(cos, sin),
+        }
+    }
+
+    /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
+    fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+        let half = self.value.numel / 2;
+        let [a, b] = self.split([half, half]);
+        let first = a.mul_constant(cos).add(&b.mul_constant(sin));
+        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        first.cat(&second)
+    }
+
     /// `x * cos + rotate_half(x) * sin`.
     fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let straight = self.mul_constant(cos);

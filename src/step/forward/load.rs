@@ -5,8 +5,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Attention, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole,
-    Projection, Rotary, Wiring,
+    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
@@ -359,11 +358,7 @@ impl<'a> Model<'a> {
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let rotary = architecture.blocks.iter().find_map(|block| match &block.mixer {
-        Mixer::Attention(Attention { rotary, head_dim, .. }) => match rotary {
-            Rotary::None | Rotary::Alibi => None,
-            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(*head_dim),
-            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(*dim),
-        },
+        Mixer::Attention(attention) => attention.rotary.width(attention.head_dim),
     });
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);

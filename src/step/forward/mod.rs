@@ -15,7 +15,7 @@ use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
-use crate::model::blocks::{Block, Mixer, Rotary};
+use crate::model::blocks::{Block, Mixer};
 use crate::model::{Architecture, HeadTransform, Objective};
 use crate::scenario::{AttentionKernel, Checkpointing, Mask, Scenario};
 
@@ -236,11 +236,7 @@ impl<'a> Model<'a> {
         let any_full = windows.any(|window| window.is_none());
         let full = any_full.then(|| self.mask(None, hidden.value.dtype)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), hidden.value.dtype));
-        let rotary = self.attentions().find_map(|attention| match attention.rotary {
-            Rotary::None | Rotary::Alibi => None,
-            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(attention.head_dim),
-            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(dim),
-        });
+        let rotary = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
         let rotary = rotary.map(|dim| self.within("rotary_emb", || self.rotary(dim, hidden.value.dtype)));
         Shared { rotary, full, sliding }
     }

@@ -1,0 +1,29 @@
+//! Prints the events of the second iteration of a measured case, one a line, for `tools/compare_trace.py`.
+//!
+//! `cargo run --example trace -- '{"case": {"config": {…}, "batch": 2, "seq": 1024}, "device": {"cc": "8.0"}}'`
+
+use headroom::step::{Traced, trace};
+
+fn main() -> Result<(), String> {
+    let text = std::env::args().nth(1).ok_or("give a measured row as JSON")?;
+    let row = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let scenario = headroom::check::scenario(&row)?;
+    let run = || trace(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
+    let (mut bytes, events) = run().map_err(|issue| issue.to_string())?;
+    let rounded = |bytes: u64| bytes.div_ceil(512) * 512;
+    println!("BASE {}", bytes.0);
+    for event in events {
+        match event {
+            Traced::Phase(phase) => println!("MARK {} {}", phase.slug(), bytes.0),
+            Traced::Alloc { id, bytes: size, module, operation } => {
+                bytes.0 += rounded(size);
+                println!("A {id} {size} {} {module} {operation}", bytes.0);
+            }
+            Traced::Free { id, bytes: size } => {
+                bytes.0 -= rounded(size);
+                println!("F {id} {} {}", rounded(size), bytes.0);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Answers to take away: Markdown for an issue, CSV for a spreadsheet, JSON for a script, and plain text.
+//!
+//! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
+//! part and phase.
+
+mod sheet;
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase};
+use crate::plan::{Margin, fits};
+use crate::scenario::{Scenario, Severity};
+use crate::share;
+
+pub use sheet::{Cell, Line, Sheet};
+
+/// A scenario and its answer.
+pub type Answer = (Scenario, Estimate);
+
+/// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
+pub fn markdown(answers: &[Answer], address: &str) -> String {
+    let sheet = Sheet::of(answers);
+    let mut out = String::new();
+    let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
+        let cells: Vec<_> =
+            std::iter::once(label.to_owned()).chain(cells).map(|cell| cell.replace('|', "\\|")).collect();
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    };
+    row("", &mut (1..=sheet.columns).map(|n| if sheet.columns == 1 { String::new() } else { n.to_string() }));
+    row("---", &mut (0..sheet.columns).map(|_| "---:".to_owned()));
+    for line in sheet.lines() {
+        row(&line.label, &mut line.cells.iter().map(Cell::for_people));
+    }
+    for remark in remarks(answers) {
+        let _ = write!(out, "\n{remark}\n");
+    }
+    let link = share::encode(&answers.iter().map(|(scenario, _)| scenario.clone()).collect::<Vec<_>>());
+    let _ = write!(out, "\n[Open in Headroom]({address}?{link})\n");
+    out
+}
+
+/// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
+pub fn csv(answers: &[Answer]) -> String {
+    let mut out = String::new();
+    for line in Sheet::of(answers).lines() {
+        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(Cell::exact));
+        let quoted: Vec<_> = cells.map(|cell| quote(&cell)).collect();
+        out.push_str(&quoted.join(","));
+        out.push_str("\r\n");
+    }
+    out
+}
+
+fn quote(cell: &str) -> String {
+    if cell.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+/// The same in aligned columns.
+pub fn text(answers: &[Answer]) -> String {
+    let sheet = Sheet::of(answers);
+    let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = sheet.lines().filter_map(|line| line.cells.get(column));
+        cells.map(|cell| cell.for_people().chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..sheet.columns).map(width).collect();
+    let mut out = String::new();
+    for (index, section) in sheet.sections.iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        for line in section {
+            let mut row = format!("{:label$}", line.label);
+            for (cell, width) in line.cells.iter().zip(&widths) {
+                let _ = write!(row, "  {:>width$}", cell.for_people());
+            }
+            let _ = writeln!(out, "{}", row.trim_end());
+        }
+    }
+    let remarks = remarks(answers);
+    if !remarks.is_empty() {
+        let _ = writeln!(out, "\n{}", remarks.join("\n"));
+    }
+    out
+}
+
+/// What is wrong, doubtful or assumed; with the number of the scenario where there are several.
+fn remarks(answers: &[Answer]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (index, (_, estimate)) in answers.iter().enumerate() {
+        let which = if answers.len() > 1 { format!(" ({})", index + 1) } else { String::new() };
+        remarks.extend(estimate.issues.iter().map(|issue| {
+            let severity = match issue.severity {
+                Severity::Note => "Note",
+                Severity::Warning => "Warning",
+                Severity::Error => "Error",
+            };
+            format!("{severity}{which}: {issue}")
+        }));
+    }
+    remarks
+}
+
+/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate.
+pub fn json((scenario, estimate): &Answer) -> Value {
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("scenario", json!(scenario));
+    put("link", json!(share::encode(std::slice::from_ref(scenario))));
+    put("issues", json!(estimate.issues));
+    if let Ok(gpu) = scenario.gpu() {
+        put("gpu", json!({ "slug": *gpu.slug, "name": *gpu.name, "memory": gpu.memory }));
+        if let Some(memory) = &estimate.memory {
+            let fit = fits(memory, &gpu);
+            let left = match fit.margin {
+                Margin::Headroom(bytes) => json!(bytes),
+                Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
+            };
+            put("fits", json!(fit.fits()));
+            put("left", left);
+        }
+    }
+    if let Some(memory) = &estimate.memory {
+        let (phase, peak) = memory.peak();
+        put("needed", json!(memory.needed()));
+        put("context", json!(memory.context));
+        put("peak", json!({ "phase": phase.slug(), "bytes": peak.bytes, "parts": parts(&peak.parts) }));
+        put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
+        put("resting", parts(&memory.resting));
+        put("parameters", parameters(memory));
+    }
+    Value::Object(out)
+}
+
+fn parts(parts: &Parts) -> Value {
+    parts
+        .iter()
+        .map(|(category, bytes)| (category.slug().to_owned(), json!(bytes)))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn phases(iteration: &Iteration) -> Value {
+    let peaks = Phase::ALL.map(|phase| {
+        let peak = iteration.phase(phase);
+        (phase.slug().to_owned(), json!({ "bytes": peak.bytes, "parts": parts(&peak.parts) }))
+    });
+    Map::from_iter(peaks).into()
+}
+
+fn parameters(memory: &Memory) -> Value {
+    json!({ "total": memory.parameters.total, "trainable": memory.parameters.trainable })
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Compares the events of Headroom's step with the trace of PyTorch's own caching allocator.
+
+  tools/compare_trace.py HARNESS CASE [CC] [SHOWN]
+
+HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv).
+CASE:    a case as measure.py takes it, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+         "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
+CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
+
+Prints every stretch in which the two streams of allocations and frees (of 4 KiB and more) differ, then the totals. Run
+`cargo build --release --example trace` first. Where the streams agree, the peaks do.
+"""
+import difflib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+TRACER = r"""
+import json, sys
+import measure
+def analyse(trace, baseline, grads_end, state_end, info):
+    ids = {a: ("base", s) for a, (s, c) in baseline.items()}
+    cur = sum(s for s, c in baseline.values())
+    print("BASE", cur)
+    n = 0
+    for e in trace:
+        if e["action"] == "alloc":
+            md = e.get("user_metadata") or ""
+            if md.startswith("MARK:"):
+                print("MARK", md[5:], cur)
+                ids[e["addr"]] = ("mark", 0)
+                continue
+            n += 1
+            size = measure.rnd(e["size"])
+            cur += size
+            ids[e["addr"]] = (n, size)
+            print("A", n, e["size"], cur, md, " < ".join(measure.short_frame(e.get("frames"))))
+        elif e["action"] == "free_completed":
+            n0, size = ids.pop(e["addr"], ("mark", 0))
+            if n0 != "mark":
+                cur -= size
+                print("F", n0, size, cur)
+    sys.stdout.flush()
+    measure.os._exit(0)
+measure.analyse = analyse
+case = json.loads(sys.argv[1])
+case["id"] = "traced"
+measure.run_case(case, True, True)
+"""
+
+
+def torch_events(harness, case, cc):
+    python = os.path.join(harness, ".truthenv", "bin", "python")
+    env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=harness,
+               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1")
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write(TRACER)
+        f.flush()
+        done = subprocess.run([python, f.name, json.dumps(case)], capture_output=True, text=True, env=env)
+    if "BASE" not in done.stdout:
+        sys.exit("the harness failed:\n" + done.stderr[-2000:])
+    return done.stdout.splitlines()
+
+
+def own_events(harness, case, cc):
+    sys.path.insert(0, harness)
+    import presets
+    case = dict(case)
+    if case.get("preset"):
+        case["config"] = dict(presets.P[case["preset"]])
+        if presets.HEAD.get(case["preset"]):
+            case["head"] = presets.HEAD[case["preset"]]
+    row = dict(case=case, device=dict(cc=cc), measured=dict(peak=dict(overall=1)))
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    done = subprocess.run([os.path.join(here, "target", "release", "examples", "trace"), json.dumps(row)],
+                          capture_output=True, text=True)
+    if done.returncode:
+        sys.exit("headroom failed: " + done.stderr[-2000:])
+    return done.stdout.splitlines()
+
+
+def comparable(lines):
+    out = []
+    for line in lines:
+        p = line.split()
+        size = (int(p[2]) + 511) // 512 * 512 if p[0] in "AF" else 0
+        if p[0] == "MARK" and p[1][:4] in ("clip", "step", "zero", "end"):
+            break
+        if size >= 4096:
+            out.append((p[0], size, line))
+    return out
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    harness, case = sys.argv[1], json.loads(sys.argv[2])
+    cc = sys.argv[3] if len(sys.argv) > 3 else "8.0"
+    shown = int(sys.argv[4]) if len(sys.argv) > 4 else 12
+    torch, own = torch_events(harness, case, cc), own_events(harness, case, cc)
+    a, b = comparable(torch), comparable(own)
+    blocks = difflib.SequenceMatcher(None, [x[:2] for x in a], [x[:2] for x in b], autojunk=False).get_opcodes()
+    different = [x for x in blocks if x[0] != "equal"]
+    for kind, i1, i2, j1, j2 in different[:shown]:
+        print("---", kind)
+        for x in a[i1:i2]:
+            print("  torch    ", x[2][:150])
+        for x in b[j1:j2]:
+            print("  headroom ", x[2][:150])
+    print(len(different), "differences;", len(a), "and", len(b), "events")
+    for name, lines in (("torch", torch), ("headroom", own)):
+        peak = max(int(x.split()[3]) for x in lines if x[0] in "AF")
+        print("%-9s" % name, "peak", peak, "|", "; ".join(x for x in lines if x.startswith(("BASE", "MARK"))))
+
+
+if __name__ == "__main__":
+    main()
