@@ -19,9 +19,13 @@ const USUAL_WIDTH: u32 = 720;
 /// The parts of the answer below the verdict.
 #[component]
 pub fn Answer() -> impl IntoView {
+    let state = State::of_page();
+    let silent = Memo::new(move |_| {
+        !state.shown().iter().any(|slot| slot.estimate.with(|estimate| estimate.memory.is_some()))
+    });
     view! {
         <div class="panels">
-            <section class="panel peak">
+            <section class="panel peak" hidden=move || silent.get()>
                 <h2>"Memory at the peak"</h2>
                 <PeakChart />
                 <Breakdown />
