@@ -54,6 +54,7 @@ impl Loader<'_> {
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
     fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+        self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
             self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
@@ -105,6 +106,7 @@ impl Loader<'_> {
     }
 
     fn norm(&mut self, spec: &Norm) -> NormLayer {
+        self.state.module = spec.name;
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
@@ -118,6 +120,7 @@ impl Loader<'_> {
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
+        self.state.module = table.name;
         self.parameter((table.rows, table.width))
     }
 }
@@ -338,6 +341,7 @@ impl<'a> Model<'a> {
                 loader.parameter((1, param.numel()));
             }
         }
+        loader.state.module = "";
         buffers(&mut loader, architecture);
         drop(loader);
         Model {
