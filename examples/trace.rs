@@ -2,14 +2,15 @@
 //!
 //! `cargo run --example trace -- '{"case": {"config": {…}, "batch": 2, "seq": 1024}, "device": {"cc": "8.0"}}'`
 
-use headroom::step::{Traced, trace};
+use headroom::step::{Recording, Traced};
 
 fn main() -> Result<(), String> {
     let text = std::env::args().nth(1).ok_or("give a measured row as JSON")?;
     let row = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let scenario = headroom::check::scenario(&row)?;
-    let run = || trace(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
-    let (mut bytes, events) = run().map_err(|issue| issue.to_string())?;
+    let run = || Recording::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
+    let recording = run().map_err(|issue: headroom::scenario::Issue| issue.to_string())?;
+    let (mut bytes, events) = recording.trace();
     let rounded = |bytes: u64| bytes.div_ceil(512) * 512;
     println!("BASE {}", bytes.0);
     for event in events {

@@ -262,6 +262,13 @@ pub struct Estimate {
     pub memory: Option<Memory>,
 }
 
+impl Estimate {
+    /// What stands in the way of an answer.
+    pub fn errors(&self) -> impl Iterator<Item = &Issue> {
+        self.issues.iter().filter(|issue| issue.severity == Severity::Error)
+    }
+}
+
 /// Executes one training step of the scenario without data and says what it needs.
 ///
 /// Total: any scenario gets an answer, at worst one whose [`Estimate::issues`] say why there is no figure.

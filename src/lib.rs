@@ -9,6 +9,8 @@
 
 pub mod allocator;
 pub mod check;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod dtype;
 pub mod estimate;
 pub mod export;

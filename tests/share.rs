@@ -1,11 +1,13 @@
 //! Share links: every link that was ever given out still opens the same scenarios, and any scenario survives a link.
 
+#![cfg(not(target_arch = "wasm32"))]
+
 use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules,
-    Optimizer, Precision, Quantization, Scenario, modules,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -14,6 +16,13 @@ use proptest::sample::select;
 
 /// The longest that a link without a model of the user's own may be: it must survive chats and trackers.
 const ORDINARY_LINK: usize = 300;
+
+/// What a frozen link opens. A key that is younger than the link is not in the file and has its default.
+#[derive(serde::Deserialize)]
+struct Frozen {
+    scenarios: Vec<Scenario>,
+    notices: usize,
+}
 
 /// Each `NAME.link` in `fixtures/links` is frozen for ever, with what it opens in `NAME.json`: the scenarios, written
 /// out in full, and how many notices the reader sees.
@@ -29,17 +38,19 @@ fn frozen_links_open_the_same_scenarios() {
     assert!(links.len() >= 10, "fixtures are missing: {links:?}");
     for path in links {
         let shared = decode(fs::read_to_string(&path).unwrap().trim_end());
-        let opened = serde_json::json!({ "scenarios": shared.scenarios, "notices": shared.notices.len() });
         let json = path.with_extension("json");
         if !json.exists() {
+            let opened =
+                serde_json::json!({ "scenarios": shared.scenarios, "notices": shared.notices.len() });
             fs::write(&json, format!("{opened:#}\n")).unwrap();
             panic!(
                 "{} is new: read what was written to it, and keep it for ever if it is right",
                 json.display()
             );
         }
-        let frozen: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-        assert_eq!(opened, frozen, "{}: opens {opened:#}, notices {:?}", path.display(), shared.notices);
+        let frozen: Frozen = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        assert_eq!(shared.scenarios, frozen.scenarios, "{}", path.display());
+        assert_eq!(shared.notices.len(), frozen.notices, "{}: {:?}", path.display(), shared.notices);
         let again = decode(&encode(&shared.scenarios));
         assert_eq!(again.scenarios, shared.scenarios, "{}", path.display());
         assert_eq!(again.notices, [], "{}", path.display());
@@ -134,12 +145,12 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
             select(Mask::ALL),
         ),
-        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool)>(), gpus),
+        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
     )
         .prop_map(|(what, how, rest)| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-            let (dropout, (keeps_outputs, grads_to_none, clips), gpu) = rest;
+            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
             Scenario {
                 model,
                 method,
@@ -154,7 +165,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 attention,
                 mask,
                 dropout,
-                training_loop: Loop { keeps_outputs, grads_to_none, clips },
+                training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
                 gpu,
             }
         })
@@ -217,4 +228,26 @@ fn ordinary_links_are_short() {
     ];
     let link = encode(&compared);
     assert!(link.len() < ORDINARY_LINK, "{} {link}", link.len());
+}
+
+/// The longest link that every browser, chat and server passes on whole.
+const LONGEST_LINK: usize = 2_000;
+
+#[test]
+fn a_model_of_ones_own_travels_in_the_link() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/models");
+    let mut lengths = Vec::new();
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_stem().unwrap().to_string_lossy();
+        let Ok(model) = CustomModel::read(&name, &fs::read_to_string(&path).unwrap()) else { continue };
+        let scenario = Scenario { model: ModelChoice::Custom(model.into()), ..Scenario::default() };
+        let link = encode(std::slice::from_ref(&scenario));
+        let shared = decode(&link);
+        assert_eq!(shared.notices, [], "{link}");
+        assert_eq!(shared.scenarios, [scenario], "{link}");
+        lengths.push((link.len(), name.into_owned()));
+    }
+    lengths.sort();
+    let (longest, median) = (lengths.last().unwrap(), &lengths[lengths.len() / 2]);
+    assert!(longest.0 < LONGEST_LINK && median.0 < ORDINARY_LINK * 2, "{longest:?} {median:?}");
 }

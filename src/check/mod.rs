@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
-use crate::scenario::{Scenario, Severity};
-use crate::step::{self, Replay};
+use crate::scenario::{Issue, Scenario};
+use crate::step::{Allocation, Recording};
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -114,12 +114,16 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
 /// # Errors
 /// A clause on what cannot be expressed.
 pub fn scenario(row: &Value) -> Result<Scenario, String> {
-    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
-    Ok(case.scenario)
+    Ok(read(row)?.scenario)
+}
+
+/// Reads a row of either format.
+fn read(row: &Value) -> Result<Case, String> {
+    if row.get("case").is_some() { truth::read(row) } else { published::read(row) }
 }
 
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
-    let case = if row.get("case").is_some() { truth::read(row)? } else { published::read(row)? };
+    let case = read(row)?;
     let memory = predict(&case.scenario)?;
     let replay = replay(&case.scenario)?;
     for (metric, measured) in case.measured {
@@ -139,25 +143,50 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
 
 fn predict(scenario: &Scenario) -> Result<Memory, String> {
     let answer = estimate(scenario);
-    answer.memory.ok_or_else(|| {
-        let errors = answer.issues.iter().filter(|issue| issue.severity == Severity::Error);
-        errors.map(ToString::to_string).collect::<Vec<_>>().join("; ")
-    })
+    let problems = || answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    answer.memory.clone().ok_or_else(problems)
 }
 
 /// The run on a device without a limit: what the allocator hands out and holds.
-fn replay(scenario: &Scenario) -> Result<Replay, String> {
+fn replay(scenario: &Scenario) -> Result<Allocation, String> {
     let run = || {
         let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        step::replay(&architecture, scenario, &gpu, Settings::default())
+        Ok(Recording::of(&architecture, scenario, &gpu)?.allocate(Settings::default()))
     };
-    run().map_err(|issue| issue.to_string())
+    run().map_err(|issue: Issue| issue.to_string())
 }
 
-/// Predicted over measured less one, in percent; 0 where nothing was measured and nothing predicted.
+/// Predicted over measured less one, in percent. Of nothing measured: 0 where nothing was predicted, else 100.
 fn error_pct(measured: Bytes, predicted: Bytes) -> f64 {
     match (measured.0, predicted.0) {
         (0, 0) => 0.0,
-        (measured, predicted) => (predicted as f64 / measured.max(1) as f64 - 1.0) * 100.0,
+        (0, _) => 100.0,
+        (measured, predicted) => (predicted as f64 / measured as f64 - 1.0) * 100.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_a_sign_and_no_infinity() {
+        for (measured, predicted, error) in
+            [(200, 210, 5.0), (200, 150, -25.0), (0, 0, 0.0), (0, 7, 100.0), (7, 0, -100.0)]
+        {
+            assert!(
+                (error_pct(Bytes(measured), Bytes(predicted)) - error).abs() < 1e-9,
+                "{measured} {predicted}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_dropped() {
+        let report = check(r#"[{"id":"a"},{"case":{}},1]"#, false).unwrap();
+        let ids: Vec<_> = report.unsupported.iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids, ["a", "row 2", "row 3"]);
+        assert_eq!(report.summary.unsupported, 3);
+        assert_eq!(check("{}", false), Err("this is not an array of measurements".to_owned()));
     }
 }

@@ -29,7 +29,7 @@ impl Errors {
         Errors {
             count,
             median_pct: (at(count / 2) + at(count.saturating_sub(1) / 2)) / 2.0,
-            mean_pct: sorted.iter().sum::<f64>() / count.max(1) as f64,
+            mean_pct: sorted.iter().fold(0.0, |sum, error| sum + error) / count.max(1) as f64,
             p95_pct: at((count * 95).div_ceil(100).saturating_sub(1)),
             worst_pct: at(count.saturating_sub(1)),
         }

@@ -89,8 +89,6 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             Some((p * 10_000.0).round() as u16)
         }
     };
-    // In the loop the cache holds keys and values that backward needs anyway: no difference was measured.
-    fields.switch("use_cache", false);
     match fields.text("experts", "grouped_mm") {
         "grouped_mm" => {}
         other => return Err(unknown("experts", other)),
@@ -145,6 +143,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
                 other => return Err(unknown("zero_grad", other)),
             },
             clips: fields.switch("clip", true),
+            fills_cache: fields.switch("use_cache", false),
         },
         gpu: card(fields, row)?,
     })
@@ -156,7 +155,7 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
     if let (Some(map), Some(Value::Object(over))) = (config.as_object_mut(), fields.get("overrides")) {
         map.extend(over.clone());
     }
-    let model = CustomModel::from_json(name, config).map_err(|issue| issue.to_string())?;
+    let model = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
     let head = fields.text("head", "causal");
     match (head, model.architecture.head.objective) {
         ("causal", Objective::CausalLm) | ("mlm", Objective::MaskedLm) => {
@@ -242,4 +241,92 @@ fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, String> {
         text.parse().map_err(|text: String| unknown("compute capability", text))?;
     let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
     Ok(GpuChoice::Catalogue(gpu.slug.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share;
+    use serde_json::json;
+
+    /// A row of a small llama with one key of its case set.
+    #[track_caller]
+    fn with(key: &str, value: Value) -> Result<Scenario, String> {
+        let mut row = json!({
+            "id": "a", "device": { "cc": "9.0" },
+            "case": {
+                "config": {
+                    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100
+                },
+                "model": "tiny", "head": "causal", "iters": 3
+            },
+            "measured": { "peak": { "overall": 1000 }, "reserved": { "peak_stat": 2000 } }
+        });
+        row["case"][key] = value;
+        read(&row).map(|case| {
+            assert_eq!(case.measured, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
+            case.scenario
+        })
+    }
+
+    /// How the scenario differs from what the harness takes where a case says nothing.
+    #[track_caller]
+    fn differs(key: &str, value: Value, link: &str) {
+        let pairs = |scenario: Scenario| {
+            let link = share::encode(&[Scenario { model: Scenario::default().model, ..scenario }]);
+            link.split('&').map(str::to_owned).collect::<Vec<_>>()
+        };
+        let usual = pairs(with("batch", json!(1)).unwrap());
+        let own = pairs(with(key, value).unwrap());
+        let new: Vec<_> = own.into_iter().filter(|pair| !usual.contains(pair)).collect();
+        assert_eq!(new.join("&"), link, "{key}");
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        for (key, value, link) in [
+            ("dtype", json!("amp_fp16"), "p=amp-fp16"),
+            ("dtype", json!("fp32"), "p=fp32"),
+            ("method", json!("lora"), "method=lora"),
+            (
+                "lora",
+                json!({ "r": 8, "dropout": 0.1, "targets": ["v_proj", "q_proj"] }),
+                "r=8&t=q_proj,v_proj&ld=on",
+            ),
+            ("lora", json!({ "targets": "qv" }), "t=qv"),
+            ("lora_autocast_adapter", json!(false), "a32=off"),
+            ("qlora_prepare", json!(false), "prep=off"),
+            ("qlora_double_quant", json!(false), "dq=off"),
+            ("optimizer", json!("paged_adamw8bit"), "o=paged-adamw-8bit"),
+            ("gradient_checkpointing", json!("reentrant"), "gc=reentrant"),
+            ("attention", json!("sdpa_math"), "attn=math"),
+            ("batch", json!(4), "b=4"),
+            ("seq", json!(128), "s=128"),
+            ("grad_accumulation", json!(2), "ga=2"),
+            ("attention_mask", json!("padded"), "mask=padded"),
+            ("dropout", json!(0.2), "drop=0.2"),
+            ("loop", json!("naive"), "out=on"),
+            ("zero_grad", json!("zero"), "stn=off"),
+            ("clip", json!(false), "clip=off"),
+            ("use_cache", json!(true), "cache=on"),
+        ] {
+            differs(key, value, link);
+        }
+        assert_eq!(with("seq", json!(8)).unwrap().gpu().unwrap().capability.unwrap().major, 9);
+    }
+
+    #[test]
+    fn what_is_not_modelled_says_so() {
+        for (key, value, reason) in [
+            ("experts", json!("eager"), "experts eager is not modelled"),
+            ("optimizer", json!("none"), "optimizer none is not modelled"),
+            ("head", json!("mlm"), "head mlm on llama is not modelled"),
+            ("iters", json!(1), "a single iteration has no steady state"),
+            ("lora", json!({ "targets": ["x_y"] }), "lora target x_y is not modelled"),
+            ("moon", json!("full"), "the key \"moon\" is unknown"),
+        ] {
+            assert_eq!(with(key, value), Err(reason.to_owned()));
+        }
+    }
 }

@@ -62,7 +62,7 @@ fn quote(cell: &str) -> String {
     }
 }
 
-/// The same in aligned columns.
+/// The same in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
 pub fn text(answers: &[Answer]) -> String {
     let sheet = Sheet::of(answers);
     let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);
@@ -79,7 +79,11 @@ pub fn text(answers: &[Answer]) -> String {
         for line in section {
             let mut row = format!("{:label$}", line.label);
             for (cell, width) in line.cells.iter().zip(&widths) {
-                let _ = write!(row, "  {:>width$}", cell.for_people());
+                let cell = cell.for_people();
+                let _ = match sheet.columns {
+                    1 => write!(row, "  {cell}"),
+                    _ => write!(row, "  {cell:>width$}"),
+                };
             }
             let _ = writeln!(out, "{}", row.trim_end());
         }
@@ -157,4 +161,77 @@ fn phases(iteration: &Iteration) -> Value {
 
 fn parameters(memory: &Memory) -> Value {
     json!({ "total": memory.parameters.total, "trainable": memory.parameters.trainable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::{Parameters, Peak};
+    use crate::scenario::{Field, Issue, Method, ModelChoice};
+    use crate::units::Bytes;
+
+    /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
+    fn answer() -> Answer {
+        let mut parts = Parts::default();
+        parts.0[0] = 600;
+        parts.0[6] = 300;
+        let iteration = Iteration { phases: [Peak { bytes: Bytes(900), parts }; 3] };
+        let memory = Memory {
+            parameters: Parameters { total: 1_234, trainable: 12 },
+            first: iteration,
+            steady: iteration,
+            resting: parts,
+            context: Bytes(100),
+        };
+        let scenario = Scenario { method: Method::Full, ..Scenario::default() };
+        (scenario, Estimate { issues: vec![], memory: Some(memory) })
+    }
+
+    /// No model, and so no figure.
+    fn unanswered() -> Answer {
+        let scenario =
+            Scenario { model: ModelChoice::Catalogue("a|b, \"c\"".to_owned()), ..Scenario::default() };
+        let issues = vec![Issue::error(Field::Model, "no model is called that").with_fix("use another")];
+        (scenario, Estimate { issues, memory: None })
+    }
+
+    #[test]
+    fn markdown_escapes_and_links() {
+        let text = markdown(&[answer(), unanswered()], "https://example.org/");
+        for part in [
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "| Needed | 1,000 B |  |\n",
+            "| Weights | 600 B (60.0 %) |  |\n",
+            "\nError (2): no model is called that (use another)\n",
+            "\n[Open in Headroom](https://example.org/?v=1&method=full&2.m=a%7Cb~,%20%22c%22&2.method=qlora)\n",
+        ] {
+            assert!(text.contains(part), "{part}{text}");
+        }
+    }
+
+    #[test]
+    fn csv_quotes() {
+        let text = csv(&[answer(), unanswered()]);
+        for line in ["Model,meta-llama/Llama-3.1-8B,\"a|b, \"\"c\"\"\"", "Weights,600,", "Parameters,1234,"] {
+            assert!(text.split("\r\n").any(|own| own == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn json_leaves_out_what_is_not_known() {
+        let known = json(&answer());
+        assert_eq!(known["needed"], 1_000);
+        assert_eq!(known["peak"]["parts"], json!({ "weights": 600, "activations": 300 }));
+        let unknown = json(&unanswered());
+        assert_eq!(unknown.get("needed"), None);
+        assert_eq!(unknown["issues"][0]["severity"], "error");
+        assert_eq!(unknown["issues"][0]["field"], "model");
+    }
+
+    #[test]
+    fn text_says_nothing_where_there_is_nothing() {
+        let text = text(&[unanswered()]);
+        assert!(!text.contains("Needed"), "{text}");
+        assert!(text.ends_with("\nError: no model is called that (use another)\n"), "{text}");
+    }
 }

@@ -78,13 +78,18 @@ impl Sheet {
     /// The sheet of some answers.
     pub fn of(answers: &[Answer]) -> Sheet {
         let builder = Builder { answers };
-        let sections = vec![
+        let mut sections = vec![
             builder.choices(),
             builder.verdict(),
             builder.parts(),
             builder.phases(),
             builder.parameters(),
         ];
+        // Where there is no estimate at all, lines without a figure say nothing.
+        for section in &mut sections {
+            section.retain(|line| line.cells.iter().any(|cell| *cell != Cell::Empty));
+        }
+        sections.retain(|section| !section.is_empty());
         Sheet { sections, columns: answers.len() }
     }
 
@@ -180,7 +185,8 @@ impl Builder<'_> {
                 })
             })
         };
-        [peaks(|memory| memory.first, "first iteration"), peaks(|memory| memory.steady, "later")].concat()
+        [peaks(|memory| memory.first, "first iteration"), peaks(|memory| memory.steady, "later ones")]
+            .concat()
     }
 
     fn parameters(&self) -> Vec<Line> {

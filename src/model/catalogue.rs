@@ -50,15 +50,13 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
 
 /// Other names: repositories of the same shape, and the short names of the first version of this page.
 static ALIASES: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
-    let same_shape = include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines();
-    let same_shape = same_shape.filter_map(|line| line.split_once('\t'));
     let short = [
         ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
         ("llama3-70b", "meta-llama/Meta-Llama-3-70B"),
         ("llama2-7b", "meta-llama/Llama-2-7b-hf"),
         ("llama2-13b", "meta-llama/Llama-2-13b-hf"),
     ];
-    same_shape.chain(short).map(|(alias, id)| (alias.to_lowercase(), id)).collect()
+    aliases().chain(short).map(|(alias, id)| (alias.to_lowercase(), id)).collect()
 });
 
 fn entry(line: &'static str) -> Option<Entry> {
@@ -83,6 +81,12 @@ pub fn entries() -> &'static [Entry] {
     &ENTRIES
 }
 
+/// Repositories of the same shape as a model: the alias and the id of that model.
+pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines();
+    lines.filter_map(|line| line.split_once('\t'))
+}
+
 /// The entry of a Hub id, of a repository of the same shape, or of a short name; upper and lower case are alike.
 pub fn find(id: &str) -> Option<&'static Entry> {
     let id = id.trim().to_lowercase();
@@ -97,7 +101,19 @@ pub fn find(id: &str) -> Option<&'static Entry> {
 pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
     match find(id) {
         Some(entry) => entry.architecture(),
-        None => Err(Issue::error(Field::Model, format!("no model is called {id:?}"))),
+        None => Err(Issue::error(Field::Model, format!("no model is called {id:?}")).with_fix(similar(id))),
+    }
+}
+
+/// What may have been meant.
+fn similar(id: &str) -> String {
+    let plain = |text: &str| text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+    let wanted = plain(id);
+    let found: Vec<_> =
+        entries().iter().map(|entry| entry.id).filter(|id| plain(id).contains(&wanted)).take(3).collect();
+    match found.is_empty() || wanted.is_empty() {
+        true => "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned(),
+        false => format!("perhaps {}", found.join(", ")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One table of what a scenario is written with: [`KEYS`] drives share links, JSON, TOML and the command's flags.
 
+use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
     AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, Mask, Method,
@@ -250,6 +251,13 @@ pub static KEYS: &[Key] = &[
         "Whether gradients are clipped by their norm",
         training_loop.clips
     ),
+    switch!(
+        "cache",
+        "use-cache",
+        Accumulation,
+        "Whether the forward pass fills a cache of keys and values (config.use_cache)",
+        training_loop.fills_cache
+    ),
     Key {
         link: "gpu",
         name: "gpu",
@@ -281,7 +289,7 @@ fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
     scenario.model = match config {
         Some(config) => {
-            let custom = CustomModel::from_json(&name, config).map_err(|issue| issue.to_string())?;
+            let custom = CustomModel::read(&name, &config.to_string()).map_err(|issue| issue.to_string())?;
             ModelChoice::Custom(custom.into())
         }
         None if name.is_empty() => return Err("there is no model".to_owned()),
@@ -373,48 +381,6 @@ fn exact_amount(memory: Bytes) -> String {
     }
 }
 
-/// The slug that was meant: its index, and whether it was written exactly.
-fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), String>), String> {
-    let plain = text.to_ascii_lowercase().replace('_', "-");
-    if let Some(index) = slugs.iter().position(|slug| *slug == plain) {
-        return Ok((index, Ok(())));
-    }
-    // A switch's words for the choices that are on or off.
-    let word = match plain.as_str() {
-        "true" | "yes" | "1" => "on",
-        "false" | "no" | "0" => "off",
-        _ => "",
-    };
-    if let Some(index) = slugs.iter().position(|slug| *slug == word) {
-        return Ok((index, Ok(())));
-    }
-    let unknown = format!("there is no {text:?}");
-    let closest = slugs.iter().map(|slug| edits(slug, &plain)).enumerate().min_by_key(|(_, edits)| *edits);
-    match closest {
-        Some((index, 1..=2)) if plain.len() > 3 => Ok((index, Err(unknown))),
-        _ => Err(unknown),
-    }
-}
-
-/// Edit distance (Levenshtein), of the first 32 bytes.
-fn edits(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let (a, b) = (a.get(..32).unwrap_or(a), b.get(..32).unwrap_or(b));
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (y, above) in b.iter().zip(row.windows(2)) {
-            if let [diagonal, up] = above {
-                left = (diagonal + usize::from(x != y)).min(left + 1).min(up + 1);
-                next.push(left);
-            }
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -482,14 +448,5 @@ mod tests {
             "rtx-4090",
             "gpu: could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB) (use a card such as rtx-4090 or an amount such as 24GB)",
         );
-    }
-
-    #[test]
-    fn edit_distance() {
-        for (a, b, distance) in
-            [("adamw", "adamw", 0), ("adamw", "adam", 1), ("lion", "loin", 2), ("", "abc", 3)]
-        {
-            assert_eq!(edits(a, b), distance, "{a} {b}");
-        }
     }
 }

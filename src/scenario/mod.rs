@@ -6,6 +6,7 @@ mod custom;
 pub mod issue;
 pub mod keys;
 pub mod modules;
+mod nearest;
 mod serde;
 mod validate;
 
@@ -26,7 +27,7 @@ pub use validate::LARGEST;
 pub struct CustomModel {
     /// What to call it.
     pub name: String,
-    /// The `config.json` that it was read from, minified; what a share link carries.
+    /// The part of its `config.json` that decides sizes, minified; what a share link carries.
     pub config: String,
     /// What was read.
     pub architecture: Arc<Architecture>,
@@ -76,6 +77,8 @@ pub struct Loop {
     pub grads_to_none: bool,
     /// Gradients are clipped by their norm.
     pub clips: bool,
+    /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
+    pub fills_cache: bool,
 }
 
 /// Which card.
@@ -151,7 +154,12 @@ impl Default for Scenario {
             attention: AttentionKernel::Sdpa,
             mask: Mask::None,
             dropout: None,
-            training_loop: Loop { keeps_outputs: false, grads_to_none: true, clips: true },
+            training_loop: Loop {
+                keeps_outputs: false,
+                grads_to_none: true,
+                clips: true,
+                fills_cache: false,
+            },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }

@@ -74,7 +74,7 @@ fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), St
         Value::Object(map) => match (key.kind, map.get("config")) {
             (Kind::Model, Some(config)) => {
                 let name = map.get("name").and_then(Value::as_str).unwrap_or("custom model");
-                let custom = CustomModel::from_json(name, config.clone())
+                let custom = CustomModel::read(name, &config.to_string())
                     .map_err(|issue| format!("model: {issue}"))?;
                 scenario.model = ModelChoice::Custom(custom.into());
                 return Ok(());

@@ -330,10 +330,13 @@ impl State {
 
     /// torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is stolen, later ones are added in place.
     fn accumulate(&mut self, param: u32, grad: Grad) {
-        let slot = &mut self.params.list[param as usize].grad;
-        if *slot == NOTHING {
-            *slot = grad.storage;
-            self.recategorise(grad.storage, Category::Gradients);
+        let parameter = &mut self.params.list[param as usize];
+        if parameter.grad == NOTHING {
+            parameter.grad = grad.storage;
+            // the gradient of a leaf that is no parameter stays what the layers pass on to each other
+            if parameter.storage != NOTHING {
+                self.recategorise(grad.storage, Category::Gradients);
+            }
         } else {
             self.release(grad.storage);
         }

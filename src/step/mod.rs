@@ -23,4 +23,4 @@ mod replay;
 mod tensor;
 
 pub use iteration::run;
-pub use replay::{Moment, Replay, TensorGroup, Traced, replay, trace};
+pub use replay::{Allocation, Failure, Moment, Recording, TensorGroup, Traced};

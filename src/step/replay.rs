@@ -1,43 +1,62 @@
-//! The step layer by layer, with every event, through the allocator.
+//! The step layer by layer, with every event: what the allocator makes of it, the timeline, the tensors at the peak.
+
+use std::collections::BTreeMap;
 
 use super::forward::Model;
 use super::iteration::Training;
 use super::kernels::Device;
-use super::machine::{Event, Machine, State, StorageId, rounded};
+use super::machine::{Event, Machine, Storage, rounded};
 use crate::allocator::{Block, CachingAllocator, Settings, Stats};
-use crate::estimate::{Category, Phase};
+use crate::dtype::Dtype;
+use crate::estimate::{Category, Parts, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
 use crate::scenario::{Issue, Scenario};
 use crate::units::Bytes;
 
-/// Iterations that are replayed: the first, in which the optimizer makes its state, and one like every later.
+/// Iterations that are run: the first, in which the optimizer makes its state, and one like every later.
 const ITERATIONS: usize = 2;
 
-/// What the allocator did over the first iterations of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replay {
+/// Every allocation and every free of the first iterations of a run.
+#[derive(Debug)]
+pub struct Recording {
+    storages: Vec<Storage>,
+    events: Vec<Event>,
+    /// Where the first iteration begins.
+    loaded: usize,
+    /// Where the last iteration begins.
+    last: usize,
+}
+
+/// What the allocator made of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
     /// Peak of `memory_allocated()`: blocks as they were handed out.
     pub allocated_peak: Bytes,
     /// Peak of `memory_reserved()`.
     pub reserved_peak: Bytes,
     /// How often the device was full and cached segments were given back.
     pub retries: u64,
-    /// Whether the run got through; otherwise the request that failed.
-    pub failed: Option<Bytes>,
-    /// The last iteration, event by event.
-    pub timeline: Vec<Moment>,
-    /// The tensors alive at the highest point of the last iteration, largest first.
-    pub tensors: Vec<TensorGroup>,
+    /// The request for which there was no memory.
+    pub failure: Option<Failure>,
 }
 
-/// The ledger after one event.
+/// A request that failed: an out-of-memory error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was asked for.
+    pub requested: Bytes,
+    /// The phase; absent while the model was loaded.
+    pub phase: Option<Phase>,
+}
+
+/// The ledger after one event of the last iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The phase.
     pub phase: Phase,
-    /// Live bytes.
-    pub bytes: Bytes,
+    /// Live bytes by category.
+    pub parts: Parts,
 }
 
 /// Equal tensors that are alive at the same moment.
@@ -50,45 +69,204 @@ pub struct TensorGroup {
     /// The operation that made them.
     pub operation: &'static str,
     /// Their element type.
-    pub dtype: crate::dtype::Dtype,
+    pub dtype: Dtype,
     /// Bytes of one.
     pub bytes: Bytes,
     /// How many.
     pub count: u64,
 }
 
-/// Runs the whole step with every layer of its own and feeds every event to a replica of the allocator.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn replay(
-    architecture: &Architecture,
-    scenario: &Scenario,
-    gpu: &Gpu,
-    settings: Settings,
-) -> Result<Replay, Issue> {
-    let device = Device::of(gpu);
-    let machine = Machine::new(device, true);
-    let model = Model::load(&machine, architecture, scenario, device, true);
-    let mut training = Training::new(model);
-    training.prepare();
-    let loaded = machine.state.borrow().events();
-    let mut last = loaded;
-    for _ in 0..ITERATIONS {
-        last = machine.state.borrow().events();
-        training.iteration();
+impl TensorGroup {
+    /// Bytes of all of them, each rounded up to the allocator's 512.
+    pub fn total(&self) -> Bytes {
+        Bytes(rounded(self.bytes.0).saturating_mul(self.count))
     }
-    let state = machine.state.borrow();
-    let (stats, failed) = feed(&state, loaded, settings);
-    let (timeline, tensors) = describe(&state, last);
-    Ok(Replay {
+}
+
+impl Recording {
+    /// Runs the whole step, every layer of its own, and records it.
+    ///
+    /// # Errors
+    /// An [`Issue`] where the architecture has a part that is not modelled.
+    pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
+        let device = Device::of(gpu);
+        let machine = Machine::new(device, true);
+        let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
+        training.prepare();
+        let recorded = || machine.state.borrow().events.as_ref().map_or(0, Vec::len);
+        let loaded = recorded();
+        let mut last = loaded;
+        for _ in 0..ITERATIONS {
+            last = recorded();
+            training.iteration();
+        }
+        // what the loop still holds is freed after the run, which is no part of the recording
+        let events = machine.state.borrow_mut().events.take().unwrap_or_default();
+        drop(training);
+        let storages = machine.state.into_inner().storages;
+        Ok(Recording { storages, events, loaded, last })
+    }
+
+    fn storage(&self, id: u32) -> &Storage {
+        &self.storages[id as usize]
+    }
+
+    /// Feeds the recording to a replica of the allocator, whose cache is emptied once everything is loaded.
+    pub fn allocate(&self, settings: Settings) -> Allocation {
+        let mut allocator = CachingAllocator::new(settings);
+        let mut blocks: Vec<Option<Block>> = vec![None; self.storages.len()];
+        let mut phase = None;
+        for (index, event) in self.events.iter().enumerate() {
+            if index == self.loaded {
+                allocator.empty_cache();
+                allocator.reset_peaks();
+            }
+            match event {
+                Event::Alloc(id) => {
+                    let requested = self.storage(*id).requested;
+                    if requested == 0 {
+                        continue;
+                    }
+                    match allocator.malloc(requested) {
+                        Ok(block) => blocks[*id as usize] = Some(block),
+                        Err(error) => {
+                            let requested = Bytes(error.requested);
+                            return outcome(allocator.stats(), Some(Failure { requested, phase }));
+                        }
+                    }
+                }
+                Event::Free(id) => {
+                    if let Some(block) = blocks[*id as usize].take() {
+                        allocator.free(block);
+                    }
+                }
+                Event::Mark(next) => phase = Some(*next),
+            }
+        }
+        outcome(allocator.stats(), None)
+    }
+
+    /// The ledger before the last iteration and after each of its events.
+    fn walk(&self, mut each: impl FnMut(usize, Phase, &Parts)) {
+        let mut parts = Parts::default();
+        let mut phase = Phase::Forward;
+        for (index, event) in self.events.iter().enumerate() {
+            match event {
+                Event::Alloc(id) => {
+                    let storage = self.storage(*id);
+                    let part = &mut parts.0[storage.category.index()];
+                    *part = part.saturating_add(rounded(storage.requested));
+                }
+                Event::Free(id) => {
+                    let storage = self.storage(*id);
+                    let part = &mut parts.0[storage.category.index()];
+                    *part = part.saturating_sub(rounded(storage.requested));
+                }
+                Event::Mark(next) => phase = *next,
+            }
+            if index >= self.last {
+                each(index, phase, &parts);
+            }
+        }
+    }
+
+    /// The last iteration in at most `points` moments; of every stretch the lowest and the highest.
+    pub fn timeline(&self, points: usize) -> Vec<Moment> {
+        let stretch = ((self.events.len() - self.last) * 2).div_ceil(points.max(2)).max(1);
+        let mut moments = Vec::with_capacity(points + 2);
+        let mut low_and_high: Option<[(usize, Moment); 2]> = None;
+        let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
+            if let Some([low, high]) = pair.take() {
+                let (first, second) = if low.0 <= high.0 { (low, high) } else { (high, low) };
+                moments.push(first.1);
+                if first.0 != second.0 {
+                    moments.push(second.1);
+                }
+            }
+        };
+        self.walk(|index, phase, parts| {
+            let at = (index - self.last) / stretch;
+            let moment = Moment { phase, parts: *parts };
+            if low_and_high
+                .is_some_and(|[low, _]| (low.0 - self.last) / stretch != at || low.1.phase != phase)
+            {
+                flush(&mut low_and_high);
+            }
+            let bytes = parts.total();
+            let [low, high] = low_and_high.get_or_insert([(index, moment); 2]);
+            if bytes < low.1.parts.total() {
+                *low = (index, moment);
+            }
+            if bytes > high.1.parts.total() {
+                *high = (index, moment);
+            }
+        });
+        flush(&mut low_and_high);
+        moments
+    }
+
+    /// The tensors alive at the highest point of the last iteration, by category, the largest first.
+    pub fn tensors_at_peak(&self) -> Vec<TensorGroup> {
+        let mut peak = (Bytes::ZERO, self.last);
+        self.walk(|index, _, parts| {
+            let bytes = parts.total();
+            if bytes > peak.0 {
+                peak = (bytes, index);
+            }
+        });
+        let mut alive = vec![false; self.storages.len()];
+        for event in self.events.iter().take(peak.1 + 1) {
+            match event {
+                Event::Alloc(id) => alive[*id as usize] = true,
+                Event::Free(id) => alive[*id as usize] = false,
+                Event::Mark(_) => {}
+            }
+        }
+        let mut groups: BTreeMap<(Category, &str, &str, u64), TensorGroup> = BTreeMap::new();
+        for (storage, _) in self.storages.iter().zip(alive).filter(|(_, alive)| *alive) {
+            let key = (storage.category, storage.module, storage.operation, storage.requested);
+            let group = groups.entry(key).or_insert(TensorGroup {
+                category: storage.category,
+                module: storage.module,
+                operation: storage.operation,
+                dtype: storage.dtype,
+                bytes: Bytes(storage.requested),
+                count: 0,
+            });
+            group.count += 1;
+        }
+        let mut groups: Vec<TensorGroup> = groups.into_values().collect();
+        groups.sort_by_key(|group| (group.category, std::cmp::Reverse(group.total())));
+        groups
+    }
+
+    /// The last iteration event by event, and the bytes that are alive before it.
+    pub fn trace(&self) -> (Bytes, Vec<Traced>) {
+        let mut before = None;
+        self.walk(|index, _, parts| {
+            if index == self.last {
+                before = Some(parts.total());
+            }
+        });
+        let traced = self.events[self.last..].iter().map(|event| match *event {
+            Event::Mark(phase) => Traced::Phase(phase),
+            Event::Alloc(id) => {
+                let Storage { requested: bytes, module, operation, .. } = *self.storage(id);
+                Traced::Alloc { id, bytes, module, operation }
+            }
+            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).requested },
+        });
+        (before.unwrap_or_default(), traced.collect())
+    }
+}
+
+fn outcome(stats: Stats, failure: Option<Failure>) -> Allocation {
+    Allocation {
         allocated_peak: Bytes(stats.allocated_peak),
         reserved_peak: Bytes(stats.reserved_peak),
         retries: stats.retries,
-        failed,
-        timeline,
-        tensors,
-    })
+        failure,
+    }
 }
 
 /// One event of the stream, for comparing it with the trace of PyTorch's own allocator.
@@ -114,134 +292,4 @@ pub enum Traced {
         /// Bytes asked for.
         bytes: u64,
     },
-}
-
-/// The second iteration, event by event, and the bytes that are alive before it.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn trace(
-    architecture: &Architecture,
-    scenario: &Scenario,
-    gpu: &Gpu,
-) -> Result<(Bytes, Vec<Traced>), Issue> {
-    let device = Device::of(gpu);
-    let machine = Machine::new(device, true);
-    let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
-    training.prepare();
-    training.iteration();
-    let (first, before) = {
-        let state = machine.state.borrow();
-        (state.events(), state.ledger.current)
-    };
-    training.iteration();
-    let state = machine.state.borrow();
-    let events = state.events.iter().flatten().skip(first).map(|event| match *event {
-        Event::Mark(phase) => Traced::Phase(phase),
-        Event::Alloc(id) => {
-            let storage = state.storages[id as usize];
-            let (bytes, module, operation) = (storage.requested, storage.module, storage.operation);
-            Traced::Alloc { id, bytes, module, operation }
-        }
-        Event::Free(id) => Traced::Free { id, bytes: state.storages[id as usize].requested },
-    });
-    Ok((Bytes(before), events.collect()))
-}
-
-impl State {
-    /// Events so far.
-    fn events(&self) -> usize {
-        self.events.as_ref().map_or(0, Vec::len)
-    }
-}
-
-/// Feeds all events to an allocator, whose cache is emptied once everything is loaded.
-fn feed(state: &State, loaded: usize, settings: Settings) -> (Stats, Option<Bytes>) {
-    let mut allocator = CachingAllocator::new(settings);
-    let mut blocks: Vec<Option<Block>> = vec![None; state.storages.len()];
-    for (index, event) in state.events.iter().flatten().enumerate() {
-        if index == loaded {
-            allocator.empty_cache();
-            allocator.reset_peaks();
-        }
-        match event {
-            Event::Alloc(id) => {
-                let requested = state.storages[*id as usize].requested;
-                if requested == 0 {
-                    continue;
-                }
-                match allocator.malloc(requested) {
-                    Ok(block) => blocks[*id as usize] = Some(block),
-                    Err(error) => return (allocator.stats(), Some(Bytes(error.requested))),
-                }
-            }
-            Event::Free(id) => {
-                if let Some(block) = blocks[*id as usize].take() {
-                    allocator.free(block);
-                }
-            }
-            Event::Mark(_) => {}
-        }
-    }
-    (allocator.stats(), None)
-}
-
-/// The timeline of the events from `first` on, and what is alive at its highest point.
-fn describe(state: &State, first: usize) -> (Vec<Moment>, Vec<TensorGroup>) {
-    let events = state.events.as_deref().unwrap_or_default();
-    let size = |id: &StorageId| rounded(state.storages[*id as usize].requested);
-    let (before, during) = events.split_at(first.min(events.len()));
-    let mut bytes: u64 = 0;
-    for event in before {
-        match event {
-            Event::Alloc(id) => bytes = bytes.saturating_add(size(id)),
-            Event::Free(id) => bytes = bytes.saturating_sub(size(id)),
-            Event::Mark(_) => {}
-        }
-    }
-    let mut timeline = Vec::with_capacity(during.len());
-    let mut phase = Phase::Forward;
-    let mut peak = (bytes, 0);
-    for (index, event) in during.iter().enumerate() {
-        match event {
-            Event::Alloc(id) => bytes = bytes.saturating_add(size(id)),
-            Event::Free(id) => bytes = bytes.saturating_sub(size(id)),
-            Event::Mark(next) => {
-                phase = *next;
-                continue;
-            }
-        }
-        if bytes > peak.0 {
-            peak = (bytes, index + 1);
-        }
-        timeline.push(Moment { phase, bytes: Bytes(bytes) });
-    }
-    let mut alive = vec![false; state.storages.len()];
-    for event in before.iter().chain(&during[..peak.1]) {
-        match event {
-            Event::Alloc(id) => alive[*id as usize] = true,
-            Event::Free(id) => alive[*id as usize] = false,
-            Event::Mark(_) => {}
-        }
-    }
-    (timeline, groups(state, &alive))
-}
-
-fn groups(state: &State, alive: &[bool]) -> Vec<TensorGroup> {
-    let mut groups: std::collections::BTreeMap<(Category, &str, &str, u64), TensorGroup> = Default::default();
-    for (storage, _) in state.storages.iter().zip(alive).filter(|(_, alive)| **alive) {
-        let key = (storage.category, storage.module, storage.operation, storage.requested);
-        let group = groups.entry(key).or_insert(TensorGroup {
-            category: storage.category,
-            module: storage.module,
-            operation: storage.operation,
-            dtype: storage.dtype,
-            bytes: Bytes(storage.requested),
-            count: 0,
-        });
-        group.count += 1;
-    }
-    let mut groups: Vec<TensorGroup> = groups.into_values().collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.bytes.0.saturating_mul(group.count)));
-    groups
 }

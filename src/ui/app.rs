@@ -3,9 +3,9 @@
 use leptos::prelude::*;
 
 use super::browser;
-use super::controls::{Toasts, message};
+use super::controls::Toasts;
 use super::format::Unit;
-use super::panel::{Answer, Configure, Footer, Header, Verdict};
+use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
 use super::sync;
 use crate::share;
@@ -32,7 +32,10 @@ fn App() -> impl IntoView {
             <Notices />
             <Configure />
             <div class="answer">
-                <Verdict />
+                <div class="head">
+                    <Tabs />
+                    <Verdict />
+                </div>
                 <Answer />
             </div>
         </main>
@@ -52,7 +55,7 @@ fn Notices() -> impl IntoView {
                 <div class="notice">
                     <div>
                         <h2>"Part of this link could not be read"</h2>
-                        {notices.into_iter().map(message).collect_view()}
+                        {notices.into_iter().map(|notice| view! { <p>{notice.to_string()}"."</p> }).collect_view()}
                     </div>
                     <button type="button" class="quiet" on:click=move |_| state.notices.set(Vec::new())>
                         "Dismiss"

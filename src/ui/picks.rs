@@ -3,6 +3,8 @@
 use super::controls::Item;
 use super::format::{number, parameters};
 use super::search::rank;
+use crate::hardware::gpus;
+use crate::model::catalogue::{self, aliases, entries};
 use crate::scenario::{GpuChoice, ModelChoice};
 use crate::units::Bytes;
 
@@ -15,11 +17,37 @@ const USUAL_BILLIONS: f64 = 7.;
 /// The memory that is offered where the words name none.
 const USUAL_GIB: f64 = 24.;
 
+/// The cards that most people have or rent; they head the list.
+const USUAL_CARDS: [&str; 14] = [
+    "rtx-4090",
+    "rtx-3090",
+    "rtx-5090",
+    "rtx-4070-ti-super",
+    "rtx-3060-12gb",
+    "t4",
+    "l4",
+    "a10g",
+    "l40s",
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "h100-sxm-80gb",
+    "h200-sxm",
+    "b200",
+];
+
 /// The models that a few words may mean.
 pub fn find_models(words: &str) -> Vec<Item> {
-    let known = std::iter::once(("meta-llama/Llama-3.1-8B", 8_030_261_248_u64));
-    let items =
-        known.map(|(id, count)| Item { key: id.to_owned(), label: id.to_owned(), detail: parameters(count) });
+    let models = entries().iter().map(|entry| (entry.id, entry.parameters));
+    // Repositories of the same shape are found by their names, but only where one looks for them.
+    let same_shape = aliases().filter(|_| !words.trim().is_empty());
+    let same_shape = same_shape.filter_map(|(alias, id)| Some((alias, catalogue::find(id)?.parameters)));
+    let item = |(id, count): (&str, u64)| Item {
+        key: id.to_owned(),
+        label: id.to_owned(),
+        detail: parameters(count),
+    };
+    let items = models.map(move |model| (false, item(model)));
+    let items = items.chain(same_shape.map(move |model| (true, item(model))));
     with_free_choice(words, items, |n| {
         let billions = n.unwrap_or(USUAL_BILLIONS);
         let label = model_label(&ModelChoice::Size(billions));
@@ -29,48 +57,51 @@ pub fn find_models(words: &str) -> Vec<Item> {
 
 /// The cards that a few words may mean.
 pub fn find_gpus(words: &str) -> Vec<Item> {
-    let known = std::iter::once(("rtx-4090", "GeForce RTX 4090", Bytes::mib(24_564)));
-    let items = known.map(|(slug, name, memory)| Item {
-        key: slug.to_owned(),
-        label: name.to_owned(),
-        detail: memory.in_binary_unit(),
+    let usual = USUAL_CARDS.iter().filter_map(|slug| gpus().iter().find(|gpu| *gpu.slug == **slug));
+    let others = gpus().iter().filter(|gpu| !USUAL_CARDS.contains(&&*gpu.slug));
+    let items = usual.chain(others).map(|gpu| {
+        let detail = gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default();
+        (false, Item { key: gpu.slug.to_string(), label: gpu.name.to_string(), detail })
     });
     with_free_choice(words, items, |n| {
         let gib = n.unwrap_or(USUAL_GIB);
-        let label = format!("A card with {} GiB", number(gib));
-        Item { key: format!("{MEMORY}{gib}"), label, detail: "any memory".to_owned() }
+        let label = gpu_label(&GpuChoice::Custom(Bytes::gib(gib)));
+        Item { key: format!("{MEMORY}{gib}"), label, detail: "any card".to_owned() }
     })
 }
 
-/// The known items that answer, best first, with the item of a free size: before them where the words are a number
-/// and a unit, else after them.
+/// The known items that answer, best first and second names after first names that answer as well, with the item of a
+/// free size: before them where the words are a number that is no name, else after them.
 fn with_free_choice(
     words: &str,
-    items: impl Iterator<Item = Item>,
+    items: impl Iterator<Item = (bool, Item)>,
     free: impl Fn(Option<f64>) -> Item,
 ) -> Vec<Item> {
-    let mut ranked: Vec<(u32, Item)> = items
-        .filter_map(|item| Some((rank(words, &format!("{} {}", item.label, item.detail))?, item)))
+    let mut ranked: Vec<_> = items
+        .filter_map(|(second, item)| Some((rank(words, &item.label)?, second, item.label.len(), item)))
         .collect();
     if !words.trim().is_empty() {
-        ranked.sort_by_key(|(cost, _)| *cost);
+        ranked.sort_by_key(|(cost, second, length, _)| (*cost, *second, *length));
     }
-    let mut found: Vec<Item> = ranked.into_iter().map(|(_, item)| item).collect();
+    // `4090` is rather the card of that name than a card with 4090 GiB.
+    let named = ranked.first().is_some_and(|(cost, ..)| *cost == 0);
+    let mut found: Vec<Item> = ranked.into_iter().map(|(.., item)| item).collect();
     match amount(words) {
-        Some(size) => found.insert(0, free(Some(size))),
+        Some((size, unit)) if unit || !named => found.insert(0, free(Some(size))),
+        Some((size, _)) => found.push(free(Some(size))),
         None => found.push(free(None)),
     }
     found
 }
 
-/// The number in words that are nothing but a number and perhaps its unit: `13b`, `24 GB`, `0.5`.
-fn amount(words: &str) -> Option<f64> {
+/// The number in words that are nothing but a number and perhaps its unit, and whether there is one: `13b`, `24 GB`.
+fn amount(words: &str) -> Option<(f64, bool)> {
     let words = words.trim().to_lowercase();
     let digits = words.trim_end_matches(char::is_alphabetic);
     let unit = &words[digits.len()..];
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
     let value: f64 = digits.trim().parse().ok()?;
-    (known && value.is_finite() && value > 0.).then_some(value)
+    (known && value.is_finite() && value > 0.).then_some((value, !unit.is_empty()))
 }
 
 /// The model that an item stands for.
@@ -120,6 +151,30 @@ mod tests {
         let found = find_gpus(" 40 GB");
         assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
         assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
+    }
+
+    #[test]
+    fn the_usual_cards_are_known() {
+        for slug in USUAL_CARDS {
+            assert!(crate::hardware::gpu(slug).is_ok(), "{slug}");
+        }
+        for preset in crate::ui::presets::PRESETS {
+            let scenario = (preset.scenario)();
+            assert!(scenario.gpu().is_ok() && scenario.architecture().is_ok(), "{}", preset.label);
+        }
+    }
+
+    #[test]
+    fn names_find_what_they_mean() {
+        for (words, id) in [
+            ("llama 3 8b", "meta-llama/Meta-Llama-3-8B"),
+            ("qwen2.5 7b", "Qwen/Qwen2.5-7B"),
+            ("gpt2", "openai-community/gpt2"),
+        ] {
+            assert!(find_models(words)[0].key.starts_with(id), "{words}: {:?}", find_models(words)[0]);
+        }
+        assert!(find_gpus("h100")[0].key.starts_with("h100"));
+        assert!(find_gpus("4090")[0].key == "rtx-4090");
     }
 
     #[test]

@@ -19,8 +19,7 @@ pub fn rank(query: &str, name: &str) -> Option<u32> {
     for word in words(&query) {
         total += best_of_word(word, &name)?;
     }
-    // Of equally good names the shorter one says less that was not asked for.
-    Some(total * 1000 + name.len() as u32)
+    Some(total)
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -55,8 +54,8 @@ mod tests {
     use super::*;
 
     fn first<'a>(query: &str, names: &[&'a str]) -> Option<&'a str> {
-        let ranked = names.iter().filter_map(|name| Some((rank(query, name)?, *name)));
-        ranked.min().map(|(_, name)| name)
+        let ranked = names.iter().filter_map(|name| Some((rank(query, name)?, name.len(), *name)));
+        ranked.min().map(|(.., name)| name)
     }
 
     #[test]

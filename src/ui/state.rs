@@ -13,8 +13,6 @@ pub const MOST: usize = 4;
 /// ever left with a disposed signal.
 #[derive(Clone, Copy)]
 pub struct Slot {
-    /// Its number; the order on the page is [`State::order`].
-    pub index: usize,
     /// What was chosen.
     pub scenario: RwSignal<Scenario>,
     /// The answer: the only place where the page estimates this scenario.
@@ -76,9 +74,9 @@ impl<T: Send + Sync + 'static> Copy for Lens<T> {}
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
     pub fn new(scenarios: Vec<Scenario>, unit: Unit) -> State {
-        let slots = std::array::from_fn(|index| {
+        let slots = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
-            Slot { index, scenario, estimate: Memo::new(move |_| scenario.with(estimate)) }
+            Slot { scenario, estimate: Memo::new(move |_| scenario.with(estimate)) }
         });
         let state = State {
             slots,

@@ -7,6 +7,7 @@ use leptos::prelude::*;
 
 use super::browser::{self, History, Later};
 use super::state::State;
+use super::summary;
 use crate::share;
 
 /// Where the unit is stored.
@@ -92,7 +93,20 @@ pub fn follow(state: State) {
         let visit = state.visits.get();
         written.with_value(|writer| writer.want(query, visit));
     });
+    let naming = StoredValue::new_local(Later::default());
+    Effect::new(move |_| {
+        let name = page_name(state);
+        naming.with_value(|naming| naming.run(PAUSE, move || document().set_title(&name)));
+    });
     Effect::new(move |_| browser::store(UNIT, Some(state.unit.get().label())));
+}
+
+/// What tabs, bookmarks and the history show.
+fn page_name(state: State) -> String {
+    let slot = state.current();
+    let needed = slot.estimate.with(|estimate| estimate.memory.as_ref().map(|memory| memory.needed()));
+    let amount = needed.map(|needed| format!("{} · ", state.unit.get().amount(needed))).unwrap_or_default();
+    format!("{amount}{} · Headroom", slot.scenario.with(summary::title))
 }
 
 /// Brings the address up to date at once, before it is copied.

@@ -63,7 +63,7 @@ pub struct Verdict {
     pub share: String,
     /// `backward pass`.
     pub phase: &'static str,
-    /// `8.93 GiB allocated by PyTorch, 500 MiB for the CUDA context`.
+    /// `8.93 GiB allocated + 500 MiB CUDA context`.
     pub composition: String,
 }
 
@@ -85,7 +85,7 @@ impl Verdict {
             share: format!("{} of {}", percent(needed, capacity), unit.amount(capacity)),
             phase: phase.label(),
             composition: format!(
-                "{} allocated by PyTorch + {} CUDA context",
+                "{} allocated + {} CUDA context",
                 unit.amount(peak.bytes),
                 unit.amount(memory.context)
             ),

@@ -223,7 +223,7 @@ impl Pen<'_, '_> {
     /// Name and amount inside a stretch, where they fit.
     fn label(&self, segment: &Segment, amount: &str, x: f64, middle: f64) {
         let room = self.length(segment.bytes) - 12.;
-        let class = format!("label on-{}", segment.class);
+        let class = format!("label {}", segment.class);
         let named = text_width(segment.label, TEXT) <= room;
         if named && text_width(amount, TEXT) <= room {
             self.text(segment.label, &class, self.at(x, middle - 8.), (HPos::Center, VPos::Center));

@@ -150,6 +150,7 @@ pub fn Combobox(
                     on:input=move |event| {
                         typed.set(Some(event_target_value(&event)));
                         active.set(0);
+                        request_animation_frame(move || browser::reveal(&option_id(0)));
                     }
                     on:keydown=press
                 />

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::compare::Differences;
+use super::fit::Table;
 use super::phases::Phases;
 use crate::ui::browser;
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
@@ -18,9 +19,13 @@ const USUAL_WIDTH: u32 = 720;
 /// The parts of the answer below the verdict.
 #[component]
 pub fn Answer() -> impl IntoView {
+    let state = State::of_page();
+    let silent = Memo::new(move |_| {
+        !state.shown().iter().any(|slot| slot.estimate.with(|estimate| estimate.memory.is_some()))
+    });
     view! {
         <div class="panels">
-            <section class="panel peak">
+            <section class="panel peak" hidden=move || silent.get()>
                 <h2>"Memory at the peak"</h2>
                 <PeakChart />
                 <Breakdown />
@@ -28,6 +33,7 @@ pub fn Answer() -> impl IntoView {
             <div class="side">
                 <Differences />
                 <Phases />
+                <Table />
             </div>
         </div>
     }

@@ -35,6 +35,7 @@ pub fn Breakdown() -> impl IntoView {
                         <th scope="col">"Part"</th>
                         {heads}
                         <th scope="col" hidden=move || !alone.get()>"Share"</th>
+                        <td class="bar" hidden=move || !alone.get()></td>
                     </tr>
                 </thead>
                 <tbody>{rows}</tbody>
@@ -43,6 +44,7 @@ pub fn Breakdown() -> impl IntoView {
                         <th scope="row">"Needed"</th>
                         {move || cells(state, Memory::needed)}
                         <td hidden=move || !alone.get()>"100%"</td>
+                        <td class="bar" hidden=move || !alone.get()></td>
                     </tr>
                     <tr class="fit" hidden=move || alone.get()>
                         <th scope="row">"On its card"</th>
@@ -65,12 +67,8 @@ fn cells(state: State, of: impl Fn(&Memory) -> Bytes + Copy) -> impl IntoView {
         let Some(bytes) = amount(slot) else {
             return view! { <td>"–"</td> }.into_any();
         };
-        let delta = first.filter(|_| position > 0).map(|first| {
-            let class = match bytes.cmp(&first) {
-                std::cmp::Ordering::Less => "delta less",
-                std::cmp::Ordering::Equal => "delta",
-                std::cmp::Ordering::Greater => "delta more",
-            };
+        let delta = first.filter(|first| position > 0 && *first != bytes).map(|first| {
+            let class = if bytes < first { "delta less" } else { "delta more" };
             view! { <small class=class>{unit.difference(first, bytes)}</small> }
         });
         let text = if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) };
@@ -117,6 +115,14 @@ fn Row(
             estimate.memory.as_ref().map(|memory| percent(part.at_peak(memory), memory.needed()))
         })
     };
+    let length = move || {
+        state.current().estimate.with(|estimate| {
+            let memory = estimate.memory.as_ref();
+            let largest = memory.and_then(|memory| Part::all().map(|part| part.at_peak(memory)).max());
+            let share = memory.zip(largest).map(|(memory, largest)| part.at_peak(memory).percent_of(largest));
+            format!("{:.2}%", share.unwrap_or(0.))
+        })
+    };
     let explained = format!("why-{}", part.slug());
     view! {
         <tr class=format!("part-row {}", part.class()) hidden=move || absent.get()>
@@ -133,6 +139,9 @@ fn Row(
             </th>
             {move || cells(state, move |memory| part.at_peak(memory))}
             <td class="share" hidden=move || !alone.get()>{share}</td>
+            <td class="bar" aria-hidden="true" hidden=move || !alone.get()>
+                <i style:width=length></i>
+            </td>
         </tr>
         <tr class="why" id=format!("why-{}", part.slug()) hidden=move || absent.get() || !open.get()>
             <td colspan="6">{move || open.get().then(|| view! { <Explanation part=part /> })}</td>

@@ -2,7 +2,8 @@
 
 use leptos::prelude::*;
 
-use crate::ui::state::{State, letter};
+use crate::ui::format::parameters;
+use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 
 /// The scenarios on the page and what can be done with them.
@@ -10,32 +11,40 @@ use crate::ui::summary;
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
     let many = Memo::new(move |_| state.order.with(Vec::len) > 1);
+    let tab = move |(position, slot): (usize, Slot)| {
+        view! {
+            <li class:active=move || state.active.get() == position>
+                <button
+                    type="button"
+                    class="tab"
+                    aria-pressed=move || (state.active.get() == position).to_string()
+                    on:click=move |_| state.active.set(position)
+                >
+                    <b>{letter(position)}</b>
+                    <span>{move || slot.scenario.with(summary::title)}</span>
+                </button>
+                <button
+                    type="button"
+                    class="remove"
+                    aria-label=format!("Remove {}", letter(position))
+                    on:click=move |_| state.remove(position)
+                >
+                    "×"
+                </button>
+            </li>
+        }
+    };
     let tabs = move || {
-        let tabs = state.shown().into_iter().enumerate().map(|(position, slot)| {
-            let title = move || slot.scenario.with(summary::title);
+        if many.get() {
+            view! { <ul>{state.shown().into_iter().enumerate().map(tab).collect_view()}</ul> }.into_any()
+        } else {
             view! {
-                <li class:active=move || state.active.get() == position>
-                    <button
-                        type="button"
-                        class="tab"
-                        aria-pressed=move || (state.active.get() == position).to_string()
-                        on:click=move |_| state.active.set(position)
-                    >
-                        <b>{letter(position)}</b>
-                        <span>{title}</span>
-                    </button>
-                    <button
-                        type="button"
-                        class="remove"
-                        aria-label=format!("Remove {}", letter(position))
-                        on:click=move |_| state.remove(position)
-                    >
-                        "×"
-                    </button>
-                </li>
+                <p class="title">
+                    {move || state.current().scenario.with(summary::title)} " " <span>{move || counts(state)}</span>
+                </p>
             }
-        });
-        many.get().then(|| view! { <ul>{tabs.collect_view()}</ul> })
+            .into_any()
+        }
     };
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
@@ -52,6 +61,19 @@ pub fn Tabs() -> impl IntoView {
         </div>
     }
     .into_any()
+}
+
+/// How many parameters there are, and how many of them are trained.
+fn counts(state: State) -> Option<String> {
+    state.current().estimate.with(|estimate| {
+        let counts = estimate.memory.as_ref()?.parameters;
+        let trained = if counts.trainable == counts.total {
+            "all trained".to_owned()
+        } else {
+            format!("{} of them trained", parameters(counts.trainable))
+        };
+        Some(format!("{} parameters, {trained}", parameters(counts.total)))
+    })
 }
 
 /// The inputs in which the scenarios differ.

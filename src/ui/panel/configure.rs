@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 
-use super::compare::Tabs;
 use crate::scenario::{
     AttentionKernel, Checkpointing, Field, GpuChoice, Issue, LoraTargets, Mask, Method, ModelChoice, Modules,
     Optimizer, Precision, Scenario,
@@ -97,7 +96,6 @@ pub fn Configure() -> impl IntoView {
     let elsewhere = issues(state, None);
     view! {
         <form class="configure" aria-label="Scenario" on:submit=|event| event.prevent_default()>
-            <Tabs />
             <Presets />
             {move || elsewhere.get().into_iter().map(message).collect_view()}
             <fieldset>
@@ -246,6 +244,21 @@ fn Adapters() -> impl IntoView {
     let state = State::of_page();
     let adapted = state.read(|scenario| summary::adapts(scenario.method));
     let named = state.read(|scenario| scenario.lora.targets == LoraTargets::Named);
+    let targets = state.lens(
+        |scenario| scenario.lora.targets.index(),
+        |scenario, index| {
+            if let Some(targets) = LoraTargets::ALL.get(index) {
+                scenario.lora.targets = *targets;
+                // Names are kept only where they are read; the first ones are peft's for most families.
+                scenario.lora.modules = match targets {
+                    LoraTargets::Named => "q_proj,v_proj".parse().unwrap_or_default(),
+                    LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => {
+                        Modules::NONE
+                    }
+                };
+            }
+        },
+    );
     let modules =
         state.lens(|scenario| scenario.lora.modules, |scenario, modules| scenario.lora.modules = modules);
     let read = move |text: String| match text.parse::<Modules>() {
@@ -267,7 +280,14 @@ fn Adapters() -> impl IntoView {
                     |scenario| scenario.lora.rank as f64,
                     |scenario, value| scenario.lora.rank = value as u64,
                 )}
-                {select!(state, LoraTargets, "targets", "Target modules", lora.targets)}
+                <Select
+                    id="targets"
+                    label="Target modules"
+                    choices=choices!(LoraTargets)
+                    value=targets.value
+                    set=targets.set
+                    messages=issues(state, Some("targets"))
+                />
                 {move || named.get().then(|| view! {
                     <TextBox
                         id="modules"

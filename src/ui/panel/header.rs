@@ -31,13 +31,15 @@ pub fn Header() -> impl IntoView {
     };
     view! {
         <header class="page-header">
-            <a class="brand" href="?">
-                <svg class="logo" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
-                    <rect class="logo-card" x="2.75" y="2.75" width="18.5" height="18.5" rx="4.5" />
-                    <path class="logo-fill" d="M6 11h12v7H6z" />
-                </svg>
-                "Headroom"
-            </a>
+            <h1>
+                <a class="brand" href="?">
+                    <svg class="logo" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
+                        <rect class="logo-card" x="2.75" y="2.75" width="18.5" height="18.5" rx="4.5" />
+                        <path class="logo-fill" d="M6 11h12v7H6z" />
+                    </svg>
+                    "Headroom"
+                </a>
+            </h1>
             <p class="tagline">"Will this training run fit, and where does the memory go?"</p>
             <div class="tools">
                 <div class="units" role="group" aria-label="Unit">
@@ -61,8 +63,9 @@ pub fn Header() -> impl IntoView {
                     <span class="unseen">"Theme: "</span>
                     <span class="theme-name">{move || theme.get().label()}</span>
                 </button>
-                <button type="button" class="tool strong" on:click=copy>
-                    "Copy link"
+                <button type="button" class="tool strong" aria-label="Copy link" on:click=copy>
+                    <span class="roomy">"Copy link"</span>
+                    <span class="tight">"Link"</span>
                 </button>
             </div>
         </header>

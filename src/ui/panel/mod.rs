@@ -5,12 +5,14 @@ mod breakdown;
 mod compare;
 mod configure;
 mod explain;
+mod fit;
 mod footer;
 mod header;
 mod phases;
 mod verdict;
 
 pub use answer::Answer;
+pub use compare::Tabs;
 pub use configure::Configure;
 pub use footer::Footer;
 pub use header::Header;

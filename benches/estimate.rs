@@ -1,0 +1,49 @@
+//! What an answer costs: `cargo bench`. The budgets stand in ARCHITECTURE.md.
+
+use headroom::allocator::Settings;
+use headroom::estimate;
+use headroom::scenario::{Checkpointing, Method, ModelChoice, Optimizer, Precision, Scenario};
+use headroom::step::Recording;
+
+fn main() {
+    divan::main();
+}
+
+fn scenario(model: &str, method: Method) -> Scenario {
+    Scenario {
+        model: ModelChoice::Catalogue(model.into()),
+        method,
+        precision: if method == Method::Full { Precision::Bf16 } else { Precision::AmpBf16Weights },
+        optimizer: Optimizer::AdamWFused,
+        checkpointing: Checkpointing::Off,
+        ..Scenario::default()
+    }
+}
+
+const LLAMA_8B: &str = "meta-llama/Meta-Llama-3-8B";
+const LLAMA_405B: &str = "meta-llama/Llama-3.1-405B";
+
+#[divan::bench(args = Method::ALL)]
+fn one_estimate_of_llama_3_8b(bencher: divan::Bencher, method: &Method) {
+    let scenario = scenario(LLAMA_8B, *method);
+    bencher.bench(|| estimate(divan::black_box(&scenario)));
+}
+
+#[divan::bench]
+fn one_estimate_of_the_first_answer(bencher: divan::Bencher) {
+    let scenario = Scenario::default();
+    bencher.bench(|| estimate(divan::black_box(&scenario)));
+}
+
+#[divan::bench(args = [LLAMA_8B, LLAMA_405B])]
+fn full_replay(bencher: divan::Bencher, model: &str) {
+    let scenario = scenario(model, Method::Full);
+    let (architecture, gpu) = match (scenario.architecture(), scenario.gpu()) {
+        (Ok(architecture), Ok(gpu)) => (architecture, gpu),
+        (architecture, gpu) => panic!("{:?} {:?}", architecture.err(), gpu.err()),
+    };
+    bencher.bench(|| {
+        let recording = Recording::of(&architecture, divan::black_box(&scenario), &gpu);
+        recording.map(|recording| recording.allocate(Settings::default()))
+    });
+}

@@ -1,0 +1,99 @@
+//! `headroom check`: measured against predicted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Output;
+use super::table::aligned;
+use crate::check::{Errors, Metric, PartRow, Report, check};
+use crate::units::grouped;
+
+/// Compares measurements with what is predicted for them
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// A JSON array of measurements
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print JSON; amounts in bytes
+    #[arg(long)]
+    json: bool,
+    /// Compare the parts alive at the peak of each phase too
+    #[arg(long)]
+    parts: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let name = arguments.file.display();
+    let text = std::fs::read_to_string(&arguments.file).map_err(|error| format!("{name}: {error}"))?;
+    let report = check(&text, arguments.parts).map_err(|problem| format!("{name}: {problem}"))?;
+    if arguments.json {
+        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+        return Ok(Output::of(json + "\n"));
+    }
+    Ok(Output::of(to_text(&report)))
+}
+
+fn to_text(report: &Report) -> String {
+    let mut rows = vec![["id", "metric", "measured", "predicted", "error"].map(str::to_owned).to_vec()];
+    rows.extend(report.rows.iter().map(|row| {
+        vec![
+            row.id.clone(),
+            row.metric.slug().to_owned(),
+            grouped(row.measured.0),
+            grouped(row.predicted.0),
+            signed(row.error_pct),
+        ]
+    }));
+    let mut sections = vec![aligned(&rows)];
+    if !report.parts.is_empty() {
+        sections.push(parts(&report.parts));
+    }
+    if !report.unsupported.is_empty() {
+        let lines = report.unsupported.iter().map(|row| format!("{}: {}\n", row.id, row.reason));
+        sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
+    }
+    let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
+    sections.push(errors("Absolute error", summary.into_iter()));
+    sections.push(format!("{} figures were not predicted\n", report.summary.unsupported));
+    sections.join("\n")
+}
+
+fn parts(parts: &[PartRow]) -> String {
+    let mut rows =
+        vec![["id", "phase", "part", "measured", "predicted", "error"].map(str::to_owned).to_vec()];
+    let mut by_part: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for part in parts {
+        by_part.entry((part.part, part.phase)).or_default().push(part.error_pct);
+        rows.push(vec![
+            part.id.clone(),
+            part.phase.to_owned(),
+            part.part.to_owned(),
+            grouped(part.measured.0),
+            grouped(part.predicted.0),
+            signed(part.error_pct),
+        ]);
+    }
+    let summary =
+        by_part.into_iter().map(|((part, phase), errors)| (format!("{part}, {phase}"), Errors::of(errors)));
+    format!("{}\n{}", aligned(&rows), errors("Absolute error by part", summary))
+}
+
+/// `+0.12 %`; what rounds to nothing has no sign.
+fn signed(percent: f64) -> String {
+    let text = format!("{percent:+.2} %");
+    if matches!(text.as_str(), "+0.00 %" | "-0.00 %") { "0.00 %".to_owned() } else { text }
+}
+
+/// A line per name that has rows.
+fn errors(title: &str, lines: impl Iterator<Item = (String, Errors)>) -> String {
+    let mut rows = vec![[title, "count", "median", "mean", "p95", "worst"].map(str::to_owned).to_vec()];
+    for (name, errors) in lines.filter(|(_, errors)| errors.count > 0) {
+        let figures = [errors.median_pct, errors.mean_pct, errors.p95_pct, errors.worst_pct];
+        let mut row = vec![name, errors.count.to_string()];
+        row.extend(figures.map(|figure| format!("{figure:.2} %")));
+        rows.push(row);
+    }
+    aligned(&rows)
+}

@@ -1,0 +1,88 @@
+//! `headroom estimate`: what a training run needs.
+
+use clap::Args;
+
+use super::Output;
+use super::input::Input;
+use crate::estimate::estimate;
+use crate::export::{self, Answer};
+use crate::plan::{Margin, within};
+use crate::units::Bytes;
+
+/// Estimates what a training run needs; exits with 2 where there is no answer
+#[derive(Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    input: Input,
+    /// Exit with 1 where more than that is needed: 24GB, 22.5GiB
+    #[arg(long, value_name = "MEMORY")]
+    fail_if_over: Option<Bytes>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// How to print.
+#[derive(Args)]
+#[group(multiple = false)]
+struct Format {
+    /// Print JSON: an object, or an array of them where a link holds several scenarios; amounts in bytes
+    #[arg(long)]
+    json: bool,
+    /// Print a Markdown table
+    #[arg(long)]
+    markdown: bool,
+    /// Print comma-separated values; amounts in bytes
+    #[arg(long)]
+    csv: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let answers: Vec<Answer> = asked
+        .scenarios
+        .into_iter()
+        .map(|scenario| {
+            let answer = estimate(&scenario);
+            (scenario, answer)
+        })
+        .collect();
+    let unanswered = answers.iter().all(|(_, answer)| answer.memory.is_none());
+    let mut output = Output::of(match &arguments.format {
+        Format { json: true, .. } => json(&answers),
+        Format { markdown: true, .. } => export::markdown(&answers, ""),
+        Format { csv: true, .. } => export::csv(&answers),
+        // Standard error says why.
+        Format { .. } if unanswered => String::new(),
+        Format { .. } => export::text(&answers),
+    });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    for (scenario, answer) in &answers {
+        let Some(memory) = &answer.memory else {
+            let errors = answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            output.say(format_args!("error: {}: {errors}", scenario.model_name()));
+            output.status = 2;
+            continue;
+        };
+        let Some(limit) = arguments.fail_if_over else { continue };
+        if let Margin::Overshoot(over) = within(memory.needed(), limit).margin {
+            output.say(format_args!(
+                "over: {} needs {}, {over} more than {limit}",
+                scenario.model_name(),
+                memory.needed()
+            ));
+            output.status = output.status.max(1);
+        }
+    }
+    Ok(output)
+}
+
+fn json(answers: &[Answer]) -> String {
+    let values: Vec<_> = answers.iter().map(export::json).collect();
+    let value = match <[_; 1]>::try_from(values) {
+        Ok([one]) => one,
+        Err(several) => several.into(),
+    };
+    format!("{value:#}\n")
+}

@@ -1,0 +1,98 @@
+//! `headroom fit`: what can be trained with an amount of memory.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Output;
+use super::input::Input;
+use super::table::aligned;
+use crate::model::catalogue;
+use crate::plan::{FitCell, FitRow, table};
+use crate::scenario::{Method, ModelChoice};
+use crate::share;
+use crate::units::Bytes;
+
+/// How many models are listed unless all are asked for.
+const USUALLY_LISTED: usize = 40;
+
+/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// How much memory there is: 24GB, 22.5GiB; the scenario's card unless given
+    #[arg(long, value_name = "MEMORY")]
+    memory: Option<Bytes>,
+    /// List every model of the catalogue, not only the most popular
+    #[arg(long)]
+    all: bool,
+    /// Print JSON; amounts in bytes, each cell that fits with its link
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    input: Input,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let memory = match arguments.memory {
+        Some(memory) => memory,
+        None => base.gpu().map_err(|issue| issue.to_string())?.memory,
+    };
+    let models: Vec<&str> = match &base.model {
+        ModelChoice::Catalogue(id) if arguments.input.sets("model") => vec![id],
+        _ => catalogue::entries().iter().map(|entry| entry.id).collect(),
+    };
+    let listed = if arguments.all { models.len() } else { models.len().min(USUALLY_LISTED) };
+    let rows = table(models.get(..listed).unwrap_or_default(), &base, memory);
+    let mut output = Output::of(if arguments.json { to_json(&rows, memory) } else { to_text(&rows, memory) });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    if listed < models.len() {
+        output.say(format_args!("{} more models with --all", models.len() - listed));
+    }
+    Ok(output)
+}
+
+fn to_text(rows: &[FitRow], memory: Bytes) -> String {
+    let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
+    header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
+    let mut lines = vec![header];
+    let mut problems = String::new();
+    for row in rows {
+        let mut line = vec![row.model.clone()];
+        for cell in &row.cells {
+            line.push(match cell {
+                FitCell::Fits { batch, .. } => batch.to_string(),
+                FitCell::TooLarge { needed } => format!("needs {needed}"),
+                FitCell::Unknown(_) => "no answer".to_owned(),
+            });
+        }
+        if let Some(FitCell::Unknown(issue)) =
+            row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
+        {
+            problems.push_str(&format!("{}: {issue}\n", row.model));
+        }
+        lines.push(line);
+    }
+    let separator = if problems.is_empty() { "" } else { "\n" };
+    format!("{}{separator}{problems}", aligned(&lines))
+}
+
+fn to_json(rows: &[FitRow], memory: Bytes) -> String {
+    let cell = |(method, cell): (&Method, &FitCell)| {
+        let value = match cell {
+            FitCell::Fits { batch, scenario } => {
+                json!({ "batch": batch, "link": share::encode(std::slice::from_ref(scenario)) })
+            }
+            FitCell::TooLarge { needed } => json!({ "needed": needed }),
+            FitCell::Unknown(issue) => json!({ "issue": issue }),
+        };
+        (method.slug().to_owned(), value)
+    };
+    let rows = rows.iter().map(|row| {
+        let cells = Method::ALL.iter().zip(&row.cells).map(cell);
+        json!({ "model": row.model, "methods": serde_json::Map::from_iter(cells) })
+    });
+    format!("{:#}\n", json!({ "memory": memory, "rows": rows.collect::<Vec<_>>() }))
+}

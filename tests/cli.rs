@@ -1,0 +1,364 @@
+//! The command, run as a user runs it: standard output, standard error and exit status.
+
+#![cfg(all(feature = "cli", not(target_arch = "wasm32")))]
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What a run of the command gave.
+struct Run {
+    out: String,
+    err: String,
+    status: Option<i32>,
+}
+
+#[track_caller]
+fn headroom_with(arguments: &[&str], input: &str) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_headroom"))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Run {
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+        status: output.status.code(),
+    }
+}
+
+#[track_caller]
+fn headroom(arguments: &[&str]) -> Run {
+    headroom_with(arguments, "")
+}
+
+/// Standard output of a run that must succeed without a word on standard error.
+#[track_caller]
+fn says(arguments: &[&str]) -> String {
+    let run = headroom(arguments);
+    assert_eq!((run.err.as_str(), run.status), ("", Some(0)), "{arguments:?}");
+    run.out
+}
+
+/// A run that must fail with that message and nothing on standard output.
+#[track_caller]
+fn fails(arguments: &[&str], message: &str) {
+    let run = headroom(arguments);
+    assert_eq!((run.err.as_str(), run.out.as_str(), run.status), (message, "", Some(2)), "{arguments:?}");
+}
+
+/// A file for one test.
+fn file(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+const LLAMA: &str = "data/models/meta-llama__Llama-3.1-8B.json";
+
+#[test]
+fn params_counts_every_file_that_it_understands() {
+    let broken = file("broken.json", "{\"model_type\":");
+    let run =
+        headroom(&["params", LLAMA, &broken, "missing.json", "data/models/openai-community__gpt2.json"]);
+    assert_eq!(run.out, format!("8030261248\t{LLAMA}\n124439808\tdata/models/openai-community__gpt2.json\n"));
+    let lines: Vec<_> = run.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with(&format!("{broken}: this JSON ends early, at line 1, ")), "{lines:?}");
+    assert!(lines[1].starts_with("missing.json: No such file or directory"), "{lines:?}");
+    assert_eq!(run.status, Some(2));
+}
+
+#[test]
+fn estimate_answers_without_arguments() {
+    let out = says(&["estimate"]);
+    let begins = "\
+Model                                        meta-llama/Llama-3.1-8B
+Method                                       QLoRA, rank 16 on all linear layers
+Precision                                    bf16 autocast, bf16 weights
+Optimizer                                    AdamW (fused)
+Micro-batch size                             1
+Sequence length                              2,048
+Gradient accumulation                        1
+Gradient checkpointing                       On
+Attention                                    SDPA (PyTorch chooses)
+GPU                                          GeForce RTX 4090
+
+Needed                                       ";
+    assert!(out.starts_with(begins), "{out}");
+    for line in [
+        "The card has                                 23.5 GiB\n",
+        "Peak in the                                  backward pass\n",
+        "CUDA context                                 481 MiB",
+        "Trained parameters                           41,943,040\n",
+    ] {
+        assert!(out.contains(line), "{line}{out}");
+    }
+}
+
+#[test]
+fn the_same_scenario_every_way_it_can_be_said() {
+    let flags = says(&[
+        "estimate",
+        "--model",
+        "Qwen/Qwen2.5-1.5B",
+        "--method",
+        "full",
+        "--precision",
+        "amp_bf16",
+        "--optimizer",
+        "adamw",
+        "--batch-size",
+        "4",
+        "--seq-length",
+        "1024",
+        "--gradient-checkpointing",
+        "--json",
+    ]);
+    let link = "m=Qwen/Qwen2.5-1.5B&method=full&p=amp-bf16&o=adamw&b=4&s=1024";
+    assert_eq!(says(&["estimate", "--json", link]), flags);
+    assert_eq!(says(&["estimate", "--json", &format!("https://example.org/?v=1&{link}#x")]), flags);
+
+    let toml = file(
+        "scenario.toml",
+        "model = \"Qwen/Qwen2.5-1.5B\"\nmethod = \"full\"\nprecision = \"amp-bf16\"\noptimizer = \"adamw\"\nbatch-size = 4\nseq-length = 1024\n",
+    );
+    assert_eq!(says(&["estimate", "--json", &toml]), flags);
+
+    let answer: Value = serde_json::from_str(&flags).unwrap();
+    assert_eq!(answer["link"], format!("v=1&{link}"));
+    let piped = headroom_with(&["estimate", "--json", "-"], &answer["scenario"].to_string());
+    assert_eq!((piped.out, piped.status), (flags, Some(0)));
+}
+
+#[test]
+fn flags_go_over_the_source() {
+    let out = says(&["estimate", "method=lora&b=8&2.b=16", "--seq-length", "512", "--json"]);
+    let answers: Value = serde_json::from_str(&out).unwrap();
+    let links: Vec<_> =
+        answers.as_array().unwrap().iter().map(|answer| answer["link"].as_str().unwrap()).collect();
+    assert_eq!(links, ["v=1&method=lora&b=8&s=512", "v=1&method=lora&b=16&s=512"]);
+}
+
+#[test]
+fn json_holds_bytes_that_add_up() {
+    let answer: Value = serde_json::from_str(&says(&["estimate", "--json"])).unwrap();
+    let bytes = |value: &Value| value.as_u64().unwrap();
+    let parts: u64 = answer["peak"]["parts"].as_object().unwrap().values().map(bytes).sum();
+    assert_eq!(parts, bytes(&answer["peak"]["bytes"]));
+    assert_eq!(bytes(&answer["peak"]["bytes"]) + bytes(&answer["context"]), bytes(&answer["needed"]));
+    assert_eq!(bytes(&answer["needed"]) + bytes(&answer["left"]), bytes(&answer["gpu"]["memory"]));
+    assert_eq!(answer["fits"], true);
+    let steady = &answer["phases"]["steady"];
+    assert!(
+        ["forward", "backward", "step"]
+            .iter()
+            .any(|phase| steady[*phase]["bytes"] == answer["peak"]["bytes"])
+    );
+}
+
+#[test]
+fn a_config_of_ones_own() {
+    let out = says(&["estimate", "--config", LLAMA, "--json"]);
+    let own: Value = serde_json::from_str(&out).unwrap();
+    let known: Value = serde_json::from_str(&says(&["estimate", "--json"])).unwrap();
+    assert_eq!(own["peak"], known["peak"]);
+    let link = own["link"].as_str().unwrap();
+    assert!(link.starts_with("v=1&m=meta-llama__Llama-3.1-8B(") && link.len() < 1_000, "{link}");
+    assert_eq!(says(&["estimate", link, "--json"]), out);
+}
+
+#[test]
+fn over_the_limit_is_status_1() {
+    assert_eq!(headroom(&["estimate", "--fail-if-over", "24GB"]).status, Some(0));
+    let run = headroom(&["estimate", "--method", "full", "--fail-if-over", "24GB", "--json"]);
+    assert_eq!(run.status, Some(1));
+    assert!(
+        run.err.starts_with("over: meta-llama/Llama-3.1-8B needs ")
+            && run.err.ends_with(" more than 22.4 GiB\n")
+    );
+    let answer: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(answer["fits"], false);
+    assert!(answer["left"].as_i64().unwrap() < 0);
+}
+
+#[test]
+fn what_is_wrong_says_what_would_be_right() {
+    fails(
+        &["estimate", "--model", "mistral-7b-v0.1"],
+        "error: mistral-7b-v0.1: no model is called \"mistral-7b-v0.1\" (perhaps mistralai/Mistral-7B-v0.1)\n",
+    );
+    fails(
+        &["estimate", "--method", "dora"],
+        "error: --method: there is no \"dora\" (use full, lora or qlora)\n",
+    );
+    fails(
+        &["estimate", "--batch-size", "-1"],
+        "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16777216)\n",
+    );
+    fails(
+        &["estimate", "--gpu", "a100-sxm"],
+        "error: meta-llama/Llama-3.1-8B: no card is called \"a100-sxm\" (perhaps a100-sxm-40gb, a100-sxm-80gb)\n",
+    );
+    fails(
+        &["estimate", "llama"],
+        "error: \"llama\" is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file, or - for JSON on standard input)\n",
+    );
+    let run = headroom_with(&["estimate", "-"], "{\"method\":\"lora\",\"rank\":4}");
+    assert_eq!(run.status, Some(2));
+    assert!(
+        run.err.starts_with("error: standard input: there is no key \"rank\" (use model, method, "),
+        "{}",
+        run.err
+    );
+    let toml = file("wrong.toml", "seq-length = \"long\"\n");
+    let run = headroom(&["estimate", &toml]);
+    assert!(
+        run.err.contains("seq-length: \"long\" is not a number (use a whole number from 1 to "),
+        "{}",
+        run.err
+    );
+    // clap's own words for flags that it does not know or that exclude each other.
+    for arguments in [
+        &["estimate", "--batchsize", "4"][..],
+        &["estimate", "--json", "--csv"],
+        &["estimate", "--model", "gpt2", "--config", LLAMA],
+        &["estimate", "--fail-if-over", "24 parsecs"],
+        &["params"],
+        &["unknown"],
+    ] {
+        let run = headroom(arguments);
+        assert_eq!((run.out.as_str(), run.status), ("", Some(2)), "{arguments:?}");
+        assert!(run.err.starts_with("error: "), "{}", run.err);
+    }
+}
+
+#[test]
+fn a_damaged_link_is_followed_with_a_note() {
+    let run = headroom(&["estimate", "b=0&method=lora", "--json"]);
+    assert_eq!(run.status, Some(0));
+    assert_eq!(
+        run.err,
+        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)\n"
+    );
+}
+
+#[test]
+fn tables_of_several_scenarios() {
+    let csv = says(&["estimate", "method=lora&2.method=full", "--csv"]);
+    assert!(csv.contains("\r\nMicro-batch size,1,1\r\n"), "{csv}");
+    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nMethod,\"LoRA, rank 16 on all linear layers\",Full fine-tuning\r\n"), "{csv}");
+    let needed = csv.lines().find_map(|line| line.strip_prefix("Needed,")).unwrap();
+    assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
+    let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
+    assert!(markdown.starts_with("|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | "), "{markdown}");
+    assert!(markdown.ends_with("\n[Open in Headroom](?v=1&method=lora&2.method=full)\n"), "{markdown}");
+}
+
+#[test]
+fn fit_shows_the_largest_batch() {
+    let out =
+        says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
+    assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
+
+    let json = says(&[
+        "fit",
+        "--memory",
+        "24GB",
+        "--model",
+        "meta-llama/Llama-3.1-8B",
+        "--seq-length",
+        "1024",
+        "--json",
+    ]);
+    let table: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(table["memory"], 24_000_000_000u64);
+    let methods = &table["rows"][0]["methods"];
+    assert!(methods["full"]["needed"].as_u64().unwrap() > 24_000_000_000);
+    // The batch is the largest: the cell's own link fits, one sequence more does not.
+    let cell = &methods["qlora"];
+    let batch = cell["batch"].as_u64().unwrap();
+    let link = cell["link"].as_str().unwrap();
+    assert!(link.contains("&gpu=24GB"), "{link}");
+    let limit = |batch: u64| {
+        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"])
+    };
+    assert_eq!((limit(batch).status, limit(batch + 1).status), (Some(0), Some(1)));
+}
+
+#[test]
+fn fit_lists_the_popular_models_and_says_how_to_see_the_rest() {
+    let run = headroom(&["fit"]);
+    assert_eq!(run.status, Some(0));
+    assert!(run.out.lines().count() > 40, "{}", run.out);
+    assert!(run.err.ends_with(" more models with --all\n"), "{}", run.err);
+}
+
+#[test]
+fn check_sets_measured_beside_predicted() {
+    let out = says(&["check", "tests/fixtures/measurements/null_device.json"]);
+    let lines: Vec<_> = out.lines().collect();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(lines[0]), ["id", "metric", "measured", "predicted", "error"]);
+    assert_eq!(words(lines[1])[..3], ["full-bf16-llama-3.2-1b-b4-s2048", "allocated", "34,420,881,408"]);
+    assert_eq!(words(lines[2])[..3], ["full-bf16-llama-3.2-1b-b4-s2048", "reserved", "35,972,448,256"]);
+    assert_eq!(words(lines[8]), ["Absolute", "error", "count", "median", "mean", "p95", "worst"]);
+    assert_eq!(*lines.last().unwrap(), "0 figures were not predicted");
+}
+
+#[test]
+fn check_as_json_lists_what_it_cannot_express() {
+    let out = says(&["check", "tests/fixtures/measurements/published.json", "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let keys: Vec<_> = report.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["rows", "summary", "unsupported"]);
+    let row = &report["rows"][0];
+    assert_eq!(row["id"], "fitcheck-tinyllama-11b-chat-v10-nf4-r32-bs8-s1024-sdpa-phase316-alloc");
+    assert_eq!((row["metric"].as_str(), row["measured"].as_u64()), (Some("allocated"), Some(6_953_794_560)));
+    let error = row["error_pct"].as_f64().unwrap();
+    let predicted = row["predicted"].as_u64().unwrap() as f64;
+    assert!((predicted / 6_953_794_560.0 * 100.0 - 100.0 - error).abs() < 1e-9);
+    let rows = report["rows"].as_array().unwrap().len();
+    let unsupported = report["unsupported"].as_array().unwrap();
+    assert_eq!(rows + unsupported.len(), 4);
+    assert!(unsupported.iter().all(|row| !row["reason"].as_str().unwrap().is_empty()));
+    assert_eq!(report["summary"]["allocated"]["count"].as_u64(), Some(rows as u64));
+    assert_eq!(report["summary"]["unsupported"].as_u64(), Some(unsupported.len() as u64));
+}
+
+#[test]
+fn check_by_part() {
+    let out = says(&["check", "tests/fixtures/measurements/null_device.json", "--parts", "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let parts = report["parts"].as_array().unwrap();
+    for name in ["parameters", "trainable", "weights", "gradients", "optimizer"] {
+        let of_name: Vec<_> = parts.iter().filter(|part| part["part"] == name).collect();
+        assert!(!of_name.is_empty(), "{name}");
+        for part in of_name {
+            assert!(part["error_pct"].as_f64().unwrap().abs() < 1.0, "{part}");
+        }
+    }
+}
+
+#[test]
+fn check_refuses_what_is_no_list_of_measurements() {
+    let path = file("object.json", "{}");
+    fails(&["check", &path], &format!("error: {path}: this is not an array of measurements\n"));
+    fails(&["check", "missing.json"], "error: missing.json: No such file or directory (os error 2)\n");
+    let strange = file("strange.json", "[{\"id\":\"a\",\"case\":{\"dtype\":\"int8\"}},7]");
+    let out = says(&["check", &strange]);
+    assert!(out.contains("Not predicted:\na: there is no config\nrow 2: "), "{out}");
+}

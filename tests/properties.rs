@@ -1,0 +1,214 @@
+//! What must hold for every scenario, tried on random ones.
+
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::estimate::{Memory, Phase};
+use headroom::plan::{FitCell, fits, largest_batch, longest_sequence, table};
+use headroom::scenario::{
+    AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, Mask, Method, ModelChoice,
+    Optimizer, Precision, Quantization, Scenario,
+};
+use headroom::units::Bytes;
+use headroom::{estimate, export};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// One model per way in which layers are wired.
+const MODELS: [&str; 8] = [
+    "openai-community/gpt2",
+    "meta-llama/Llama-3.2-1B-Instruct",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen3-0.6B",
+    "google/gemma-2-2b",
+    "microsoft/Phi-3-mini-4k-instruct",
+    "mistralai/Mistral-7B-v0.1",
+    "meta-llama/Llama-3.1-8B",
+];
+
+const GPUS: [&str; 4] = ["t4", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb"];
+
+fn loras() -> impl Strategy<Value = Lora> {
+    let groups: Vec<_> =
+        LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
+    (select(vec![1, 8, 16, 64]), select(groups), any::<bool>(), any::<bool>()).prop_map(
+        |(rank, targets, dropout, fp32_adapters)| Lora {
+            rank,
+            targets,
+            dropout,
+            fp32_adapters,
+            ..Scenario::default().lora
+        },
+    )
+}
+
+/// Scenarios of sizes that people run.
+fn scenarios() -> impl Strategy<Value = Scenario> {
+    (
+        (select(MODELS.to_vec()), select(Method::ALL), loras(), any::<(bool, bool)>()),
+        (
+            select(Precision::ALL),
+            select(Optimizer::ALL),
+            select(Checkpointing::ALL),
+            select(AttentionKernel::ALL),
+        ),
+        (1u64..=16, select(vec![1u64, 17, 128, 512, 1024, 2048, 4096]), 1u64..=3, select(Mask::ALL)),
+        (any::<(bool, bool, bool)>(), select(GPUS.to_vec())),
+    )
+        .prop_map(|(what, how, sizes, rest)| {
+            let (model, method, lora, (double_quant, prepare)) = what;
+            let (precision, optimizer, checkpointing, attention) = how;
+            let (batch, sequence, accumulation, mask) = sizes;
+            let ((keeps_outputs, grads_to_none, clips), gpu) = rest;
+            let mut scenario = Scenario {
+                model: ModelChoice::Catalogue(model.to_owned()),
+                method,
+                lora,
+                quantization: Quantization { double_quant, prepare },
+                precision,
+                optimizer,
+                batch,
+                sequence,
+                accumulation,
+                checkpointing,
+                attention,
+                mask,
+                gpu: GpuChoice::Catalogue(gpu.to_owned()),
+                ..Scenario::default()
+            };
+            scenario.training_loop.keeps_outputs = keeps_outputs;
+            scenario.training_loop.grads_to_none = grads_to_none;
+            scenario.training_loop.clips = clips;
+            scenario
+        })
+}
+
+/// The memory, where there is an answer.
+fn memory(scenario: &Scenario) -> Option<Memory> {
+    estimate(scenario).memory
+}
+
+fn needed(scenario: &Scenario) -> Option<Bytes> {
+    memory(scenario).map(|memory| memory.needed())
+}
+
+proptest! {
+    #[test]
+    fn parts_sum_to_the_total(scenario in scenarios()) {
+        let Some(memory) = memory(&scenario) else { return Ok(()) };
+        for iteration in [memory.first, memory.steady] {
+            for phase in Phase::ALL {
+                let peak = iteration.phase(phase);
+                prop_assert_eq!(peak.parts.total(), peak.bytes, "{:?}", phase);
+                prop_assert!(peak.bytes <= memory.peak().1.bytes);
+                prop_assert!(peak.bytes >= memory.resting.total() || iteration == memory.first);
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_or_an_error(scenario in scenarios()) {
+        let answer = estimate(&scenario);
+        prop_assert_eq!(answer.memory.is_none(), answer.errors().next().is_some(), "{:?}", answer.issues);
+    }
+
+    #[test]
+    fn more_batch_never_needs_less(scenario in scenarios(), more in 1u64..8) {
+        let larger = Scenario { batch: scenario.batch + more, ..scenario.clone() };
+        prop_assert!(needed(&scenario) <= needed(&larger), "{:?} {:?}", needed(&scenario), needed(&larger));
+    }
+
+    #[test]
+    fn more_tokens_never_need_less(scenario in scenarios(), more in 1u64..512) {
+        let larger = Scenario { sequence: scenario.sequence + more, ..scenario.clone() };
+        prop_assert!(needed(&scenario) <= needed(&larger), "{:?} {:?}", needed(&scenario), needed(&larger));
+    }
+}
+/// Counts and amounts at the ends of what fits in a link.
+fn extremes() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), Just(LARGEST), Just(LARGEST + 1), Just(u64::MAX), any::<u64>(), 1..=LARGEST]
+}
+
+proptest! {
+    /// Adapters cost activations: each adapted layer keeps an input of its own, so without recomputation, or with an
+    /// optimizer without state, LoRA can need more than full fine-tuning. With both of what people run it saves:
+    /// recomputation, and an optimizer with two moments.
+    #[test]
+    fn lora_never_needs_more_than_full(scenario in scenarios(), fused in any::<bool>(), batch in 1u64..=4, sequence in 1u64..=1024) {
+        let full = Scenario {
+            method: Method::Full,
+            optimizer: if fused { Optimizer::AdamWFused } else { Optimizer::AdamW },
+            batch,
+            sequence,
+            checkpointing: match scenario.checkpointing {
+                Checkpointing::Reentrant => Checkpointing::Reentrant,
+                Checkpointing::Off | Checkpointing::NonReentrant => Checkpointing::NonReentrant,
+            },
+            ..scenario
+        };
+        let lora = Scenario { method: Method::Lora, ..full.clone() };
+        let (Some(full), Some(lora)) = (needed(&full), needed(&lora)) else { return Ok(()) };
+        prop_assert!(lora <= full, "LoRA {lora}, full {full}");
+    }
+
+    #[test]
+    fn extremes_are_answered(
+        scenario in scenarios(),
+        batch in extremes(),
+        sequence in extremes(),
+        accumulation in extremes(),
+        rank in extremes(),
+        memory in extremes(),
+    ) {
+        let gpu = GpuChoice::Custom(Bytes(memory));
+        let mut scenario = Scenario { batch, sequence, accumulation, gpu, ..scenario };
+        scenario.lora.rank = rank;
+        let answer = estimate(&scenario);
+        prop_assert_eq!(answer.memory.is_none(), answer.errors().next().is_some());
+        let answers = [(scenario.clone(), answer.clone()), (scenario, answer)];
+        prop_assert!(!export::text(&answers).is_empty() && !export::csv(&answers).is_empty());
+        prop_assert!(export::json(&answers[0]).is_object() && !export::markdown(&answers, "").is_empty());
+    }
+
+    #[test]
+    fn the_largest_that_fits_is_the_largest(scenario in scenarios(), gib in 1u64..200) {
+        let gpu = GpuChoice::Custom(Bytes(gib << 30));
+        let scenario = Scenario { gpu, ..scenario };
+        let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return Ok(()) };
+        let fits_with = |batch, sequence| {
+            let trial = Scenario { batch, sequence, ..scenario.clone() };
+            headroom::step::run(&architecture, &trial, &gpu).map(|memory| fits(&memory, &gpu).fits())
+        };
+        match largest_batch(&architecture, &scenario, &gpu) {
+            Ok(Some(batch)) => {
+                prop_assert_eq!(fits_with(batch, scenario.sequence), Ok(true));
+                prop_assert!(batch == LARGEST || fits_with(batch + 1, scenario.sequence) == Ok(false));
+            }
+            Ok(None) => prop_assert_eq!(fits_with(1, scenario.sequence), Ok(false)),
+            Err(issue) => prop_assert_eq!(fits_with(1, scenario.sequence), Err(issue)),
+        }
+        if let Ok(Some(sequence)) = longest_sequence(&architecture, &scenario, &gpu) {
+            prop_assert_eq!(fits_with(scenario.batch, sequence), Ok(true));
+            let limit = architecture.max_positions.unwrap_or(LARGEST);
+            prop_assert!(sequence == limit || fits_with(scenario.batch, sequence + 1) == Ok(false));
+        }
+    }
+}
+
+#[test]
+fn every_cell_of_the_table_opens_what_it_says() {
+    let memory = Bytes(24_000_000_000);
+    for row in table(&MODELS, &Scenario::default(), memory) {
+        for (method, cell) in Method::ALL.iter().zip(row.cells) {
+            match cell {
+                FitCell::Fits { batch, scenario } => {
+                    assert_eq!((scenario.method, scenario.batch), (*method, batch));
+                    assert!(needed(&scenario) <= Some(memory), "{}", row.model);
+                    let larger = Scenario { batch: batch + 1, ..*scenario };
+                    assert!(needed(&larger) > Some(memory), "{}", row.model);
+                }
+                FitCell::TooLarge { needed } => assert!(needed > memory, "{}", row.model),
+                FitCell::Unknown(issue) => panic!("{}: {issue}", row.model),
+            }
+        }
+    }
+}
