@@ -84,12 +84,9 @@ fn formula(group: &TensorGroup, scenario: &Scenario) -> String {
         let tokens = format!("{} tokens", grouped(tokens));
         if width == 1 {
             tokens
-        } else if width >= scenario.sequence
-            && width.is_multiple_of(scenario.sequence)
-            && scenario.sequence > 1
-        {
+        } else if per_key(group.operation) && width.is_multiple_of(scenario.sequence) {
             let heads = width / scenario.sequence;
-            format!("{tokens} × {} keys × {}", grouped(scenario.sequence), grouped(heads))
+            format!("{tokens} × {} keys × {} heads", grouped(scenario.sequence), grouped(heads))
         } else {
             format!("{tokens} × {}", grouped(width))
         }
@@ -273,7 +270,7 @@ mod tests {
             ),
             (
                 group(Category::Activations, "softmax", Dtype::F32, 2048 * 2048 * 32, 1),
-                "2,048 tokens × 2,048 keys × 32 × 4 bytes (float32)",
+                "2,048 tokens × 2,048 keys × 32 heads × 4 bytes (float32)",
             ),
             (
                 group(Category::Weights, "parameter", Dtype::F32, 4096, 2),

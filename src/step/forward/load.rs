@@ -242,7 +242,7 @@ fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u3
     while at < order.len() {
         let rest = &order[at..];
         let mut best = (1, 1);
-        if !whole && !(first_apart && at == 0) {
+        if !(whole || first_apart && at == 0) {
             for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
                 let body = &rest[..period];
                 let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
