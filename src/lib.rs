@@ -13,6 +13,7 @@ pub mod check;
 pub mod cli;
 pub mod dtype;
 pub mod estimate;
+pub mod explain;
 pub mod export;
 pub mod hardware;
 pub mod model;

@@ -136,7 +136,8 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
-    for tensor in [&q, &k, &v] {
+    // saved variables are named in alphabetical order: key, query, value
+    for tensor in [&k, &q, &v] {
         state.save(node, tensor.value.storage);
     }
     if let Some(bias) = &bias {

@@ -97,6 +97,8 @@ pub(super) struct Node {
     pub outputs: u8,
     /// Category of the gradients that it makes.
     pub category: Category,
+    /// The module whose operation it is the backward of.
+    module: &'static str,
     /// The checkpointed layer that it belongs to, counted from 1.
     frame: u32,
 }
@@ -236,7 +238,9 @@ impl State {
         if frame != 0 {
             graph.frames[frame as usize - 1].nodes += 1;
         }
-        graph.nodes.push(Node { op, inputs, saved: (saved, saved), pending, outputs, category, frame });
+        let module = self.module;
+        let node = Node { op, inputs, saved: (saved, saved), pending, outputs, category, module, frame };
+        graph.nodes.push(node);
         NodeRef(graph.nodes.len() as u32 - 1)
     }
 
@@ -352,7 +356,9 @@ impl State {
         }
         if grads.iter().any(Option::is_some) {
             let outer = std::mem::replace(&mut self.category, node.category);
+            self.module = node.module;
             let results = backward::apply(self, &node, grads);
+            self.module = "";
             self.category = outer;
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);

@@ -70,8 +70,10 @@ impl State {
     pub fn first_step(&mut self, optimizer: Optimizer) {
         let params = trained(self);
         for param in &params {
+            self.module = param.module;
             self.make_state(optimizer, param);
         }
+        self.module = "";
         self.step(optimizer);
     }
 

@@ -11,6 +11,8 @@ pub(super) type ParamId = u32;
 /// A parameter tensor, or `times` identical ones of repeated layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
+    /// The module that it belongs to.
+    pub module: &'static str,
     pub numel: u64,
     pub dtype: Dtype,
     /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
@@ -49,7 +51,9 @@ impl State {
         let numel = rows.saturating_mul(columns);
         let storage =
             self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+        let module = self.module;
         self.params.list.push(Parameter {
+            module,
             numel,
             dtype,
             rows,
@@ -94,6 +98,7 @@ impl State {
     /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`].
     pub fn leaf(&mut self, value: &super::tensor::Value) -> ParamId {
         self.params.list.push(Parameter {
+            module: self.module,
             numel: value.numel,
             dtype: value.dtype,
             rows: 1,

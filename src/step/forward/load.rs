@@ -54,6 +54,7 @@ impl Loader<'_> {
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
     fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+        self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
             self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
@@ -105,6 +106,7 @@ impl Loader<'_> {
     }
 
     fn norm(&mut self, spec: &Norm) -> NormLayer {
+        self.state.module = spec.name;
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlusOne => (true, true),
@@ -121,6 +123,7 @@ impl Loader<'_> {
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
+        self.state.module = table.name;
         self.parameter((table.rows, table.width))
     }
 }
@@ -258,7 +261,7 @@ fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u3
     while at < order.len() {
         let rest = &order[at..];
         let mut best = (1, 1);
-        if !whole && !(first_apart && at == 0) {
+        if !(whole || first_apart && at == 0) {
             for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
                 let body = &rest[..period];
                 let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
@@ -357,6 +360,7 @@ impl<'a> Model<'a> {
                 loader.parameter((1, param.numel()));
             }
         }
+        loader.state.module = "";
         buffers(&mut loader, architecture);
         drop(loader);
         Model {
