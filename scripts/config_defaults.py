@@ -26,9 +26,18 @@ def default(field):
     return None
 
 
+def with_parts(classes):
+    """The classes and those of the configs that they nest."""
+    for config in classes:
+        yield config
+        nested = getattr(config, "sub_configs", {}).values()
+        yield from with_parts(part for part in nested if dataclasses.is_dataclass(part))
+
+
+classes = {config.model_type: config for config in with_parts(CONFIG_MAPPING.values()) if config.model_type in WORDS}
 table = {}
-for model_type in sorted(WORDS & set(CONFIG_MAPPING.keys())):
-    fields = {field.name: default(field) for field in dataclasses.fields(CONFIG_MAPPING[model_type])}
+for model_type, config in sorted(classes.items()):
+    fields = {field.name: default(field) for field in dataclasses.fields(config)}
     row = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in sorted(fields.items())

@@ -16,7 +16,7 @@ pub const LONGEST_CONFIG: usize = 4 << 20;
 
 /// The largest size or count that is accepted; no dimension of a model is near it, and sums of products of two stay
 /// within 64 bits.
-const LARGEST_SIZE: u64 = 1 << 31;
+const LARGEST_SIZE: u64 = 1 << 30;
 
 /// The most layers that are accepted; the deepest real models have some hundred.
 const MOST_LAYERS: u64 = 4096;
@@ -318,6 +318,23 @@ impl<'a> Config<'a> {
     pub fn sizes(&self, key: &'static str) -> Result<Option<Vec<u64>>, Issue> {
         let Some(list) = self.list(key)? else { return Ok(None) };
         list.iter().map(|value| self.whole(key, value)).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The length of a list, if there is one.
+    pub fn length(&self, key: &'static str) -> Option<u64> {
+        self.list(key).ok().flatten().map(|list| list.len() as u64)
+    }
+
+    /// The side of a square that may be given as a list of its two sides.
+    pub fn side(&self, key: &'static str) -> Result<u64, Issue> {
+        match self.find(key) {
+            Some(Value::Array(_)) => self
+                .sizes(key)?
+                .and_then(|sides| sides.first().copied())
+                .filter(|side| *side > 0)
+                .ok_or_else(|| self.missing(key)),
+            _ => self.size(key),
+        }
     }
 
     fn list(&self, key: &'static str) -> Result<Option<&'a Vec<Value>>, Issue> {

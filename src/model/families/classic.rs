@@ -1,4 +1,4 @@
-//! The decoders from before llama: gpt2, gpt_neox, opt, bloom, falcon.
+//! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, opt, bloom, falcon, mpt.
 
 use super::parts::{LAYER_NORM, activation, decoder, dropout, rotated, stack};
 use crate::model::blocks::{
@@ -8,6 +8,23 @@ use crate::model::blocks::{
 use crate::model::config::Config;
 use crate::model::{Architecture, HeadTransform, LAYERS, Table};
 use crate::scenario::Issue;
+
+/// Reads a decoder from before llama; none where the model type is not one.
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+    Some(match config.model_type {
+        "gpt2" => gpt2(config, LinearClass::Conv1d),
+        "gpt_bigcode" => gpt_bigcode(config),
+        "gpt_neo" => gpt_neo(config),
+        "gpt_neox" => gpt_neox(config),
+        "opt" => opt(config),
+        "bloom" => bloom(config),
+        "falcon" => falcon(config),
+        // the names of falcon's own code, from before transformers had it
+        "RefinedWeb" | "RefinedWebModel" => falcon(&config.like("falcon")),
+        "mpt" => mpt(config),
+        _ => return None,
+    })
+}
 
 /// Multi-head attention with every head alike and one projection for q, k and v.
 fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCode) -> Attention {
@@ -23,19 +40,19 @@ fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCo
         softcap: false,
         causal: true,
         sinks: false,
+        gated: false,
+        position_bias: None,
         dropout: Dropout::default(),
         code,
     }
 }
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
-pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embd")?;
     let heads = config.size("n_head")?;
     let inner = config.size_or("n_inner", 4 * hidden)?;
-    let conv = |name, input, output| {
-        Linear::new(name, input, output).with_bias(true).with_class(LinearClass::Conv1d)
-    };
+    let conv = |name, input, output| Linear::new(name, input, output).with_bias(true).with_class(class);
     let attention = Attention {
         dropout: dropout(config, "attn_pdrop")?,
         ..fused(
@@ -52,12 +69,14 @@ pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
             mlp: Norm::new("ln_2", hidden, LAYER_NORM),
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: conv("mlp.c_fc", hidden, inner),
             down: conv("mlp.c_proj", inner, hidden),
             act: activation(config, "activation_function")?,
         }),
         residual_dropout: dropout(config, "resid_pdrop")?,
+        loose: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp."],
     };
     let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
@@ -68,8 +87,120 @@ pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
     Ok(model)
 }
 
+/// gpt_bigcode: gpt2 with `nn.Linear` and, mostly, one head of keys and values.
+fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let mut model = gpt2(config, LinearClass::Linear)?;
+    if config.optional_flag("multi_query")?.unwrap_or(true) {
+        for block in &mut model.blocks {
+            if let Mixer::Attention(attention) = &mut block.mixer {
+                attention.kv_heads = 1;
+                if let Projection::Fused(linear) = &mut attention.projection {
+                    linear.output = linear.input + 2 * attention.head_dim;
+                }
+            }
+        }
+    }
+    for block in &mut model.blocks {
+        if let Mixer::Attention(attention) = &mut block.mixer {
+            attention.code = AttentionCode::Standard;
+        }
+    }
+    Ok(model)
+}
+
+/// gpt_neo: every other layer sees a window only.
+fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_attention_heads")?;
+    let inner = config.size_or("intermediate_size", 4 * hidden)?;
+    let window = config.optional("window_size")?;
+    let attention = Attention {
+        projection: Projection::Separate {
+            q: Linear::new("attn.attention.q_proj", hidden, hidden),
+            k: Linear::new("attn.attention.k_proj", hidden, hidden),
+            v: Linear::new("attn.attention.v_proj", hidden, hidden),
+        },
+        dropout: dropout(config, "attention_dropout")?,
+        ..fused(
+            hidden,
+            heads,
+            Linear::new("", 0, 0),
+            Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true),
+            AttentionCode::Own("gpt_neo"),
+        )
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm {
+            attention: Norm::new("ln_1", hidden, LAYER_NORM),
+            mlp: Norm::new("ln_2", hidden, LAYER_NORM),
+        },
+        mixer: Mixer::None,
+        cross: None,
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: Linear::new("mlp.c_fc", hidden, inner).with_bias(true),
+            down: Linear::new("mlp.c_proj", inner, hidden).with_bias(true),
+            act: activation(config, "activation_function")?,
+        }),
+        residual_dropout: dropout(config, "resid_dropout")?,
+        loose: Vec::new(),
+        layout: &[
+            "ln_1",
+            "attn.attention.k_proj",
+            "attn.attention.v_proj",
+            "attn.attention.q_proj",
+            "attn.",
+            "ln_2",
+        ],
+    };
+    // Configs list the kinds of layers as [[["global", "local"], 12]]; all that are published alternate.
+    let layers = stack(config.depth("num_hidden_layers")?, |layer| {
+        let window = window.filter(|_| layer % 2 == 1);
+        Ok(Block { mixer: Mixer::Attention(Attention { window, ..attention.clone() }), ..block.clone() })
+    })?;
+    let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
+    let rows = config.size("max_position_embeddings")?;
+    model.embeddings.positions = Some(Table { name: "wpe", rows, width: hidden });
+    model.embeddings.dropout = dropout(config, "embed_dropout")?;
+    Ok(model)
+}
+
+/// mpt: alibi, no bias anywhere.
+fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("d_model")?;
+    let heads = config.size("n_heads")?;
+    let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
+    let attention = Attention {
+        rotary: Rotary::Alibi,
+        dropout: dropout(&config.nested("attn_config", "mpt")?, "attn_pdrop")?,
+        ..fused(
+            hidden,
+            heads,
+            Linear::new("attn.Wqkv", hidden, 3 * hidden),
+            Linear::new("attn.out_proj", hidden, hidden),
+            AttentionCode::Own("mpt"),
+        )
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm { attention: norm("norm_1"), mlp: norm("norm_2") },
+        mixer: Mixer::Attention(attention),
+        cross: None,
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: Linear::new("ffn.up_proj", hidden, 4 * hidden),
+            down: Linear::new("ffn.down_proj", 4 * hidden, hidden),
+            act: Activation::Gelu,
+        }),
+        residual_dropout: dropout(config, "resid_pdrop")?,
+        loose: Vec::new(),
+        layout: &["norm_1", "attn.", "norm_2"],
+    };
+    let layers = stack(config.depth("n_layers")?, |_| Ok(block.clone()))?;
+    let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
+    model.embeddings.dropout = dropout(config, "emb_pdrop")?;
+    Ok(model)
+}
+
 /// gpt_neox: pythia, dolly, redpajama.
-pub fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size("intermediate_size")?;
@@ -94,12 +225,14 @@ pub fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
             Wiring::PreNorm { attention: first, mlp: second }
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: Linear::new("mlp.dense_h_to_4h", hidden, inner).with_bias(true),
             down: Linear::new("mlp.dense_4h_to_h", inner, hidden).with_bias(true),
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["input_layernorm", "post_attention_layernorm"],
     };
     let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
@@ -115,7 +248,7 @@ fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
 }
 
 /// opt.
-pub fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size("ffn_dim")?;
@@ -149,12 +282,14 @@ pub fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
             Wiring::PostNorm { attention: first, mlp: second }
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: linear("fc1", hidden, inner),
             down: linear("fc2", inner, hidden),
             act: activation(config, "activation_function")?,
         }),
         residual_dropout: drop,
+        loose: Vec::new(),
         layout: &[
             "self_attn.k_proj",
             "self_attn.v_proj",
@@ -186,7 +321,7 @@ pub fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// bloom.
-pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embed")?;
     let heads = config.size("n_head")?;
     let linear = |name, input, output| Linear::new(name, input, output).with_bias(true);
@@ -207,12 +342,14 @@ pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
             mlp: Norm::new("post_attention_layernorm", hidden, LAYER_NORM),
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: linear("mlp.dense_h_to_4h", hidden, 4 * hidden),
             down: linear("mlp.dense_4h_to_h", 4 * hidden, hidden),
             act: Activation::BloomGelu,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
     let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
@@ -223,7 +360,7 @@ pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// falcon 1 and 2 (falcon 3 is a llama).
-pub fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = hidden / heads;
@@ -263,12 +400,14 @@ pub fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let block = Block {
         wiring,
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: linear("mlp.dense_h_to_4h", hidden, inner),
             down: linear("mlp.dense_4h_to_h", inner, hidden),
             act: activation(config, "activation")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
     };
     let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;

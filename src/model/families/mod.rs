@@ -1,9 +1,19 @@
 //! One reader per shape of family: from config keys to blocks.
 
 mod classic;
+mod deepseek;
 mod encoder;
+mod gemma4;
+mod hybrid;
+mod latent;
 mod llama;
+mod multimodal;
 mod parts;
+mod plan;
+mod seq2seq;
+mod tower;
+mod variant;
+mod variants;
 
 use std::sync::LazyLock;
 
@@ -34,18 +44,16 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
         log.note("the config describes a quantised checkpoint; it is counted as its unquantised weights");
     }
     let config = Config::new(object, model_type, log);
-    match model_type {
-        "gpt2" => classic::gpt2(&config),
-        "gpt_neox" => classic::gpt_neox(&config),
-        "opt" => classic::opt(&config),
-        "bloom" => classic::bloom(&config),
-        "falcon" | "RefinedWeb" | "RefinedWebModel" => classic::falcon(&config.like("falcon")),
-        "bert" => encoder::bert(&config),
-        _ => match llama::variant(model_type) {
-            Some(variant) => llama::read(&config, &variant),
-            None => unknown(&config),
-        },
-    }
+    let readers = [
+        classic::read,
+        encoder::read,
+        seq2seq::read,
+        hybrid::read,
+        deepseek::read,
+        multimodal::read,
+        llama::known,
+    ];
+    readers.into_iter().find_map(|reader| reader(&config)).unwrap_or_else(|| unknown(&config))
 }
 
 /// A config of an unknown family: llama's, if it has llama's keys.
@@ -65,5 +73,5 @@ fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
         .with_fix("give the config.json of a language model that transformers knows"));
     }
     config.note(format!("{name} is not known: counted as a llama of these dimensions"));
-    llama::read(config, &llama::LLAMA)
+    llama::read(config, &variant::LLAMA)
 }

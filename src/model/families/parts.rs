@@ -94,9 +94,11 @@ pub fn decoder(
             scaled: false,
             dropout: Dropout::default(),
         },
+        encoder: None,
         blocks,
         order,
         final_norm: Some(final_norm),
+        loose: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),
             tied: config.flag("tie_word_embeddings")?,

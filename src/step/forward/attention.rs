@@ -56,6 +56,11 @@ impl<'a> Model<'a> {
                 let v = make(v, None);
                 (q, k, v)
             }
+            // refused by `support`
+            Projection::KeysAreValues { q, .. } | Projection::QueriesOnly(q) => {
+                let q = x.through(&layer.linear(q)).to_heads();
+                (q.clone(), q.clone(), q)
+            }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
                 let tokens = self.scenario.tokens();

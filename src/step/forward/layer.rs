@@ -71,17 +71,27 @@ impl<'a> Model<'a> {
                 let sum = mixed.add(&fed);
                 sum.add(residual)
             }
+            Wiring::Single(norm) => {
+                let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
+                hidden.add(&self.feed_forward(layer, &mixed))
+            }
         }
     }
 
     fn is_gpt2(&self, layer: &BoundLayer<'a>) -> bool {
-        match &layer.block.mixer {
-            Mixer::Attention(attention) => attention.code == AttentionCode::Gpt2,
-        }
+        layer.block.mixer.attention().is_some_and(|attention| attention.code == AttentionCode::Gpt2)
     }
 
     fn mixer(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>, shared: &Shared<'a>) -> Tensor<'a> {
         match &layer.block.mixer {
+            // refused by `support`
+            Mixer::Latent(_)
+            | Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => hidden.clone(),
             Mixer::Attention(attention) => {
                 self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
             }
@@ -92,6 +102,7 @@ impl<'a> Model<'a> {
         self.machine.within("mlp", || match &layer.block.ffn {
             FeedForward::Dense(mlp) => self.mlp(layer, mlp, hidden),
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
+            FeedForward::None => hidden.clone(),
         })
     }
 }

@@ -109,10 +109,13 @@ impl Loader<'_> {
         self.state.module = spec.name;
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
-            NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => {
-                (true, false)
-            }
+            NormKind::LayerNormPlusOne => (true, true),
+            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::Rms
+            | NormKind::RmsPlusOne
+            | NormKind::RmsCastLast
+            | NormKind::RmsLate
+            | NormKind::LayerNormPython => (true, false),
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
@@ -159,6 +162,14 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bound.linears.push(layer);
     };
     match &block.mixer {
+        // refused by `support`
+        Mixer::Latent(_)
+        | Mixer::Cross(_)
+        | Mixer::StateSpace(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Module(_)
+        | Mixer::None => {}
         Mixer::Attention(attention) => {
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
@@ -166,7 +177,13 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                     add(loader, &mut bound, k, Part::Key);
                     add(loader, &mut bound, v, Part::QueryOrValue);
                 }
-                Projection::Fused(linear) => add(loader, &mut bound, linear, Part::QueryOrValue),
+                Projection::KeysAreValues { q, k } => {
+                    add(loader, &mut bound, q, Part::QueryOrValue);
+                    add(loader, &mut bound, k, Part::Key);
+                }
+                Projection::QueriesOnly(linear) | Projection::Fused(linear) => {
+                    add(loader, &mut bound, linear, Part::QueryOrValue);
+                }
             }
             add(loader, &mut bound, &attention.output, Part::Output);
             if let Some(norms) = &attention.qk_norm {
@@ -178,6 +195,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         }
     }
     match &block.ffn {
+        FeedForward::None => {}
         FeedForward::Dense(mlp) => {
             for linear in mlp_linears(mlp) {
                 add(loader, &mut bound, linear, Part::Mlp);
@@ -231,6 +249,7 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
             [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
         }
         Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
+        Wiring::Single(norm) => [Some(norm), None, None, None],
     }
 }
 
@@ -361,9 +380,8 @@ impl<'a> Model<'a> {
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
-    let rotary = architecture.blocks.iter().find_map(|block| match &block.mixer {
-        Mixer::Attention(attention) => attention.rotary.width(attention.head_dim),
-    });
+    let attentions = architecture.blocks.iter().filter_map(|block| block.mixer.attention());
+    let rotary = attentions.into_iter().find_map(|attention| attention.rotary.width(attention.head_dim));
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };

@@ -15,7 +15,7 @@ use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
-use crate::model::blocks::{Block, Mixer};
+use crate::model::blocks::Block;
 use crate::model::{Architecture, HeadTransform, Objective};
 use crate::scenario::{AttentionKernel, Checkpointing, Mask, Scenario};
 
@@ -242,9 +242,7 @@ impl<'a> Model<'a> {
     }
 
     fn attentions(&self) -> impl Iterator<Item = &'a crate::model::blocks::Attention> {
-        self.architecture.blocks.iter().map(|block| match &block.mixer {
-            Mixer::Attention(attention) => attention,
-        })
+        self.architecture.blocks.iter().filter_map(|block| block.mixer.attention())
     }
 
     /// `create_causal_mask`: None where the kernel's own causal flag does; a boolean one for SDPA, an additive one for
