@@ -7,6 +7,7 @@
 //! assert!(answer.memory.is_some(), "{:?}", answer.issues);
 //! ```
 
+pub mod accuracy;
 pub mod allocator;
 pub mod check;
 #[cfg(feature = "cli")]

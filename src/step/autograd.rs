@@ -442,7 +442,7 @@ impl Machine {
         for index in (0..=last).rev() {
             let frame = {
                 let mut state = self.state.borrow_mut();
-                let ending = state.graph.repeats.iter().find(|repeat| repeat.end == index + 1).copied();
+                let ending = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1);
                 if let Some(repeated) = ending {
                     running = Some((repeated, state.begin_repeat(repeated.times)));
                 }

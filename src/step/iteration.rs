@@ -102,7 +102,7 @@ impl<'a> Training<'a> {
     }
 
     fn peak(&self) -> Peak {
-        self.machine().state.borrow().ledger.peak
+        self.machine().state.borrow_mut().ledger.peak()
     }
 
     /// One iteration: all micro-batches, then the step.
