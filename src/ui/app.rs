@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::browser;
 use super::controls::Toasts;
+use super::depth::Shown;
 use super::format::Unit;
 use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
@@ -25,6 +26,7 @@ fn App() -> impl IntoView {
     let state = State::new(shared.scenarios, unit);
     state.notices.set(shared.notices);
     provide_context(state);
+    Shown::provide(state);
     sync::follow(state);
     view! {
         <Header />

@@ -7,6 +7,7 @@ mod app;
 mod browser;
 pub mod chart;
 mod controls;
+mod depth;
 pub mod format;
 mod panel;
 pub mod part;

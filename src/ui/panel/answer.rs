@@ -7,6 +7,7 @@ use super::breakdown::Breakdown;
 use super::compare::Differences;
 use super::fit::Table;
 use super::phases::Phases;
+use super::timeline::Timeline;
 use crate::ui::browser;
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::part::Part;
@@ -33,6 +34,7 @@ pub fn Answer() -> impl IntoView {
             <div class="side">
                 <Differences />
                 <Phases />
+                <Timeline />
                 <Table />
             </div>
         </div>

@@ -2,6 +2,7 @@
 
 mod answer;
 mod breakdown;
+mod card;
 mod compare;
 mod configure;
 mod explain;
@@ -9,6 +10,7 @@ mod fit;
 mod footer;
 mod header;
 mod phases;
+mod timeline;
 mod verdict;
 
 pub use answer::Answer;

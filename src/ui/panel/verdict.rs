@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::card::OnCard;
 use crate::scenario::Severity;
 use crate::ui::browser::Later;
 use crate::ui::controls::message;
@@ -72,6 +73,7 @@ fn figures(verdict: verdict::Verdict, state: State) -> impl IntoView {
                 <span>"peak in the "{verdict.phase}</span>
                 <span class="composition">{verdict.composition}</span>
             </p>
+            <OnCard />
         </div>
         <Meter />
     }
