@@ -484,7 +484,7 @@ impl Machine {
             state.run(index);
             if let Some((repeated, repeat)) = running.take_if(|(repeated, _)| repeated.first == index) {
                 state.pass_on(repeated.first);
-                state.end_repeat(repeat);
+                state.end_repeat(repeat, 0);
             }
         }
         self.state.borrow_mut().graph.clear();

@@ -23,6 +23,8 @@ pub(super) enum Op {
     /// The last dimension split into heads, or heads joined into it: a view, of which the gradient is a copy where it
     /// does not lie token after token.
     Reshape,
+    /// The same of a piece of a projection, whose gradient goes into a `cat` next.
+    ReshapePiece,
     /// A transposition of sequence and heads: a view.
     Transpose,
     /// The sum of two tensors of one shape.
@@ -83,7 +85,10 @@ pub(super) enum Op {
     /// A softmax over the last dimension; saves its result.
     Softmax,
     /// A batched matrix product; saves both.
-    Bmm,
+    Bmm {
+        /// Whether the second operand is a transposed view, as keys are.
+        transposed: bool,
+    },
     /// A batch of matrices as heads of a batch of sequences: a view. A gradient that lies token after token is copied
     /// unless there is one sequence only.
     Unbatched {
@@ -222,10 +227,16 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
     };
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
-        Op::Reshape => {
-            let result = match grad.layout {
-                Layout::Tokens => Grad { view: true, ..share(state, grad) },
-                Layout::Heads => Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") },
+        Op::Reshape | Op::ReshapePiece => {
+            let is_view = match grad.layout {
+                Layout::Tokens => true,
+                Layout::Heads => false,
+                Layout::Columns => matches!(node.op, Op::ReshapePiece),
+            };
+            let result = if is_view {
+                Grad { view: true, ..share(state, grad) }
+            } else {
+                Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
             };
             [Some(result), None, None]
         }
@@ -309,8 +320,10 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
         Op::Linear(shape) => linear::backward(state, node, shape, grad),
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm => {
-            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+        Op::Bmm { transposed } => {
+            let layout = if transposed { Layout::Columns } else { Layout::Heads };
+            let other =
+                second.wants().then(|| Grad { layout, ..product(state, second.numel, grad.dtype) });
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             [own, other, None]
         }
@@ -396,5 +409,5 @@ fn split(state: &mut State, node: &Node, grads: Results) -> Grad {
     let zeros: StorageId = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
     let storage = state.alloc(whole.numel, whole.dtype, "cat");
     state.release(zeros);
-    Grad::new(storage, whole.numel, whole.dtype, Layout::Tokens)
+    Grad::new(storage, whole.numel, whole.dtype, whole.shape)
 }

@@ -338,6 +338,16 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// The same of a piece of a fused projection.
+    pub fn piece_to_heads(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::ReshapePiece, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+        .heads_first()
+    }
+
     /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
     pub fn heads_first(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -362,7 +372,7 @@ impl<'m> Tensor<'m> {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
-                Layout::Heads => {
+                Layout::Heads | Layout::Columns => {
                     let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
                     state.new_like(&like, x.dtype, "contiguous", edge)
                 }
