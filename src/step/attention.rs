@@ -125,7 +125,7 @@ impl Choice {
             Kernel::Cudnn => {
                 self.dtype.is_half()
                     && self.device.capability >= 90
-                    && self.head_dim <= 128
+                    && self.head_dim <= if self.device.capability < 100 { 256 } else { 128 }
                     && self.head_dim.is_multiple_of(8)
             }
             Kernel::Math | Kernel::Eager => true,
@@ -188,6 +188,9 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         _ => scores.rows(),
     };
     let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
+    if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
+        state.scratch(q.value.numel.saturating_mul(4), "attention (sums of the output)");
+    }
     if scores.kernel == Kernel::Flash {
         split_scratch(&mut state, scores, given.dropout);
         seeds(&mut state, 2);
@@ -372,7 +375,12 @@ impl State {
         } else {
             self.dense(b, batch)
         };
-        let node = self.node(Op::Bmm { transposed }, [(&a).into(), (&b).into(), Input::NONE]);
+        let second = match (transposed, batch > 1) {
+            (false, _) => Layout::Heads,
+            (true, false) => Layout::Tokens,
+            (true, true) => Layout::Columns,
+        };
+        let node = self.node(Op::Bmm { second }, [(&a).into(), (&b).into(), Input::NONE]);
         if a.requires_grad() {
             self.save(node, b.storage);
         }
@@ -381,7 +389,7 @@ impl State {
         }
         let storage = self.alloc(numel, a.dtype, "matmul");
         let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
-        let product = Value { storage, numel, dtype, edge: node.output(0), layout, shape };
+        let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);
         self.release(b.storage);
         self.release(a.storage);
@@ -437,7 +445,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
             let mut workspace = staged.saturating_add(rows.saturating_mul(16));
             if scores.head_dim > 128 {
-                workspace = workspace.saturating_add(staged.saturating_mul(2));
+                workspace = workspace.saturating_add(staged.saturating_mul(2)).saturating_add(rows.saturating_mul(16));
             }
             let workspace =
                 state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");

@@ -23,8 +23,6 @@ pub(super) enum Op {
     /// The last dimension split into heads, or heads joined into it: a view, of which the gradient is a copy where it
     /// does not lie token after token.
     Reshape,
-    /// The same of a piece of a projection, whose gradient goes into a `cat` next.
-    ReshapePiece,
     /// A transposition of sequence and heads: a view.
     Transpose,
     /// The sum of two tensors of one shape.
@@ -86,8 +84,8 @@ pub(super) enum Op {
     Softmax,
     /// A batched matrix product; saves both.
     Bmm {
-        /// Whether the second operand is a transposed view, as keys are.
-        transposed: bool,
+        /// How the second operand's gradient lies.
+        second: Layout,
     },
     /// A batch of matrices as heads of a batch of sequences: a view. A gradient that lies token after token is copied
     /// unless there is one sequence only.
@@ -217,23 +215,18 @@ fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
 }
 
 /// Runs a node's backward on the gradients of its outputs, which stay the caller's.
-pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
+pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Results {
     let [first, second, third] = node.inputs;
     let Some(grad) = grads[0] else {
         return match node.op {
-            Op::Split => [Some(split(state, node, grads)), None, None],
+            Op::Split => [Some(split(state, node, *grads)), None, None],
             _ => [None; INPUTS],
         };
     };
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
-        Op::Reshape | Op::ReshapePiece => {
-            let is_view = match grad.layout {
-                Layout::Tokens => true,
-                Layout::Heads => false,
-                Layout::Columns => matches!(node.op, Op::ReshapePiece),
-            };
-            let result = if is_view {
+        Op::Reshape => {
+            let result = if grad.layout != Layout::Heads {
                 Grad { view: true, ..share(state, grad) }
             } else {
                 Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
@@ -305,7 +298,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
             }
             results
         }
-        Op::Split => [Some(split(state, node, grads)), None, None],
+        Op::Split => [Some(split(state, node, *grads)), None, None],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -317,11 +310,14 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
             sorted.into_iter().for_each(|storage| state.release(storage));
             [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
         }
-        Op::Linear(shape) => linear::backward(state, node, shape, grad),
+        Op::Linear(shape) => {
+            let grad = linear::dense_gradient(state, grad);
+            grads[0] = Some(grad);
+            linear::backward(state, node, shape, grad)
+        }
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm { transposed } => {
-            let layout = if transposed { Layout::Columns } else { Layout::Heads };
+        Op::Bmm { second: layout } => {
             let other =
                 second.wants().then(|| Grad { layout, ..product(state, second.numel, grad.dtype) });
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));

@@ -126,7 +126,7 @@ impl State {
         let storage = self.alloc(numel, x.dtype, "linear");
         self.release(x.storage);
         self.release(weight.storage);
-        Value::plain(storage, numel, x.dtype).at(node.output(0))
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 
     /// `F.linear(x, weight, bias)`, or gpt2's `addmm(bias, x, weight)`, with parameters.
@@ -173,7 +173,7 @@ impl State {
         for argument in [x.storage, weight, bias_storage] {
             self.release(argument);
         }
-        Value::plain(storage, numel, x.dtype).at(node.output(0))
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 
     /// `x + bias` as an operation of its own.
@@ -206,7 +206,8 @@ impl State {
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
-        let output = Value::plain(storage, numel, quantised.compute).at(node.output(0));
+        let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
+        let output = output.at(node.output(0));
         let result = self.cast(&output, input_dtype);
         self.release(output.storage);
         self.release(x.storage);
@@ -320,6 +321,16 @@ impl<'m> Tensor<'m> {
     }
 }
 
+/// The view that flattens a layer's output copies a gradient whose heads are transposed.
+pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+    if grad.layout != Layout::Columns {
+        return grad;
+    }
+    let storage = state.alloc(grad.numel, grad.dtype, "contiguous");
+    state.release(grad.storage);
+    Grad::new(storage, grad.numel, grad.dtype, Layout::Tokens)
+}
+
 /// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
 pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
     let [x, weight, bias] = node.inputs;
@@ -329,7 +340,8 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
     }
     if x.wants() {
         let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
-        results[0] = Some(Grad { view: true, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
+        // of more than two dimensions it is a view of the product's
+        results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
     if weight.wants() && bias.wants() {
         results[1] = Some(weight_grad(state, shape, grad.dtype));

@@ -338,14 +338,18 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// The same of a piece of a fused projection.
-    pub fn piece_to_heads(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::ReshapePiece, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            x.at(node.output(0))
-        })
-        .heads_first()
+    /// `x.reshape(-1, width)`: rows of all sequences.
+    pub fn flattened(&self) -> Tensor<'m> {
+        let mut rows = self.split_heads();
+        rows.value.flat = true;
+        rows
+    }
+
+    /// `x.view(batch, sequence, width)` of rows.
+    pub fn unflattened(&self) -> Tensor<'m> {
+        let mut tokens = self.split_heads();
+        tokens.value.flat = false;
+        tokens
     }
 
     /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
@@ -380,8 +384,11 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// A slice of `numel` elements (over the last dimension): a view.
+    /// A slice of `numel` elements (over the last dimension): a view, the tensor itself if that is all of it.
     pub fn slice(&self, numel: u64) -> Tensor<'m> {
+        if numel == self.value.numel {
+            return self.clone();
+        }
         self.apply(|state, x| {
             let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
             state.retain(x.storage);

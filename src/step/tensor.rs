@@ -29,12 +29,14 @@ pub(super) struct Value {
     pub layout: Layout,
     /// Order of its shape.
     pub shape: Layout,
+    /// Whether it has two dimensions: rows of all sequences.
+    pub flat: bool,
 }
 
 impl Value {
     /// A tensor without gradient that lies token after token.
     pub fn plain(storage: StorageId, numel: u64, dtype: Dtype) -> Value {
-        Value { storage, numel, dtype, edge: Edge::None, layout: Layout::Tokens, shape: Layout::Tokens }
+        Value { storage, numel, dtype, edge: Edge::None, layout: Layout::Tokens, shape: Layout::Tokens, flat: false }
     }
 
     /// The same with a place in the graph.

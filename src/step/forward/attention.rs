@@ -94,8 +94,8 @@ impl<'a> Model<'a> {
                     }
                     _ => {
                         let [q, k, v] = whole.split([q, kv, kv]);
-                        let (k, v) = (k.piece_to_heads(), v.piece_to_heads());
-                        Heads { q: q.piece_to_heads(), k, v }
+                        let (k, v) = (k.to_heads(), v.to_heads());
+                        Heads { q: q.to_heads(), k, v }
                     }
                 }
             }

@@ -28,11 +28,11 @@ impl<'a> Model<'a> {
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
-                        sum = sum.split_heads();
+                        sum = sum.flattened();
                     }
                     let normed = sum.normed(&layer.norm(mlp));
                     let output = self.fed_residual(layer, normed, sum);
-                    if self.code == Code::Opt { output.split_heads() } else { output }
+                    if self.code == Code::Opt { output.unflattened() } else { output }
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
@@ -199,14 +199,14 @@ impl<'a> Model<'a> {
             let normed = {
                 let normed = sum.normed(&layer.norm(first));
                 drop(sum);
-                normed.split_heads()
+                normed.flattened()
             };
             let mut fed = self.mlp_in_place(layer, normed.clone());
             fed = fed.dropout(drops);
             let sum = {
                 let sum = normed.add(&fed);
                 drop(fed);
-                sum.split_heads()
+                sum.unflattened()
             };
             return sum.normed(&layer.norm(second));
         }
