@@ -19,9 +19,11 @@ fn read(path: &str) -> String {
 #[track_caller]
 fn within(errors: &Errors, rows: usize, [median, p95, worst]: [f64; 3]) {
     assert_eq!(errors.count, rows, "rows that are predicted");
-    for (name, error, limit) in
-        [("median", errors.median_pct, median), ("p95", errors.p95_pct, p95), ("worst", errors.worst_pct, worst)]
-    {
+    for (name, error, limit) in [
+        ("median", errors.median_pct, median),
+        ("p95", errors.p95_pct, p95),
+        ("worst", errors.worst_pct, worst),
+    ] {
         assert!(error <= limit, "{name} {error:.3} % is above {limit} %");
     }
 }
@@ -44,7 +46,8 @@ fn the_bands_are_what_was_measured() {
     for row in &rows {
         let scenario = check::scenario(row).expect("every row is predicted");
         let family = scenario.architecture().expect("every model is known").model_type.clone();
-        let error = report.rows.iter().find(|found| row["id"] == *found.id && found.metric == Metric::Allocated);
+        let error =
+            report.rows.iter().find(|found| row["id"] == *found.id && found.metric == Metric::Allocated);
         let kind = kinds.entry((family, key(&scenario))).or_default();
         kind.0 += 1;
         kind.1 = kind.1.max(error.map_or(f64::INFINITY, |found| found.error_pct.abs()));
@@ -54,7 +57,8 @@ fn the_bands_are_what_was_measured() {
         writeln!(lines, "{family}\t{settings}\t{rows}\t{worst:.3}").expect("a String takes everything");
     }
     if std::env::var_os("HEADROOM_BLESS").is_some() {
-        std::fs::write(format!("{}/{KINDS}", env!("CARGO_MANIFEST_DIR")), &lines).expect("the project is writable");
+        std::fs::write(format!("{}/{KINDS}", env!("CARGO_MANIFEST_DIR")), &lines)
+            .expect("the project is writable");
     }
     assert_eq!(read(KINDS), lines, "run with HEADROOM_BLESS=1 and look at what changed");
 }

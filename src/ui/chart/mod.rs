@@ -3,3 +3,4 @@
 mod backend;
 pub mod stack;
 mod ticks;
+pub mod timeline;
