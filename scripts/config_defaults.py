@@ -1,6 +1,9 @@
-"""Writes data/defaults.json: what transformers' config classes have for keys that a config.json leaves out.
+"""Writes what the readers of configs need to know of transformers:
 
-usage: python scripts/config_defaults.py > data/defaults.json     (needs transformers 5; no torch)
+- data/defaults.json: what its config classes have for keys that a config.json leaves out;
+- data/elsewhere.txt: the language models that it has and this project has not, which must not be taken for a llama.
+
+usage: python scripts/config_defaults.py     (needs transformers 5)
 
 Only keys that occur as a text literal in src/model/families are written, only for the model types listed there, and
 nothing for null: a null default and no default read the same.
@@ -11,7 +14,10 @@ import json
 import pathlib
 import re
 
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+KINDS = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCE = "".join(path.read_text() for path in sorted((ROOT / "src/model").rglob("*.rs")))
@@ -44,4 +50,9 @@ for model_type, config in sorted(classes.items()):
         if key in WORDS and isinstance(value, (bool, int, float, str, list, tuple))
     }
     table[model_type] = row
-print("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in table.items()) + "\n}")
+rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in table.items())
+(ROOT / "data/defaults.json").write_text("{\n" + rows + "\n}\n")
+
+language = [getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") for kind in KINDS]
+elsewhere = sorted(set().union(*language) - WORDS)
+(ROOT / "data/elsewhere.txt").write_text("\n".join(elsewhere) + "\n")

@@ -7,7 +7,7 @@ mod feed_forward;
 mod mixer;
 
 pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
-pub use feed_forward::{Activation, ExpertNames, Mlp, Moe};
+pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe};
 pub use mixer::{Conv, DeltaNet, Loose, Module, Piece, Scan, ShortConv, StateSpace};
 
 /// What a parameter belongs to; decides quantisation, adapters and the name of its part of the answer.
@@ -182,6 +182,14 @@ impl Norm {
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
+        if self.rows > 1 && weight && self.kind != NormKind::LayerNormPython {
+            // A list of norms (stablelm); cohere's is one with a row for each head.
+            for row in 0..self.rows.min(1 << 16) {
+                let name = format!("{}.{row}.weight", self.name);
+                visit(Param { name, shape: vec![self.width], role: ParamRole::Norm });
+            }
+            return;
+        }
         let shape = if self.rows > 1 { vec![self.rows, self.width] } else { vec![self.width] };
         for (present, what) in [(weight, "weight"), (bias, "bias")] {
             if present {

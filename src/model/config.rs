@@ -144,7 +144,8 @@ const SYNONYMS: &[&[&str]] = &[
     &["hidden_size", "n_embd", "n_embed", "d_model", "dim"],
     &["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
     &["num_attention_heads", "n_head", "n_heads", "num_heads"],
-    &["max_position_embeddings", "n_positions", "max_seq_len"],
+    &["vocab_size", "padded_vocab_size"],
+    &["max_position_embeddings", "n_positions", "max_seq_len", "seq_length"],
     &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"],
     &["num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token", "experts_per_token"],
 ];
@@ -184,6 +185,19 @@ impl<'a> Config<'a> {
     /// Whether the config has that key with a value other than null, defaults aside.
     pub fn has(&self, key: &'static str) -> bool {
         self.own(key).is_some()
+    }
+
+    /// The first key that is on or above 0 and whose name has one of these parts.
+    pub fn key_with(&self, parts: &[&str]) -> Option<&'a str> {
+        let is_on = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_) => true,
+        };
+        let named = |key: &str| parts.iter().any(|part| key.contains(part));
+        let (key, _) = self.object.iter().find(|(key, value)| named(key) && is_on(value))?;
+        self.log.read.borrow_mut().insert(format!("{}{key}", self.path));
+        Some(key)
     }
 
     /// The value in the config itself; null counts as absent here.

@@ -32,6 +32,8 @@ pub(super) struct Scores {
     pub kv_heads: u64,
     pub sequence: u64,
     pub head_dim: u64,
+    /// Whether the caller passes `enable_gqa`, where there are fewer heads of keys than of queries.
+    pub enable_gqa: bool,
 }
 
 impl Scores {
@@ -136,12 +138,9 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
-    // saved variables are named in alphabetical order: key, query, value
-    for tensor in [&k, &q, &v] {
+    // saved variables are named in alphabetical order: attn_bias, key, query, value
+    for tensor in bias.iter().chain([&k, &q, &v]) {
         state.save(node, tensor.value.storage);
-    }
-    if let Some(bias) = &bias {
-        state.save(node, bias.value.storage);
     }
     let seeds = |state: &mut State, count: usize| {
         for _ in 0..count {
@@ -200,13 +199,17 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         None if given.causal => Some(causal_mask(machine, scores.sequence)),
         None => None,
     };
+    // `enable_gqa` repeats keys and values, otherwise the products broadcast them
     let groups = scores.heads / scores.kv_heads.max(1);
-    let k_all = k.repeat_heads(groups);
-    let v_all = v.repeat_heads(groups);
+    let (repeats, broadcasts) = if scores.enable_gqa { (groups, 1) } else { (1, groups) };
+    let product = Product { numel: 0, batch: scores.batch, groups: broadcasts };
+    let k_all = k.repeat_heads(repeats);
+    let v_all = v.repeat_heads(repeats);
     let k_scaled = k_all.scale();
     let attention = {
         let mut state = machine.state.borrow_mut();
-        let products = state.matmul(&scaled.value, &k_scaled.value, scores.numel(), scores.batch);
+        let products =
+            state.matmul(&scaled.value, &k_scaled.value, Product { numel: scores.numel(), ..product });
         Tensor { machine, value: products }
     };
     // the mask is added in place
@@ -224,7 +227,8 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     drop(weights);
     let output = {
         let mut state = machine.state.borrow_mut();
-        let value = state.matmul(&dropped.value, &v_all.value, scaled.value.numel, scores.batch);
+        let value =
+            state.matmul(&dropped.value, &v_all.value, Product { numel: scaled.value.numel, ..product });
         Tensor { machine, value }
     };
     drop((k_all, v_all, k_scaled));
@@ -243,19 +247,12 @@ fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
     let storage = state.alloc(numel, Dtype::F32, "additive mask");
     state.release(lower);
     drop(state);
-    let value = Value {
-        storage,
-        numel,
-        dtype: Dtype::F32,
-        edge: super::autograd::Edge::None,
-        layout: Layout::Tokens,
-        shape: Layout::Tokens,
-    };
+    let value = Value::plain(storage, numel, Dtype::F32);
     Tensor { machine, value }
 }
 
 impl Machine {
-    /// `torch.matmul(a, b)` under the running autocast.
+    /// `torch.matmul(a, b)` under the running autocast. `b` may have fewer heads, in which case it is broadcast.
     pub fn product<'m>(
         &'m self,
         a: &Tensor<'m>,
@@ -264,29 +261,87 @@ impl Machine {
         batch: u64,
         autocast: Option<Dtype>,
     ) -> Tensor<'m> {
+        self.broadcast_product(a, b, Product { numel, batch, groups: 1 }, autocast)
+    }
+
+    /// The same where `b` has one head for every `groups` of `a`.
+    pub fn broadcast_product<'m>(
+        &'m self,
+        a: &Tensor<'m>,
+        b: &Tensor<'m>,
+        product: Product,
+        autocast: Option<Dtype>,
+    ) -> Tensor<'m> {
         let b = b.to(autocast.unwrap_or(b.value.dtype));
         let a = a.to(autocast.unwrap_or(a.value.dtype));
-        let value = self.state.borrow_mut().matmul(&a.value, &b.value, numel, batch);
+        let value = self.state.borrow_mut().matmul(&a.value, &b.value, product);
         Tensor { machine: self, value }
+    }
+
+    /// `bias.baddbmm(a, b)` of heads that lie one after the other, under the running autocast.
+    pub fn biased_product<'m>(
+        &'m self,
+        bias: Option<&Tensor<'m>>,
+        a: &Tensor<'m>,
+        b: &Tensor<'m>,
+        numel: u64,
+    ) -> Tensor<'m> {
+        let target = self.state.borrow().autocast;
+        let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+        let (b, a) = (cast(b), cast(a));
+        let bias = bias.map(cast);
+        let mut state = self.state.borrow_mut();
+        let node = state.node(Op::Baddbmm, [Input::NONE, (&a.value).into(), (&b.value).into()]);
+        if b.value.requires_grad() {
+            state.save(node, a.value.storage);
+        }
+        if a.value.requires_grad() {
+            state.save(node, b.value.storage);
+        }
+        let storage = state.alloc(numel, a.value.dtype, "baddbmm");
+        drop(state);
+        drop(bias);
+        let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
+        Tensor { machine: self, value: Value { storage, numel, edge: node.output(0), ..heads } }
     }
 }
 
+/// The shape of a batched product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    /// Elements of the result.
+    pub numel: u64,
+    /// Sequences of the batch.
+    pub batch: u64,
+    /// Heads of the first operand for each of the second.
+    pub groups: u64,
+}
+
 impl State {
-    /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices, for which operands
-    /// that lie token after token are copied (unless the batch is one sequence, where the view needs no copy).
-    pub fn matmul(&mut self, a: &Value, b: &Value, numel: u64, batch: u64) -> Value {
-        let dense = |state: &mut State, value: &Value| {
-            if value.layout == Layout::Heads || batch <= 1 {
-                state.retain(value.storage);
-                return *value;
-            }
-            let node = state.node(Op::Pass, [value.into(), Input::NONE, Input::NONE]);
-            let like = Value { layout: Layout::Heads, ..*value };
-            state.new_like(&like, value.dtype, "contiguous", node.output(0))
+    /// Heads as a batch of matrices: operands that lie token after token are copied (unless the batch is one sequence,
+    /// where the view needs no copy).
+    pub fn dense(&mut self, value: &Value, batch: u64) -> Value {
+        if value.layout == Layout::Heads || batch <= 1 {
+            self.retain(value.storage);
+            return *value;
+        }
+        let node = self.node(Op::Pass, [value.into(), Input::NONE, Input::NONE]);
+        let like = Value { layout: Layout::Heads, ..*value };
+        self.new_like(&like, value.dtype, "contiguous", node.output(0))
+    }
+
+    /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices.
+    pub fn matmul(&mut self, a: &Value, b: &Value, product: Product) -> Value {
+        let Product { numel, batch, groups } = product;
+        let a = self.dense(a, batch);
+        let b = if groups > 1 {
+            let node = self.node(Op::Expand, [b.into(), Input::NONE, Input::NONE]);
+            let whole = Value { numel: b.numel.saturating_mul(groups), layout: Layout::Heads, ..*b };
+            self.new_like(&whole, b.dtype, "contiguous", node.output(0))
+        } else {
+            self.dense(b, batch)
         };
-        let a = dense(self, a);
-        let b = dense(self, b);
-        let node = self.node(Op::Bmm { batch }, [(&a).into(), (&b).into(), Input::NONE]);
+        let node = self.node(Op::Bmm, [(&a).into(), (&b).into(), Input::NONE]);
         if a.requires_grad() {
             self.save(node, b.storage);
         }
@@ -294,16 +349,12 @@ impl State {
             self.save(node, a.storage);
         }
         let storage = self.alloc(numel, a.dtype, "matmul");
+        let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
+        let product = Value { storage, numel, dtype, edge: node.output(0), layout, shape };
+        let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);
         self.release(b.storage);
         self.release(a.storage);
-        Value {
-            storage,
-            numel,
-            dtype: a.dtype,
-            edge: node.output(0),
-            layout: Layout::Heads,
-            shape: Layout::Heads,
-        }
+        product.at(view.output(0))
     }
 }
 
@@ -368,5 +419,13 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         Kernel::Math | Kernel::Eager => {}
     }
     let _ = grad;
-    results.map(Some)
+    let mut wanted: Results = [None; INPUTS];
+    for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
+        if input.wants() {
+            *slot = Some(result);
+        } else {
+            state.release(result.storage);
+        }
+    }
+    wanted
 }

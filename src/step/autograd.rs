@@ -112,6 +112,9 @@ enum Saved {
     Slot(u32),
 }
 
+/// The most arguments of a checkpointed layer.
+pub(super) const HELD: usize = 6;
+
 /// A checkpointed layer (torch.utils.checkpoint's `_CheckpointFrame`).
 #[derive(Debug)]
 pub(super) struct Frame {
@@ -123,8 +126,10 @@ pub(super) struct Frame {
     done: bool,
     /// Nodes that have not released their slots yet.
     nodes: u32,
-    /// The layer's input, kept until the last node is through.
+    /// The layer's input.
     input: Value,
+    /// The layer's arguments, kept until the last of those nodes is through: `input` and what all layers share.
+    held: [StorageId; HELD],
     /// Which layer it is.
     layer: usize,
 }
@@ -235,9 +240,6 @@ impl State {
         let frame = graph.recording;
         let category =
             if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        if frame != 0 {
-            graph.frames[frame as usize - 1].nodes += 1;
-        }
         let module = self.module;
         let node = Node { op, inputs, saved: (saved, saved), pending, outputs, category, module, frame };
         graph.nodes.push(node);
@@ -261,9 +263,14 @@ impl State {
             return;
         }
         let graph = &mut self.graph;
+        let first = {
+            let saved = graph.nodes[node.0 as usize].saved;
+            saved.0 == saved.1
+        };
         let entry = if graph.recording != 0 {
             let frame = &mut graph.frames[graph.recording as usize - 1];
             frame.slots += 1;
+            frame.nodes += u32::from(first);
             Saved::Slot(frame.slots - 1)
         } else {
             Saved::Storage(storage)
@@ -338,7 +345,7 @@ impl State {
         if parameter.grad == NOTHING {
             parameter.grad = grad.storage;
             // the gradient of a leaf that is no parameter stays what the layers pass on to each other
-            if parameter.storage != NOTHING {
+            if parameter.trainable {
                 self.recategorise(grad.storage, Category::Gradients);
             }
         } else {
@@ -357,13 +364,21 @@ impl State {
         if grads.iter().any(Option::is_some) {
             let outer = std::mem::replace(&mut self.category, node.category);
             self.module = node.module;
-            let results = backward::apply(self, &node, grads);
+            let mut results = backward::compute(self, &node, grads);
+            // a recomputed variable is a local of the function: it goes before the function's arguments do
+            if node.frame != 0 {
+                self.release_saved(&node);
+            }
+            backward::validate(self, &node, &mut results);
             self.module = "";
             self.category = outer;
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);
             }
-            self.release_saved(&node);
+            if node.frame == 0 {
+                self.release_saved(&node);
+            }
+            self.leave_frame(&node);
             for (input, result) in node.inputs.iter().zip(results) {
                 if let Some(grad) = result {
                     self.give(input.edge, grad);
@@ -371,21 +386,30 @@ impl State {
             }
         } else {
             self.release_saved(&node);
+            self.leave_frame(&node);
         }
     }
 
     fn release_saved(&mut self, node: &Node) {
-        for index in node.saved.0..node.saved.1 {
-            let storage = self.saved(node, index - node.saved.0);
+        let count = node.saved.1 - node.saved.0;
+        for index in 0..count {
+            // recomputed variables are locals, destroyed from the last to the first
+            let index = if node.frame == 0 { index } else { count - 1 - index };
+            let storage = self.saved(node, index);
             self.release(storage);
         }
-        if node.frame != 0 {
-            let frame = &mut self.graph.frames[node.frame as usize - 1];
-            frame.nodes -= 1;
-            if frame.nodes == 0 {
-                let input = std::mem::replace(&mut frame.input.storage, NOTHING);
-                self.release(input);
-            }
+    }
+
+    /// The last node of a frame that saved anything lets go of what the frame holds.
+    fn leave_frame(&mut self, node: &Node) {
+        if node.frame == 0 || node.saved.0 == node.saved.1 {
+            return;
+        }
+        let frame = &mut self.graph.frames[node.frame as usize - 1];
+        frame.nodes -= 1;
+        if frame.nodes == 0 {
+            let held = std::mem::take(&mut frame.held);
+            held.into_iter().for_each(|storage| self.release(storage));
         }
     }
 
@@ -407,23 +431,26 @@ impl Machine {
         &'m self,
         layer: usize,
         input: &Tensor<'m>,
+        shared: [StorageId; HELD - 1],
         body: impl FnOnce() -> Tensor<'m>,
     ) -> Tensor<'m> {
         {
             let mut state = self.state.borrow_mut();
-            state.retain(input.value.storage);
-            let frame =
-                Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input: input.value, layer };
+            let mut held = [input.value.storage; HELD];
+            held[..HELD - 1].copy_from_slice(&shared);
+            held.into_iter().for_each(|storage| state.retain(storage));
+            let input = input.value;
+            let frame = Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input, held, layer };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;
         }
         let output = body();
         let mut state = self.state.borrow_mut();
         let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
-        // A layer through which no gradient flows saves nothing, not even its input.
+        // A layer through which no gradient flows saves nothing, not even its arguments.
         if state.graph.frames[index].nodes == 0 {
-            let input = std::mem::replace(&mut state.graph.frames[index].input.storage, NOTHING);
-            state.release(input);
+            let held = std::mem::take(&mut state.graph.frames[index].held);
+            held.into_iter().for_each(|storage| state.release(storage));
         }
         output
     }

@@ -4,7 +4,9 @@
 //! the order of events was compared with the allocator's trace of the same operation.
 
 use super::attention::{self, Scores};
-use super::autograd::{Grad, INPUTS, Node};
+use super::autograd::{Grad, INPUTS, Input, Node};
+use super::experts;
+use super::indexing;
 use super::kernels;
 use super::linear;
 use super::loss;
@@ -36,10 +38,7 @@ pub(super) enum Op {
     /// `x[rows, width] · r[rows, 1]`; saves both.
     MulRows,
     /// `w[width] · x[rows, width]`; saves both.
-    MulWeight {
-        /// Rows of `x`.
-        rows: u64,
-    },
+    MulWeight,
     /// The product with or quotient by a number.
     Scale,
     /// `x.pow(n)`; saves x.
@@ -84,10 +83,42 @@ pub(super) enum Op {
     /// A softmax over the last dimension; saves its result.
     Softmax,
     /// A batched matrix product; saves both.
-    Bmm {
-        /// Sequences of the batch: with one, a gradient that lies token after token needs no copy.
+    Bmm,
+    /// A batch of matrices as heads of a batch of sequences: a view. A gradient that lies token after token is copied
+    /// unless there is one sequence only.
+    Unbatched {
+        /// Sequences.
         batch: u64,
     },
+    /// `baddbmm` with a factor: a batched matrix product added to something without gradient.
+    Baddbmm,
+    /// `x[index]`; saves the index.
+    Index {
+        /// Indices.
+        rows: u64,
+        /// Elements that each picks.
+        width: u64,
+    },
+    /// `topk`; saves its indices.
+    TopK,
+    /// The sum of each row, kept as a row: its gradient is an expanded view.
+    SumRows,
+    /// The sum over a dimension in the middle: its gradient is expanded and then copied.
+    SumGroups,
+    /// `x /= r` of rows, in place: saves a copy of x, and r.
+    DivideRows,
+    /// `masked_fill` with a number; saves the mask.
+    MaskedFill,
+    /// `grouped_mm`: a product of consecutive rows with a matrix each; saves both.
+    Grouped,
+    /// A permutation of dimensions and a view: the gradient is copied.
+    Permute,
+    /// A product of two matrices; saves both.
+    Mm,
+    /// `baddbmm` of low-rank factors with a frozen weight; saves both.
+    Fold,
+    /// bloom's own autograd function; saves its input.
+    BloomGelu,
     /// A fused attention kernel.
     Attention(Scores),
     /// The negative log likelihood.
@@ -102,20 +133,70 @@ pub(super) enum Op {
 /// The gradients of a node's inputs.
 pub(super) type Results = [Option<Grad>; INPUTS];
 
-/// Runs a node's backward on the gradients of its outputs, which stay the caller's.
-pub(super) fn apply(state: &mut State, node: &Node, grads: Results) -> Results {
-    let mut results = compute(state, node, grads);
-    for (input, result) in node.inputs.iter().zip(&mut results) {
-        // The engine's validate_outputs casts a gradient to its input's element type.
-        if let Some(grad) = result
-            && grad.dtype != input.dtype
-        {
+/// The engine's validate_outputs: a gradient is summed to its input's size, then cast to its element type.
+pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
+    for (input, result) in node.inputs.iter().zip(results) {
+        let Some(grad) = result else { continue };
+        if grad.numel > input.numel {
+            let storage = state.alloc(input.numel, grad.dtype, "sum");
+            if sums_columns(node.op) {
+                let rows = grad.numel / input.numel.max(1);
+                kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);
+            }
+            state.release(grad.storage);
+            *grad = Grad::new(storage, input.numel, grad.dtype, grad.layout);
+        }
+        if grad.dtype != input.dtype {
             let storage = state.alloc(grad.numel, input.dtype, "gradient cast");
             state.release(grad.storage);
             *grad = Grad { storage, dtype: input.dtype, view: false, ..*grad };
         }
     }
-    results
+}
+
+/// Whether what is broadcast in an operation is a row for all rows, rather than a number for each row.
+fn sums_columns(op: Op) -> bool {
+    matches!(op, Op::AddRow | Op::MulWeight | Op::Linear(_))
+}
+
+/// models/bloom `bloom_gelu_back`.
+fn bloom_gelu(state: &mut State, grad: Grad) -> Grad {
+    let numel = grad.numel;
+    let new = |state: &mut State| state.alloc(numel, grad.dtype, "gelu");
+    let free = |state: &mut State, ids: &[StorageId]| ids.iter().for_each(|id| state.release(*id));
+    // tanh(0.79788456 * x * (1 + 0.044715 * x * x))
+    let scaled = new(state);
+    let small = new(state);
+    let square = new(state);
+    free(state, &[small]);
+    let sum = new(state);
+    free(state, &[square]);
+    let product = new(state);
+    free(state, &[scaled, sum]);
+    let tanh = new(state);
+    free(state, &[product]);
+    // 0.5 * x * ((1 - tanh * tanh) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1 + tanh)
+    let half = new(state);
+    let square = new(state);
+    let rest = new(state);
+    free(state, &[square]);
+    let small = new(state);
+    let square = new(state);
+    free(state, &[small]);
+    let sum = new(state);
+    free(state, &[square]);
+    let inner = new(state);
+    free(state, &[rest, sum]);
+    let first = new(state);
+    free(state, &[half, inner]);
+    let one = new(state);
+    let second = new(state);
+    free(state, &[one]);
+    let factor = new(state);
+    free(state, &[first, second]);
+    let result = new(state);
+    free(state, &[tanh, factor]);
+    Grad { storage: result, view: false, ..grad }
 }
 
 /// A further reference to a gradient.
@@ -130,7 +211,8 @@ fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
     Grad { storage, view: false, ..grad }
 }
 
-fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
+/// Runs a node's backward on the gradients of its outputs, which stay the caller's.
+pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
     let [first, second, third] = node.inputs;
     let Some(grad) = grads[0] else {
         return match node.op {
@@ -148,7 +230,7 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
             [Some(result), None, None]
         }
         Op::Transpose => [Some(Grad { view: true, ..share(state, grad) }), None, None],
-        Op::Add => {
+        Op::Add | Op::AddRow => {
             let mut results = [None; INPUTS];
             for (input, result) in [first, second].into_iter().zip(&mut results) {
                 if input.wants() {
@@ -157,15 +239,11 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
             }
             results
         }
-        Op::AddRow => {
-            let row = second.wants().then(|| sum_rows(state, grad, second.numel));
-            [first.wants().then(|| share(state, grad)), row, None]
-        }
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
         }
-        Op::Mul => {
+        Op::Mul | Op::MulRows | Op::MulWeight => {
             let other = second.wants().then(|| like(state, grad, "mul"));
             let own = first.wants().then(|| like(state, grad, "mul"));
             [own, other, None]
@@ -176,28 +254,8 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
             state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "softmax (grad · output)");
             [Some(Grad::new(storage, grad.numel, first.dtype, grad.layout)), None, None]
         }
-        Op::MulConstant | Op::Scale | Op::Pointwise | Op::Negate | Op::Dropout => {
+        Op::MulConstant | Op::Scale | Op::Pointwise | Op::Negate | Op::Dropout | Op::MaskedFill => {
             [Some(like(state, grad, name_of(node.op))), None, None]
-        }
-        Op::MulRows => {
-            let other = second.wants().then(|| like(state, grad, "mul"));
-            let own = first.wants().then(|| like(state, grad, "mul"));
-            let other = other.map(|other| {
-                let storage = state.alloc(second.numel, other.dtype, "sum");
-                state.release(other.storage);
-                Grad { storage, numel: second.numel, ..other }
-            });
-            [own, other, None]
-        }
-        Op::MulWeight { rows } => {
-            let other = second.wants().then(|| like(state, grad, "mul"));
-            let own = first.wants().then(|| like(state, grad, "mul"));
-            let own = own.map(|own| {
-                let sum = sum_rows_of(state, own, first.numel, rows);
-                state.release(own.storage);
-                sum
-            });
-            [own, other, None]
         }
         Op::Power => {
             let base = like(state, grad, "pow");
@@ -208,12 +266,7 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
             [Some(result), None, None]
         }
         Op::MinusRows => {
-            let rows = second.wants().then(|| {
-                let negative = like(state, grad, "neg");
-                let storage = state.alloc(second.numel, grad.dtype, "sum");
-                state.release(negative.storage);
-                Grad { storage, numel: second.numel, ..negative }
-            });
+            let rows = second.wants().then(|| like(state, grad, "neg"));
             [first.wants().then(|| share(state, grad)), rows, None]
         }
         Op::MeanRows => {
@@ -256,14 +309,67 @@ fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
         Op::Linear(shape) => linear::backward(state, node, shape, grad),
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm { batch } => {
-            let copied = grad.layout == Layout::Tokens && batch > 1;
-            let dense = if copied { like(state, grad, "contiguous") } else { share(state, grad) };
+        Op::Bmm => {
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
-            state.release(dense.storage);
             [own, other, None]
         }
+        Op::Unbatched { batch } => {
+            let result = if grad.layout == Layout::Tokens && batch > 1 {
+                Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
+            } else {
+                Grad { view: true, layout: Layout::Heads, ..share(state, grad) }
+            };
+            [Some(result), None, None]
+        }
+        Op::Baddbmm => {
+            let mut scaled = |input: Input| {
+                let raw = product(state, input.numel, grad.dtype);
+                let result = like(state, raw, "mul");
+                state.release(raw.storage);
+                result
+            };
+            let own = second.wants().then(|| scaled(second));
+            let other = third.wants().then(|| scaled(third));
+            [None, own, other]
+        }
+        Op::Index { rows, width } => {
+            [Some(indexing::index_backward(state, &first, grad, rows, width)), None, None]
+        }
+        Op::TopK => {
+            let storage = state.alloc(first.numel, grad.dtype, "topk");
+            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
+        }
+        Op::SumRows => {
+            let numel = first.numel;
+            [Some(Grad { numel, view: true, ..share(state, grad) }), None, None]
+        }
+        Op::SumGroups => {
+            let storage = state.alloc(first.numel, grad.dtype, "expanded");
+            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
+        }
+        Op::DivideRows => {
+            let other = second.wants().then(|| {
+                // -grad * ((self / other) / other)
+                let negative = like(state, grad, "neg");
+                let quotient = like(state, grad, "div");
+                let again = like(state, grad, "div");
+                let result = like(state, grad, "mul");
+                [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
+                result
+            });
+            let own = first.wants().then(|| like(state, grad, "div"));
+            [own, other, None]
+        }
+        Op::Grouped => experts::grouped_backward(state, node, grad),
+        Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
+        Op::Mm => {
+            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+            [own, other, None]
+        }
+        Op::Fold => experts::fold_backward(state, node, grad),
+        Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],
@@ -291,16 +397,4 @@ fn split(state: &mut State, node: &Node, grads: Results) -> Grad {
     let storage = state.alloc(whole.numel, whole.dtype, "cat");
     state.release(zeros);
     Grad::new(storage, whole.numel, whole.dtype, Layout::Tokens)
-}
-
-/// The sum over all rows of a gradient: what a broadcast row vector gets.
-pub(super) fn sum_rows(state: &mut State, grad: Grad, width: u64) -> Grad {
-    let rows = grad.numel / width.max(1);
-    sum_rows_of(state, grad, width, rows)
-}
-
-fn sum_rows_of(state: &mut State, grad: Grad, width: u64, rows: u64) -> Grad {
-    let storage = state.alloc(width, grad.dtype, "sum");
-    kernels::column_sum_scratch(state, rows, width, grad.dtype);
-    Grad::new(storage, width, grad.dtype, Layout::Tokens)
 }

@@ -146,10 +146,9 @@ impl<'a> Training<'a> {
         self.begin(Phase::Backward);
         self.machine().state.borrow_mut().category = Category::Temporaries;
         let model = &self.model;
-        self.machine().backward(loss, &|layer, input| model.recompute(layer, input, shared.as_ref()));
+        self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
         self.machine().state.borrow_mut().drop_leaves();
         highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
-        drop(shared);
     }
 
     /// A later iteration. Where nothing but the optimizer's state has come to stay, forward and backward are the first

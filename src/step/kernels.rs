@@ -104,3 +104,48 @@ pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64) {
     held.push(state.alloc(segments.saturating_mul(width), Dtype::F32, "embedding (partial sums)"));
     held.into_iter().rev().for_each(|storage| state.release(storage));
 }
+
+/// The most elements that are sorted within one thread block (aten/src/ATen/native/cuda/Sort.cu).
+const SMALL_SORT: u64 = 4096;
+/// Elements that one tile of cub's radix sort takes, and bytes that it keeps of a tile and of a pass over eight bits.
+const SORT_TILE: u64 = 4096;
+const SORT_TILE_BYTES: u64 = 1024;
+const SORT_PASS_BYTES: u64 = 2048;
+
+/// Temporary storage of cub's radix sort of pairs of 64-bit integers over `bits` bits (measured with CUDA 13.0): second
+/// buffers of keys and values, and the histograms of passes and tiles.
+fn radix_sort_bytes(numel: u64, bits: u64) -> u64 {
+    if numel <= SMALL_SORT {
+        return 1;
+    }
+    let tiles = numel.div_ceil(SORT_TILE).saturating_mul(SORT_TILE_BYTES);
+    let passes = bits.div_ceil(8).saturating_mul(SORT_PASS_BYTES);
+    numel.saturating_mul(16).saturating_add(tiles).saturating_add(passes).saturating_add(1535)
+}
+
+/// Scratch of `torch.sort` over one dimension of 64-bit integers.
+pub(super) fn sort_scratch(state: &mut State, numel: u64) {
+    let indices = state.alloc(numel, Dtype::I64, "sort (scratch)");
+    if numel > SMALL_SORT {
+        state.scratch(radix_sort_bytes(numel, 64), "sort (temporary storage)");
+    }
+    state.release(indices);
+}
+
+/// Scratch of `index_put_(accumulate=True)` with `rows` indices into `targets` rows: linear indices, sorted.
+///
+/// Source: aten/src/ATen/native/cuda/Indexing.cu `index_put_with_sort_kernel`.
+pub(super) fn index_put_scratch(state: &mut State, rows: u64, targets: u64) {
+    let mut index = |name: &'static str| state.alloc(rows, Dtype::I64, name);
+    let wrapped = index("index");
+    let linear = index("linear index");
+    state.release(wrapped);
+    let mut held = [NOTHING; 3];
+    for storage in &mut held {
+        *storage = state.alloc(rows, Dtype::I64, "sorted index");
+    }
+    let bits = u64::from(u64::BITS - targets.leading_zeros());
+    state.scratch(radix_sort_bytes(rows, bits), "sort (temporary storage)");
+    held.into_iter().rev().for_each(|storage| state.release(storage));
+    state.release(linear);
+}

@@ -1,7 +1,7 @@
 //! Linear layers: plain, 4-bit, and with a LoRA adapter.
 
 use super::autograd::{Edge, Grad, INPUTS, Input, Node};
-use super::backward::{self, Op, Results};
+use super::backward::{Op, Results};
 use super::machine::{NOTHING, State, StorageId};
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
@@ -12,6 +12,13 @@ use crate::dtype::Dtype;
 pub(super) struct Shape {
     pub input: u64,
     pub output: u64,
+}
+
+impl Shape {
+    /// Elements of the weight.
+    pub fn weights(self) -> u64 {
+        self.input.saturating_mul(self.output)
+    }
 }
 
 /// How a 4-bit weight is dequantised.
@@ -73,14 +80,7 @@ impl State {
             self.retain(storage);
             return (storage, target, edge);
         }
-        let value = Value {
-            storage: NOTHING,
-            numel: param.numel,
-            dtype: param.dtype,
-            edge,
-            layout: Layout::Tokens,
-            shape: Layout::Tokens,
-        };
+        let value = Value::plain(NOTHING, param.numel, param.dtype).at(edge);
         let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.graph.is_recomputing() {
@@ -107,6 +107,25 @@ impl State {
         }
     }
 
+    /// `F.linear(x, weight)` where the weight is a tensor of its own, no parameter.
+    pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
+        let target = self.autocast;
+        let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
+        let x = self.cast(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
+        let node = self.node(Op::Linear(shape), [Input::from(&x), Input::from(&weight), Input::NONE]);
+        if x.requires_grad() {
+            self.save(node, weight.storage);
+        }
+        if weight.requires_grad() {
+            self.save(node, x.storage);
+        }
+        let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
+        let storage = self.alloc(numel, x.dtype, "linear");
+        self.release(x.storage);
+        self.release(weight.storage);
+        Value::plain(storage, numel, x.dtype).at(node.output(0))
+    }
+
     /// `F.linear` (or `addmm` for a bias over two dimensions) with parameters.
     pub fn linear(&mut self, x: &Value, shape: Shape, weight: ParamId, bias: Option<ParamId>) -> Value {
         // Arguments are cast from the last to the first.
@@ -117,20 +136,8 @@ impl State {
             bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
         let inputs = [
             Input::from(&x),
-            Input {
-                edge: weight_edge,
-                numel: shape.input.saturating_mul(shape.output),
-                dtype,
-                layout: Layout::Tokens,
-                shape: Layout::Tokens,
-            },
-            Input {
-                edge: bias_edge,
-                numel: shape.output,
-                dtype,
-                layout: Layout::Tokens,
-                shape: Layout::Tokens,
-            },
+            Input::from(&Value::plain(weight, shape.weights(), dtype).at(weight_edge)),
+            Input::from(&Value::plain(bias_storage, shape.output, dtype).at(bias_edge)),
         ];
         let node = self.node(Op::Linear(shape), inputs);
         if x.requires_grad() {
@@ -145,14 +152,7 @@ impl State {
         for argument in [x.storage, weight, bias_storage] {
             self.release(argument);
         }
-        Value {
-            storage,
-            numel,
-            dtype: x.dtype,
-            edge: node.output(0),
-            layout: Layout::Tokens,
-            shape: Layout::Tokens,
-        }
+        Value::plain(storage, numel, x.dtype).at(node.output(0))
     }
 
     /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
@@ -175,14 +175,7 @@ impl State {
         let storage = self.alloc(numel, quantised.compute, "linear (4-bit)");
         weight.into_iter().for_each(|storage| self.release(storage));
         let _ = bias;
-        let output = Value {
-            storage,
-            numel,
-            dtype: quantised.compute,
-            edge: node.output(0),
-            layout: Layout::Tokens,
-            shape: Layout::Tokens,
-        };
+        let output = Value::plain(storage, numel, quantised.compute).at(node.output(0));
         let result = self.cast(&output, input_dtype);
         self.release(output.storage);
         self.release(x.storage);
@@ -191,7 +184,7 @@ impl State {
 
     /// The dequantised weight and the scales that making it takes; the order is that of freeing.
     fn dequantised(&mut self, shape: Shape, quantised: Quantised, forward: bool) -> [StorageId; 3] {
-        let numel = shape.input.saturating_mul(shape.output);
+        let numel = shape.weights();
         let scales = numel.div_ceil(QUANT_BLOCK);
         let mut first = NOTHING;
         let mut second = NOTHING;
@@ -289,8 +282,6 @@ impl<'m> Tensor<'m> {
 pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
     let [x, weight, bias] = node.inputs;
     let mut results: Results = [None; INPUTS];
-    let order = if bias.dtype == Dtype::U8 { [1, 0] } else { [0, 1] };
-    let _ = order;
     if weight.wants() && !bias.wants() {
         results[1] = Some(weight_grad(state, shape, grad.dtype));
     }
@@ -302,13 +293,14 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
         results[1] = Some(weight_grad(state, shape, grad.dtype));
     }
     if bias.wants() {
-        results[2] = Some(backward::sum_rows(state, grad, shape.output));
+        state.retain(grad.storage);
+        results[2] = Some(grad);
     }
     results
 }
 
 fn weight_grad(state: &mut State, shape: Shape, dtype: Dtype) -> Grad {
-    let numel = shape.input.saturating_mul(shape.output);
+    let numel = shape.weights();
     let storage = state.alloc(numel, dtype, "linear (weight gradient)");
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
 }

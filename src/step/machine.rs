@@ -36,6 +36,8 @@ pub(super) struct Storage {
     pub references: u32,
     /// How many identical storages this one stands for (see [`Machine::repeat`]).
     pub times: u32,
+    /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
+    pub shared: bool,
     /// What it is for.
     pub category: Category,
     /// Element type, for the explanation.
@@ -140,6 +142,8 @@ pub(super) struct State {
     pub cast_cache: Vec<ParamId>,
     /// How many identical runs the running body stands for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
+    /// Shared storages that lost their last reference inside a repeated body.
+    deferred: Vec<StorageId>,
 }
 
 impl State {
@@ -159,6 +163,7 @@ impl State {
             requested,
             references: 1,
             times: self.repeating,
+            shared: false,
             category,
             dtype,
             module: self.module,
@@ -199,13 +204,29 @@ impl State {
         let storage = &mut self.storages[id as usize];
         storage.references -= 1;
         if storage.references == 0 {
-            // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
-            let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
-            let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
-            self.ledger.subtract(category, bytes);
-            if let Some(events) = &mut self.events {
-                events.push(Event::Free(id));
+            if self.repeating > 1 && storage.shared {
+                self.deferred.push(id);
+                return;
             }
+            self.free(id);
+        }
+    }
+
+    fn free(&mut self, id: StorageId) {
+        let storage = &self.storages[id as usize];
+        // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
+        let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
+        let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
+        self.ledger.subtract(category, bytes);
+        if let Some(events) = &mut self.events {
+            events.push(Event::Free(id));
+        }
+    }
+
+    /// Declares that all runs of a repeated body use this one storage.
+    pub fn share(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].shared = true;
         }
     }
 
@@ -269,6 +290,9 @@ impl State {
             .into_iter()
             .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
             .unwrap_or(first);
+        for id in std::mem::take(&mut self.deferred) {
+            self.free(id);
+        }
     }
 }
 
@@ -289,6 +313,7 @@ impl Machine {
             requested: 0,
             references: 1,
             times: 1,
+            shared: false,
             category: Category::Temporaries,
             dtype: Dtype::U8,
             module: "",
@@ -309,6 +334,7 @@ impl Machine {
                 autocast: None,
                 cast_cache: Vec::new(),
                 repeating: 1,
+                deferred: Vec::new(),
             }),
         }
     }

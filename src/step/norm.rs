@@ -2,9 +2,9 @@
 
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
-use super::machine::State;
+use super::machine::{NOTHING, State};
 use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
 
@@ -16,18 +16,6 @@ pub(super) struct NormLayer {
     pub kind: NormKind,
     pub weight: Option<ParamId>,
     pub bias: Option<ParamId>,
-}
-
-impl State {
-    fn parameter_input(&self, id: ParamId) -> Input {
-        let param = &self.params.list[id as usize];
-        let edge = if param.trainable && self.graph.enabled {
-            super::autograd::Edge::Param(id)
-        } else {
-            super::autograd::Edge::None
-        };
-        Input { edge, numel: param.numel, dtype: param.dtype, layout: Layout::Tokens, shape: Layout::Tokens }
-    }
 }
 
 impl<'m> Tensor<'m> {
@@ -92,15 +80,14 @@ impl<'m> Tensor<'m> {
         let Some(weight) = norm.weight else { return self.clone() };
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
-        let (x, width) = (self.value, norm.width);
+        let x = self.value;
         let weight = state.parameter_input(weight);
-        let rows = x.numel / width.max(1);
-        let node = state.node(Op::MulWeight { rows }, [weight, (&x).into(), Input::NONE]);
+        let node = state.node(Op::MulWeight, [weight, (&x).into(), Input::NONE]);
         if weight.wants() {
             state.save(node, x.storage);
         }
         if x.requires_grad() {
-            state.save(node, super::machine::NOTHING);
+            state.save(node, NOTHING);
         }
         // a float32 weight (k-bit preparation, mixed models) promotes the product
         let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
@@ -114,14 +101,7 @@ impl<'m> Tensor<'m> {
         let factor = {
             let mut state = machine.state.borrow_mut();
             let input = state.parameter_input(weight);
-            let value = Value {
-                storage: super::machine::NOTHING,
-                numel: input.numel,
-                dtype: input.dtype,
-                edge: input.edge,
-                layout: Layout::Tokens,
-                shape: Layout::Tokens,
-            };
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
             let float = state.cast(&value, Dtype::F32);
             let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
@@ -130,8 +110,7 @@ impl<'m> Tensor<'m> {
         };
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let rows = x.numel / norm.width.max(1);
-        let node = state.node(Op::MulWeight { rows }, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
         if factor.value.requires_grad() {
             state.save(node, x.storage);
         }
@@ -161,18 +140,11 @@ impl<'m> Tensor<'m> {
         let mut state = machine.state.borrow_mut();
         let cast = if state.autocast.is_some() { Dtype::F32 } else { self.value.dtype };
         let mut inputs = [Input::NONE; INPUTS];
-        let mut copies = [super::machine::NOTHING; 2];
+        let mut copies = [NOTHING; 2];
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
             let Some(id) = id else { continue };
             let input = state.parameter_input(id);
-            let value = Value {
-                storage: super::machine::NOTHING,
-                numel: input.numel,
-                dtype: input.dtype,
-                edge: input.edge,
-                layout: Layout::Tokens,
-                shape: Layout::Tokens,
-            };
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
             inputs[slot + 1] = (&value).into();

@@ -1,7 +1,8 @@
 //! The model's parameters on the machine.
 
-use super::autograd::{Edge, Grad};
+use super::autograd::{Edge, Grad, Input};
 use super::machine::{NOTHING, State, StorageId};
+use super::tensor::Value;
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 
@@ -35,9 +36,19 @@ pub(super) struct Parameter {
 #[derive(Debug, Default)]
 pub(super) struct Params {
     pub list: Vec<Parameter>,
+    /// How many of them, at the end, are leaves of the running graph and no parameters.
+    leaves: usize,
 }
 
 impl State {
+    /// A parameter as an operation's input: where its gradient goes, its size.
+    pub fn parameter_input(&self, id: ParamId) -> Input {
+        let param = &self.params.list[id as usize];
+        let wanted = param.trainable && self.graph.enabled;
+        let edge = if wanted { Edge::Param(id) } else { Edge::None };
+        (&Value::plain(NOTHING, param.numel, param.dtype).at(edge)).into()
+    }
+
     /// Puts a parameter on the machine; it stays until the end.
     pub fn add_parameter(
         &mut self,
@@ -96,7 +107,9 @@ impl State {
 
 impl State {
     /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`].
-    pub fn leaf(&mut self, value: &super::tensor::Value) -> ParamId {
+    pub fn leaf(&mut self, value: &Value) -> ParamId {
+        self.retain(value.storage);
+        self.params.leaves += 1;
         self.params.list.push(Parameter {
             module: self.module,
             numel: value.numel,
@@ -104,7 +117,7 @@ impl State {
             rows: 1,
             trainable: false,
             times: 1,
-            storage: NOTHING,
+            storage: value.storage,
             grad: NOTHING,
             cached: None,
             expected: 0,
@@ -115,8 +128,11 @@ impl State {
 
     /// Forgets the leaves of the last graph with their gradients.
     pub fn drop_leaves(&mut self) {
-        while let Some(leaf) = self.params.list.pop_if(|param| param.storage == NOTHING) {
-            self.release(leaf.grad);
+        for _ in 0..std::mem::take(&mut self.params.leaves) {
+            if let Some(leaf) = self.params.list.pop() {
+                self.release(leaf.grad);
+                self.release(leaf.storage);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Element-wise operations, casts and dropout.
 
-use super::autograd::Input;
+use super::autograd::{Edge, Input};
 use super::backward::Op;
 use super::machine::{NOTHING, State};
 use super::tensor::{Layout, Tensor, Value};
@@ -13,13 +13,7 @@ fn promoted(a: Dtype, b: Dtype) -> Dtype {
 
 impl State {
     /// A new tensor shaped and laid out like `value`.
-    pub fn new_like(
-        &mut self,
-        value: &Value,
-        dtype: Dtype,
-        operation: &'static str,
-        edge: super::autograd::Edge,
-    ) -> Value {
+    pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
         Value { storage, dtype, edge, ..*value }
     }
@@ -36,7 +30,7 @@ impl State {
 }
 
 impl<'m> Tensor<'m> {
-    fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
+    pub fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
         let value = run(&mut self.machine.state.borrow_mut(), &self.value);
         Tensor { machine: self.machine, value }
     }
@@ -72,6 +66,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x += other`.
+    pub fn add_in_place(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Add, [x.into(), (&other.value).into(), Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
     /// `x + number`.
     pub fn add_number(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -80,13 +83,107 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x * number` or `x / number`.
+    /// `x * number` or `x / number`: the number is no tensor that checkpointing would see.
     pub fn scale(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, NOTHING);
             state.new_like(x, x.dtype, "mul", node.output(0))
         })
+    }
+
+    /// `x *= number`, where nobody needs the old x.
+    pub fn scale_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x[rows, width] /= r[rows, 1]`: autograd copies x first.
+    pub fn divide_rows_in_place(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let inputs = [Input::from(x), r.into(), Input::NONE];
+            let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
+            let copy =
+                if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let node = state.node(Op::DivideRows, inputs);
+            state.save(node, r.storage);
+            if r.requires_grad() {
+                state.save(node, copy);
+            }
+            state.release(copy);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast runs it in float32.
+    pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::SumRows, [(&x).into(), Input::NONE, Input::NONE]);
+            let rows = Value { numel: x.numel / width.max(1), ..x };
+            let result = state.new_like(&rows, x.dtype, "sum", node.output(0));
+            state.release(x.storage);
+            result
+        })
+    }
+
+    /// `x.view(rows, count, width).sum(dim=1)`. autocast runs it in float32.
+    pub fn sum_groups(&self, count: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node(Op::SumGroups, [(&x).into(), Input::NONE, Input::NONE]);
+            let summed = Value { numel: x.numel / count.max(1), ..x };
+            let result = state.new_like(&summed, x.dtype, "sum", node.output(0));
+            state.release(x.storage);
+            result
+        })
+    }
+
+    /// `x.masked_fill(mask, number)`.
+    pub fn masked_fill(&self, mask: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::MaskedFill, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, mask.value.storage);
+            state.new_like(x, x.dtype, "masked_fill", node.output(0))
+        })
+    }
+
+    /// `x.masked_fill_(mask, number)`.
+    pub fn masked_fill_in_place(&self, mask: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::MaskedFill, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, mask.value.storage);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// An autograd function written in Python that saves its input and computes without recording: `run` is given what
+    /// makes a tensor like the input.
+    pub fn by_function(
+        &self,
+        op: Op,
+        run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        let like = |operation| {
+            let value = self.machine.state.borrow_mut().new_like(
+                &self.value,
+                self.value.dtype,
+                operation,
+                Edge::None,
+            );
+            Tensor { machine: self.machine, value }
+        };
+        let result = run(&like);
+        let mut state = self.machine.state.borrow_mut();
+        let node = state.node(op, [(&self.value).into(), Input::NONE, Input::NONE]);
+        state.save(node, self.value.storage);
+        drop(state);
+        result.with(|value| value.edge = node.output(0))
     }
 
     /// `-x`.
@@ -302,6 +399,21 @@ impl<'m> Tensor<'m> {
             let node = state.node(Op::Cat, [x.into(), y.into(), Input::NONE]);
             let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
             state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
+        })
+    }
+
+    /// Heads as a batch of matrices, `reshape(batch · heads, sequence, head)`: a copy where they do not lie one after the
+    /// other and there is more than one sequence.
+    pub fn dense_heads(&self, batch: u64) -> Tensor<'m> {
+        self.apply(|state, x| state.dense(x, batch))
+    }
+
+    /// `broadcast_to` over the heads of a group, then `flatten`: a copy that lies token after token.
+    pub fn broadcast(&self, times: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let whole = Value { numel: x.numel.saturating_mul(times), ..*x };
+            state.new_like(&whole, x.dtype, "flatten", node.output(0))
         })
     }
 

@@ -29,6 +29,16 @@ pub(super) struct Value {
 }
 
 impl Value {
+    /// A tensor without gradient that lies token after token.
+    pub fn plain(storage: StorageId, numel: u64, dtype: Dtype) -> Value {
+        Value { storage, numel, dtype, edge: Edge::None, layout: Layout::Tokens, shape: Layout::Tokens }
+    }
+
+    /// The same with a place in the graph.
+    pub fn at(self, edge: Edge) -> Value {
+        Value { edge, ..self }
+    }
+
     /// Bytes of its elements.
     pub fn bytes(&self) -> u64 {
         self.numel.saturating_mul(self.dtype.bytes())

@@ -23,7 +23,8 @@ pub fn rank(query: &str, name: &str) -> Option<u32> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').filter(|word| !word.is_empty())
+    text.split(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '.')
+        .filter(|word| !word.is_empty())
 }
 
 fn best_of_word(word: &str, name: &str) -> Option<u32> {

@@ -10,7 +10,7 @@ use super::summary;
 use crate::accuracy::{Band, Basis};
 use crate::estimate::{Estimate, Memory};
 use crate::hardware::Gpu;
-use crate::plan::{Fit, Margin, Outcome, fits};
+use crate::plan::{Fit, Margin, OnCard, Outcome, fits};
 use crate::scenario::Scenario;
 
 /// The first words of a verdict.
@@ -107,37 +107,47 @@ pub fn excuse(estimate: &Estimate) -> String {
     )
 }
 
-/// What the close look adds: how sure it is, and what the allocator and `nvidia-smi` say.
-pub fn closer(detail: &Detail, fit: &Fit, unit: Unit) -> String {
-    let reserved = detail.on_card.reserved;
-    let shown = detail.on_card.shown;
-    let figures = format!(
-        "<span>{} reserved by PyTorch</span><span>up to {} in nvidia-smi</span>",
-        unit.amount(reserved),
-        unit.amount(shown)
-    );
-    let remark = match detail.on_card.outcome {
-        Outcome::Runs => "",
-        Outcome::Fails(_) if !fit.fits() => "",
-        Outcome::RunsExpandable => {
-            "The tensors fit, the holes between them do not: set \
-             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
-        }
-        Outcome::Fails(_) => "The tensors fit, but fragmentation makes the allocator run out of memory.",
+/// What the close look adds: what the run does on the card, and how sure that is.
+pub fn on_card(detail: &Detail, unit: Unit) -> String {
+    let OnCard { outcome, reserved, shown } = detail.on_card;
+    let (class, told) = match outcome {
+        Outcome::Runs => (
+            "runs",
+            format!("PyTorch reserves {}, nvidia-smi shows {}", unit.amount(reserved), unit.amount(shown)),
+        ),
+        Outcome::RunsExpandable => (
+            "tight",
+            "Tight: the tensors fit, the holes between them do not. It runs with \
+             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+                .to_owned(),
+        ),
+        Outcome::Fails(failure) => (
+            "fails",
+            format!(
+                "Out of memory in the {}: {} more is asked for with {} reserved",
+                failure.phase.map_or("loading of the model", |phase| phase.label()),
+                unit.amount(failure.requested),
+                unit.amount(reserved)
+            ),
+        ),
     };
-    let remark =
-        if remark.is_empty() { String::new() } else { format!("<p class=\"message warning\">{remark}</p>") };
-    format!("<p class=\"aside\">{figures}<span>{}</span></p>{remark}", band(&detail.band))
+    format!(
+        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">±{:.1}% of what is allocated</span>",
+        exact(reserved),
+        basis(&detail.band),
+        detail.band.percent
+    )
 }
 
-/// `±0.96%, from 23 measured runs of this kind`.
-fn band(band: &Band) -> String {
-    let of = match band.basis {
-        Basis::SameKind => "of this kind",
-        Basis::SameFamily => "of this family",
-        Basis::OtherFamilies => "of other families",
+/// What the band rests on, in a sentence.
+fn basis(band: &Band) -> String {
+    let rows = band.rows;
+    let kind = match band.basis {
+        Basis::SameKind => "measured runs of this family, method, precision and attention",
+        Basis::SameFamily => "measured runs of this family under other settings",
+        Basis::OtherFamilies => "measured runs of other families: this one was not measured yet",
     };
-    format!("±{:.2}%, from {} measured runs {of}", band.percent, band.rows)
+    format!("The worst error over {rows} {kind}, and at least that of the measuring device against real GPUs")
 }
 
 #[cfg(test)]
@@ -175,11 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn a_close_look_says_how_sure_it_is() {
-        let scenario = Scenario::default();
-        let detail = Detail::of(&scenario).expect("an answer");
-        let memory = estimate(&scenario).memory.expect("an answer");
-        let html = closer(&detail, &fits(&memory, &scenario.gpu().expect("a card")), Unit::Binary);
-        assert!(html.contains("reserved by PyTorch") && html.contains("measured runs"), "{html}");
+    fn a_close_look_says_what_is_reserved_and_how_sure_that_is() {
+        let detail = Detail::of(&Scenario::default()).expect("an answer");
+        let html = on_card(&detail, Unit::Binary);
+        assert!(html.contains(">PyTorch reserves 1") && html.contains("% of what is allocated"), "{html}");
+        let band = Band { percent: 1.0, basis: Basis::SameFamily, rows: 7 };
+        assert!(basis(&band).starts_with("The worst error over 7 measured runs of this family under other"));
+    }
+
+    #[test]
+    fn a_run_that_fails_says_where() {
+        let small = Scenario { gpu: GpuChoice::Custom(Bytes::gib(9.)), ..Scenario::default() };
+        let html = on_card(&Detail::of(&small).expect("an answer"), Unit::Binary);
+        assert!(html.contains("class=\"fails\"") && html.contains(">Out of memory in the "), "{html}");
     }
 }

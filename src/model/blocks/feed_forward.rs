@@ -77,8 +77,19 @@ pub struct ExpertNames {
     pub first: &'static str,
     /// The last matrices: `mlp.experts.down_proj`.
     pub last: &'static str,
-    /// Whether a matrix is `[in, out]` (gpt_oss, llama4) and not `[out, in]`.
-    pub transposed: bool,
+    /// How a tensor lies.
+    pub layout: ExpertLayout,
+}
+
+/// How the matrices of all experts lie in one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpertLayout {
+    /// `[experts, out, in]`.
+    OutIn,
+    /// `[experts, in, out]` (gpt_oss, llama4).
+    InOut,
+    /// Three tensors of `[experts * width, hidden]`, the second of this name (dbrx).
+    Flat(&'static str),
 }
 
 /// A mixture of experts whose expert weights are two three-dimensional tensors (transformers 5).
@@ -143,12 +154,15 @@ impl Moe {
         for (name, input, output) in
             [(self.names.first, self.hidden, first), (self.names.last, self.expert_width, self.hidden)]
         {
-            let shape = if self.names.transposed {
-                vec![self.experts, input, output]
-            } else {
-                vec![self.experts, output, input]
+            let shape = match self.names.layout {
+                ExpertLayout::OutIn => vec![self.experts, output, input],
+                ExpertLayout::InOut => vec![self.experts, input, output],
+                ExpertLayout::Flat(_) => vec![self.experts.saturating_mul(self.expert_width), self.hidden],
             };
-            visit(Param { name: name.into(), shape, role: ParamRole::Experts });
+            visit(Param { name: name.into(), shape: shape.clone(), role: ParamRole::Experts });
+            if let (ExpertLayout::Flat(second), true) = (self.names.layout, name == self.names.first) {
+                visit(Param { name: second.into(), shape, role: ParamRole::Experts });
+            }
             if self.expert_bias {
                 let shape = vec![self.experts, output];
                 visit(Param { name: format!("{name}_bias"), shape, role: ParamRole::Experts });

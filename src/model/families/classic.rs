@@ -1,22 +1,23 @@
-//! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, opt, bloom, falcon, mpt.
+//! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, bloom, falcon, mpt.
 
+use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, rotated, stack};
 use crate::model::blocks::{
-    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
+    Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
-use crate::model::{Architecture, HeadTransform, LAYERS, Table};
+use crate::model::{Architecture, Table};
 use crate::scenario::Issue;
 
 /// Reads a decoder from before llama; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
     Some(match config.model_type {
-        "gpt2" => gpt2(config, LinearClass::Conv1d),
+        "gpt2" | "gpt-sw3" => gpt2(config, LinearClass::Conv1d),
+        "openai-gpt" => openai_gpt(config),
         "gpt_bigcode" => gpt_bigcode(config),
         "gpt_neo" => gpt_neo(config),
         "gpt_neox" => gpt_neox(config),
-        "opt" => opt(config),
         "bloom" => bloom(config),
         "falcon" => falcon(config),
         // the names of falcon's own code, from before transformers had it
@@ -28,23 +29,7 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 
 /// Multi-head attention with every head alike and one projection for q, k and v.
 fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCode) -> Attention {
-    Attention {
-        heads,
-        kv_heads: heads,
-        head_dim: hidden / heads,
-        projection: Projection::Fused(qkv),
-        output,
-        qk_norm: None,
-        rotary: Rotary::None,
-        window: None,
-        softcap: false,
-        causal: true,
-        sinks: false,
-        gated: false,
-        position_bias: None,
-        dropout: Dropout::default(),
-        code,
-    }
+    parts::attention(heads, hidden / heads, Projection::Fused(qkv), output, code)
 }
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
@@ -87,6 +72,27 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
     Ok(model)
 }
 
+/// openai-gpt: gpt2 with its norms after the halves.
+fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let mut model = gpt2(config, LinearClass::Conv1d)?;
+    let act = activation(config, "afn")?;
+    for block in &mut model.blocks {
+        if let Wiring::PreNorm { attention, mlp } = block.wiring.clone() {
+            block.wiring = Wiring::PostNorm { attention, mlp };
+        }
+        if let FeedForward::Dense(Mlp::Plain { act: own, .. }) = &mut block.ffn {
+            *own = act;
+        }
+        block.layout = &["attn.", "ln_1", "mlp."];
+    }
+    model.final_norm = None;
+    model.embeddings.tokens.name = "tokens_embed";
+    if let Some(table) = &mut model.embeddings.positions {
+        table.name = "positions_embed";
+    }
+    Ok(model)
+}
+
 /// gpt_bigcode: gpt2 with `nn.Linear` and, mostly, one head of keys and values.
 fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = gpt2(config, LinearClass::Linear)?;
@@ -114,20 +120,15 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
     let heads = config.size("num_attention_heads")?;
     let inner = config.size_or("intermediate_size", 4 * hidden)?;
     let window = config.optional("window_size")?;
+    let projection = Projection::Separate {
+        q: Linear::new("attn.attention.q_proj", hidden, hidden),
+        k: Linear::new("attn.attention.k_proj", hidden, hidden),
+        v: Linear::new("attn.attention.v_proj", hidden, hidden),
+    };
+    let output = Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true);
     let attention = Attention {
-        projection: Projection::Separate {
-            q: Linear::new("attn.attention.q_proj", hidden, hidden),
-            k: Linear::new("attn.attention.k_proj", hidden, hidden),
-            v: Linear::new("attn.attention.v_proj", hidden, hidden),
-        },
         dropout: dropout(config, "attention_dropout")?,
-        ..fused(
-            hidden,
-            heads,
-            Linear::new("", 0, 0),
-            Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true),
-            AttentionCode::Own("gpt_neo"),
-        )
+        ..parts::attention(heads, hidden / heads, projection, output, AttentionCode::Own("gpt_neo"))
     };
     let block = Block {
         wiring: Wiring::PreNorm {
@@ -245,79 +246,6 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
 fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
     let key = if config.has("rotary_pct") { "rotary_pct" } else { "partial_rotary_factor" };
     rotated(config, head_dim, key, 0.25)
-}
-
-/// opt.
-fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
-    let hidden = config.size("hidden_size")?;
-    let heads = config.size("num_attention_heads")?;
-    let inner = config.size("ffn_dim")?;
-    let bias = config.flag("enable_bias")?;
-    let kind =
-        if config.flag("layer_norm_elementwise_affine")? { LAYER_NORM } else { NormKind::LayerNormPlain };
-    let linear = |name, input, output| Linear::new(name, input, output).with_bias(bias);
-    let drop = dropout(config, "dropout")?;
-    let before = config.flag("do_layer_norm_before")?;
-    let [first, second] =
-        ["self_attn_layer_norm", "final_layer_norm"].map(|name| Norm::new(name, hidden, kind));
-    let attention = Attention {
-        projection: Projection::Separate {
-            q: linear("self_attn.q_proj", hidden, hidden),
-            k: linear("self_attn.k_proj", hidden, hidden),
-            v: linear("self_attn.v_proj", hidden, hidden),
-        },
-        dropout: dropout(config, "attention_dropout")?,
-        ..fused(
-            hidden,
-            heads,
-            Linear::new("", 0, 0),
-            linear("self_attn.out_proj", hidden, hidden),
-            AttentionCode::Opt,
-        )
-    };
-    let block = Block {
-        wiring: if before {
-            Wiring::PreNorm { attention: first, mlp: second }
-        } else {
-            Wiring::PostNorm { attention: first, mlp: second }
-        },
-        mixer: Mixer::Attention(attention),
-        cross: None,
-        ffn: FeedForward::Dense(Mlp::Plain {
-            up: linear("fc1", hidden, inner),
-            down: linear("fc2", inner, hidden),
-            act: activation(config, "activation_function")?,
-        }),
-        residual_dropout: drop,
-        loose: Vec::new(),
-        layout: &[
-            "self_attn.k_proj",
-            "self_attn.v_proj",
-            "self_attn.q_proj",
-            "self_attn.out_proj",
-            "self_attn_layer_norm",
-            "fc",
-        ],
-    };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
-    let mut model = decoder(config, "embed_tokens", layers, Norm::new("final_layer_norm", hidden, kind))?;
-    // The position table has two rows more than positions.
-    let positions = config.size("max_position_embeddings")? + 2;
-    model.embeddings.positions = Some(Table { name: "embed_positions", rows: positions, width: hidden });
-    model.layout =
-        &["embed_tokens", "embed_positions", "project_out", "project_in", "final_layer_norm", LAYERS];
-    if !before || config.flag("_remove_final_layer_norm")? {
-        model.final_norm = None;
-    }
-    let width = config.size_or("word_embed_proj_dim", hidden)?;
-    if width != hidden {
-        model.embeddings.tokens.width = width;
-        model.embeddings.project_in = Some(Linear::new("project_in", width, hidden));
-        model.head.transform = Some(HeadTransform::Project(Linear::new("project_out", hidden, width)));
-        model.head.linear.input = width;
-    }
-    // OPT drops out inside its layers only.
-    Ok(model)
 }
 
 /// bloom.

@@ -1,6 +1,9 @@
 //! Encoders with a masked-language-model head: bert and those made like it.
 
+use super::llama;
+use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
+use super::variant::LLAMA;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm, NormKind, Piece,
     Projection, Rotary, Wiring,
@@ -127,6 +130,7 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
         "electra" => electra(config),
         "albert" => albert(config),
         "modernbert" => modernbert(config),
+        "eurobert" => eurobert(config),
         _ => return None,
     })
 }
@@ -154,25 +158,19 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
             mlp: layer_norm(names.norms[1], hidden),
         },
         mixer: Mixer::Attention(Attention {
-            heads,
-            kv_heads: heads,
-            head_dim: hidden / heads,
-            projection: Projection::Separate {
-                q: linear(q, hidden, hidden),
-                k: linear(k, hidden, hidden),
-                v: linear(v, hidden, hidden),
-            },
-            output: linear(output, hidden, hidden),
-            qk_norm: None,
-            rotary: Rotary::None,
-            window: None,
-            softcap: false,
             causal: false,
-            sinks: false,
-            gated: false,
-            position_bias: None,
             dropout: dropout(config, attention_drop)?,
-            code: names.code,
+            ..parts::attention(
+                heads,
+                hidden / heads,
+                Projection::Separate {
+                    q: linear(q, hidden, hidden),
+                    k: linear(k, hidden, hidden),
+                    v: linear(v, hidden, hidden),
+                },
+                linear(output, hidden, hidden),
+                names.code,
+            )
         }),
         cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
@@ -374,6 +372,19 @@ fn albert(config: &Config<'_>) -> Result<Architecture, Issue> {
     Ok(model)
 }
 
+/// eurobert: llama that looks both ways.
+fn eurobert(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let mut model = llama::read(config, &LLAMA)?;
+    for block in &mut model.blocks {
+        if let Mixer::Attention(attention) = &mut block.mixer {
+            attention.causal = false;
+        }
+    }
+    model.head.linear.bias = config.flag("mlp_bias")?;
+    model.head.objective = Objective::MaskedLm;
+    Ok(model)
+}
+
 /// modernbert: rotary, gated, windows on both sides in most layers.
 fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
@@ -398,21 +409,17 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
         Ok(Block {
             wiring: Wiring::PreNorm { attention: first, mlp: norm("mlp_norm") },
             mixer: Mixer::Attention(Attention {
-                heads,
-                kv_heads: heads,
-                head_dim: hidden / heads,
-                projection: Projection::Fused(Linear::new("attn.Wqkv", hidden, 3 * hidden).with_bias(bias)),
-                output: Linear::new("attn.Wo", hidden, hidden).with_bias(bias),
-                qk_norm: None,
                 rotary: Rotary::Float32,
                 window: local.then_some(window),
-                softcap: false,
                 causal: false,
-                sinks: false,
-                gated: false,
-                position_bias: None,
                 dropout: attention_dropout,
-                code: AttentionCode::Standard,
+                ..parts::attention(
+                    heads,
+                    hidden / heads,
+                    Projection::Fused(Linear::new("attn.Wqkv", hidden, 3 * hidden).with_bias(bias)),
+                    Linear::new("attn.Wo", hidden, hidden).with_bias(bias),
+                    AttentionCode::Standard,
+                )
             }),
             cross: None,
             ffn: FeedForward::Dense(Mlp::GatedFused {

@@ -5,7 +5,7 @@ use super::parts::{decoder, stack};
 use super::plan::plan;
 use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant, Windows, Wired};
 use crate::model::blocks::{
-    Block, ExpertNames, FeedForward, Linear, Mixer, Moe, Norm, NormKind, Piece, Projection,
+    Block, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe, Norm, NormKind, Piece, Projection,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, Table};
@@ -122,7 +122,11 @@ fn experts(config: &Config<'_>, shape: &Shape) -> Result<Moe, Issue> {
     let count = config.size("num_experts")?;
     let width = config.size("moe_intermediate_size")?;
     Ok(Moe {
-        names: ExpertNames { first: "experts.gate_up_proj", last: "experts.down_proj", transposed: false },
+        names: ExpertNames {
+            first: "experts.gate_up_proj",
+            last: "experts.down_proj",
+            layout: ExpertLayout::OutIn,
+        },
         router: Linear::new("router.proj", shape.hidden, count),
         router_is_linear: true,
         correction: None,

@@ -5,8 +5,8 @@ use super::parts::{decoder, stack};
 use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Shared, Turn, Variant};
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, Conv, DeltaNet, Dropout, ExpertNames, FeedForward, Linear, Loose, Mixer, Moe, Norm, NormKind,
-    Scan, ShortConv, StateSpace, Wiring,
+    Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Loose, Mixer, Moe, Norm,
+    NormKind, Scan, ShortConv, StateSpace, Wiring,
 };
 use crate::model::config::{Config, refusal};
 use crate::scenario::Issue;
@@ -15,6 +15,7 @@ use crate::scenario::Issue;
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
     Some(match config.model_type {
         "mamba" | "falcon_mamba" => mamba(config),
+        "mamba2" => mamba2(config),
         "nemotron_h" => nemotron_h(config),
         _ => return None,
     })
@@ -236,7 +237,7 @@ fn nemotron_h(config: &Config<'_>) -> Result<Architecture, Issue> {
     let layers = stack(kinds.len() as u64, |layer| {
         let kind = kinds.get(layer as usize).copied().unwrap_or(Kind::Mlp);
         let (mixer, ffn) = match kind {
-            Kind::StateSpace => (mamba2(config, hidden)?, FeedForward::None),
+            Kind::StateSpace => (mamba2_layer(config, hidden)?, FeedForward::None),
             Kind::Attention => {
                 let attention = shape.attention(config, &variant, Default::default())?;
                 (Mixer::Attention(attention), FeedForward::None)
@@ -294,33 +295,106 @@ fn nemotron_layers(config: &Config<'_>) -> Result<Vec<Kind>, Issue> {
     }
 }
 
-/// A mamba 2 layer.
-fn mamba2(config: &Config<'_>, hidden: u64) -> Result<Mixer, Issue> {
+/// The dimensions of a mamba 2 layer.
+struct Mamba2 {
+    hidden: u64,
+    heads: u64,
+    inner: u64,
+    groups: u64,
+    state: u64,
+    kernel: u64,
+    bias: bool,
+    conv_bias: bool,
+}
+
+impl Mamba2 {
+    fn mixer(self, names: [&'static str; 7]) -> Mixer {
+        let [dt_bias, a_log, d, conv, input, norm, output] = names;
+        let channels = self.inner.saturating_add((2 * self.groups).saturating_mul(self.state));
+        let projected = self.inner.saturating_add(channels).saturating_add(self.heads);
+        Mixer::StateSpace(StateSpace {
+            inner: self.inner,
+            state: self.state,
+            input: Linear::new(input, self.hidden, projected).with_bias(self.bias),
+            conv: Conv { name: conv, channels, kernel: self.kernel, bias: self.conv_bias },
+            scan: Scan::Mamba2 {
+                heads: self.heads,
+                groups: self.groups,
+                norm: Norm::new(norm, self.inner, NormKind::Rms),
+            },
+            loose: [dt_bias, a_log, d].map(|name| Loose::new(name, &[self.heads])).to_vec(),
+            output: Linear::new(output, self.inner, self.hidden).with_bias(self.bias),
+        })
+    }
+}
+
+const MAMBA2_MIXER: [&str; 7] = [
+    "mixer.dt_bias",
+    "mixer.A_log",
+    "mixer.D",
+    "mixer.conv1d",
+    "mixer.in_proj",
+    "mixer.norm",
+    "mixer.out_proj",
+];
+
+fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, Issue> {
     let heads = config.size("mamba_num_heads")?;
-    let inner = heads * config.size("mamba_head_dim")?;
-    let groups = config.size("n_groups")?;
-    let state = config.size("ssm_state_size")?;
-    let channels = inner.saturating_add(2 * groups * state);
-    let bias = config.flag("use_bias")?;
-    Ok(Mixer::StateSpace(StateSpace {
-        inner,
-        state,
-        input: Linear::new("mixer.in_proj", hidden, inner.saturating_add(channels).saturating_add(heads))
-            .with_bias(bias),
-        conv: Conv {
-            name: "mixer.conv1d",
-            channels,
-            kernel: config.size("conv_kernel")?,
-            bias: config.flag("use_conv_bias")?,
-        },
-        scan: Scan::Mamba2 { heads, groups, norm: Norm::new("mixer.norm", inner, NormKind::Rms) },
-        loose: vec![
-            Loose::new("mixer.dt_bias", &[heads]),
-            Loose::new("mixer.A_log", &[heads]),
-            Loose::new("mixer.D", &[heads]),
-        ],
-        output: Linear::new("mixer.out_proj", inner, hidden).with_bias(bias),
-    }))
+    Ok(Mamba2 {
+        hidden,
+        heads,
+        inner: heads * config.size("mamba_head_dim")?,
+        groups: config.size("n_groups")?,
+        state: config.size("ssm_state_size")?,
+        kernel: config.size("conv_kernel")?,
+        bias: config.flag("use_bias")?,
+        conv_bias: config.flag("use_conv_bias")?,
+    }
+    .mixer(MAMBA2_MIXER))
+}
+
+/// mamba2: nothing but state spaces of the second kind.
+fn mamba2(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_heads")?;
+    let mixer = Mamba2 {
+        hidden,
+        heads,
+        inner: expanded(config, "expand", hidden)?,
+        groups: config.size("n_groups")?,
+        state: config.size("state_size")?,
+        kernel: config.size("conv_kernel")?,
+        bias: config.flag("use_bias")?,
+        conv_bias: config.flag("use_conv_bias")?,
+    }
+    .mixer(MAMBA2_MIXER);
+    let block = single("norm", hidden, mixer, FeedForward::None);
+    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
+}
+
+/// bamba's and granitemoehybrid's state spaces.
+pub fn bamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
+    let names = [
+        "mamba.dt_bias",
+        "mamba.A_log",
+        "mamba.D",
+        "mamba.conv1d",
+        "mamba.in_proj",
+        "mamba.norm",
+        "mamba.out_proj",
+    ];
+    Ok(Mamba2 {
+        hidden: shape.hidden,
+        heads: config.size("mamba_n_heads")?,
+        inner: config.size("mamba_expand")? * shape.hidden,
+        groups: config.size("mamba_n_groups")?,
+        state: config.size("mamba_d_state")?,
+        kernel: config.size("mamba_d_conv")?,
+        bias: config.flag("mamba_proj_bias")?,
+        conv_bias: config.flag("mamba_conv_bias")?,
+    }
+    .mixer(names))
 }
 
 /// nemotron_h's experts have no gate; the shared one has a width of its own.
@@ -329,7 +403,7 @@ fn nemotron_experts(config: &Config<'_>, shape: &Shape) -> Result<Moe, Issue> {
         names: ExpertNames {
             first: "mixer.experts.up_proj",
             last: "mixer.experts.down_proj",
-            transposed: false,
+            layout: ExpertLayout::OutIn,
         },
         router: "mixer.gate",
         shared: Shared::Width("moe_shared_expert_intermediate_size"),

@@ -11,7 +11,7 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
     let bias = config.flag("attention_bias")?;
     let nope = config.size("qk_nope_head_dim")?;
     let rope = config.size("qk_rope_head_dim")?;
-    let value = config.size("v_head_dim")?;
+    let value = config.size_or("v_head_dim", hidden / heads)?;
     let rank = config.size("kv_lora_rank")?;
     let rms = |name, width| Norm::new(name, width, NormKind::Rms);
     let queries = heads * (nope + rope);

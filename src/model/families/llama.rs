@@ -6,8 +6,8 @@ use super::variant::{Experts, HeadWidth, Heads, MlpShape, Shared, Turn, Variant,
 use super::{latent, variants};
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Moe, Norm,
-    Projection, QkNorm, Rotary, Wiring,
+    Activation, Attention, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm,
+    Rotary, Wiring,
 };
 use crate::model::config::Config;
 use crate::scenario::Issue;
@@ -67,6 +67,7 @@ impl Shape {
             rotary: match variant.turn {
                 Turn::Full => Rotary::Full,
                 Turn::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
+                Turn::PartialOf(key) => Rotary::Partial { dim: config.size_or(key, head_dim)?.min(head_dim) },
                 Turn::Interleaved(otherwise) => Rotary::Interleaved { dim: share(otherwise)? },
                 Turn::Float32 => Rotary::Float32,
                 Turn::Complex => Rotary::Complex,
@@ -89,12 +90,15 @@ impl Shape {
             _ => FeedForward::Dense(self.mlp(config, variant)?),
         };
         Ok(Block {
-            wiring: self.wiring(variant),
+            wiring: match variant.rewired {
+                Some((key, wired)) if config.flag(key)? => self.wiring(&Variant { wired, ..*variant }),
+                _ => self.wiring(variant),
+            },
             mixer,
             cross: None,
             ffn,
             residual_dropout: self.residual_dropout,
-            loose: (variant.loose)(self),
+            loose: (variant.loose)(config, self)?,
             layout: variant.layout,
         })
     }
@@ -156,7 +160,7 @@ impl Shape {
             gated: variant.gated,
             position_bias: None,
             dropout: self.attention_dropout,
-            code: AttentionCode::Standard,
+            code: variant.code,
         })
     }
 

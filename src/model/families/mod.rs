@@ -1,8 +1,10 @@
 //! One reader per shape of family: from config keys to blocks.
 
 mod classic;
+mod custom;
 mod deepseek;
 mod encoder;
+mod fairseq;
 mod gemma4;
 mod hybrid;
 mod latent;
@@ -46,6 +48,8 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
     let config = Config::new(object, model_type, log);
     let readers = [
         classic::read,
+        fairseq::read,
+        custom::read,
         encoder::read,
         seq2seq::read,
         hybrid::read,
@@ -56,21 +60,45 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
     readers.into_iter().find_map(|reader| reader(&config)).unwrap_or_else(|| unknown(&config))
 }
 
-/// A config of an unknown family: llama's, if it has llama's keys.
+/// Language models that transformers has and this project has not.
+fn is_elsewhere(model_type: &str) -> bool {
+    include_str!("../../../data/elsewhere.txt").lines().any(|known| known == model_type)
+}
+
+/// Parts of keys that a plain llama has not: they say what would be counted wrongly.
+const MORE_THAN_LLAMA: [&str; 12] = [
+    "expert",
+    "moe",
+    "lora_rank",
+    "mamba",
+    "ssm",
+    "state_size",
+    "conv",
+    "encoder",
+    "vision",
+    "audio",
+    "qk_norm",
+    "qk_layernorm",
+];
+
+/// A config of an unknown family: llama's, if it has llama's keys and no others that matter.
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
-    let wanted =
-        ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
-    let missing: Vec<&str> = wanted.into_iter().filter(|key| !config.has(key)).collect();
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),
         name => format!("the model type {name:?}"),
     };
+    if is_elsewhere(config.model_type) {
+        return Err(refusal(format!("{name} is not known: its layers are not those of any family here")));
+    }
+    let wanted =
+        ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
+    let missing: Vec<&str> = wanted.into_iter().filter(|key| !config.has(key)).collect();
     if !missing.is_empty() {
-        return Err(refusal(format!(
-            "{name} is not known, and it is not llama's either: {} missing",
-            missing.join(", ")
-        ))
-        .with_fix("give the config.json of a language model that transformers knows"));
+        return Err(refusal(format!("{name} is not known, and for a llama it lacks {}", missing.join(", ")))
+            .with_fix("give the config.json of a language model"));
+    }
+    if let Some(key) = config.key_with(&MORE_THAN_LLAMA) {
+        return Err(refusal(format!("{name} is not known, and {key} says that it is no plain llama")));
     }
     config.note(format!("{name} is not known: counted as a llama of these dimensions"));
     llama::read(config, &variant::LLAMA)

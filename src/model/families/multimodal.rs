@@ -9,8 +9,15 @@ use crate::model::{Architecture, LAYERS, Tower};
 use crate::scenario::Issue;
 
 /// The tower comes before the text model.
-const PICTURES_FIRST: Layout =
-    &["visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "embed_tokens", LAYERS, "norm"];
+const PICTURES_FIRST: Layout = &[
+    "visual.",
+    "vision_tower.",
+    "vision_model.",
+    "multi_modal_projector.",
+    "embed_tokens.",
+    LAYERS,
+    "norm.",
+];
 
 /// Reads a multimodal config; none where the model type is not one.
 pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, Issue>> {

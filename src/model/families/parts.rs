@@ -1,7 +1,8 @@
 //! Pieces that the readers of several families share.
 
-use crate::model::blocks::{Activation, Block, Dropout, NormKind};
-use crate::model::blocks::{Linear, Norm};
+use crate::model::blocks::{
+    Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
+};
 use crate::model::config::Config;
 use crate::model::{Architecture, Embeddings, Head, Objective, Table};
 use crate::scenario::Issue;
@@ -27,6 +28,33 @@ pub fn stack(
         order.push(kind);
     }
     Ok((blocks, order))
+}
+
+/// Causal attention with every head alike, without positions, norms or windows of its own.
+pub fn attention(
+    heads: u64,
+    head_dim: u64,
+    projection: Projection,
+    output: Linear,
+    code: AttentionCode,
+) -> Attention {
+    Attention {
+        heads,
+        kv_heads: heads,
+        head_dim,
+        projection,
+        output,
+        qk_norm: None,
+        rotary: Rotary::None,
+        window: None,
+        softcap: false,
+        causal: true,
+        sinks: false,
+        gated: false,
+        position_bias: None,
+        dropout: Dropout::default(),
+        code,
+    }
 }
 
 /// The activation that a config names, by how transformers implements it.

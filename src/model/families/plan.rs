@@ -51,8 +51,10 @@ pub fn plan(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerPlan>, Is
         .map(|layer| {
             let listed = positions(layer);
             let by_family = match windows.kind {
-                Windows::Never | Windows::Typed => false,
+                Windows::Never => false,
                 Windows::All => true,
+                Windows::After => layer >= windows.bound,
+                Windows::AllButFrom(n) => !layer.is_multiple_of(n),
                 Windows::Switched => windows.on,
                 Windows::Late => windows.on && layer >= windows.bound,
                 Windows::Early => windows.on && layer < windows.bound && layer.is_multiple_of(2),
@@ -70,7 +72,7 @@ pub fn plan(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerPlan>, Is
             LayerPlan {
                 window,
                 positioned: match variant.positions {
-                    Positions::Everywhere | Positions::Listed => listed,
+                    Positions::Everywhere | Positions::Listed | Positions::Named => listed,
                     Positions::Windowed => window.is_some(),
                     Positions::WindowedIfAny => window.is_some() || windows.size.is_none(),
                 },
@@ -103,19 +105,32 @@ fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, Issue> {
         _ => config.optional("sliding_window")?,
     };
     let (on, bound) = match kind {
-        Windows::Never | Windows::All | Windows::Chunked | Windows::Typed => (true, 0),
+        Windows::Never | Windows::All | Windows::Chunked | Windows::AllButFrom(_) => (true, 0),
+        Windows::After => (true, config.count("max_window_layers")?),
         Windows::Switched | Windows::Unpositioned => (config.flag("use_sliding_window")?, 0),
         Windows::Late | Windows::Early => {
             (config.flag("use_sliding_window")?, config.count("max_window_layers")?)
         }
-        Windows::AllBut(n) => (true, config.size_or("sliding_window_pattern", n)?),
+        Windows::AllBut(n) => (true, pattern(config, n)?),
     };
     Ok(Windowed { kind, size, on, bound })
+}
+
+/// Every how many layers one sees all: a number, or a text with a letter per layer (exaone4's `LLLG`).
+fn pattern(config: &Config<'_>, otherwise: u64) -> Result<u64, Issue> {
+    match config.text("sliding_window_pattern") {
+        Ok(Some(text)) if !text.is_empty() => Ok(text.chars().count() as u64),
+        _ => Ok(config.optional("sliding_window_pattern")?.filter(|n| *n > 0).unwrap_or(otherwise)),
+    }
 }
 
 fn positions(config: &Config<'_>, positions: Positions) -> Result<Ask, Issue> {
     Ok(match positions {
         Positions::Everywhere | Positions::Windowed | Positions::WindowedIfAny => Box::new(|_| true),
+        Positions::Named => {
+            let rotary = config.text("position_embedding_type")? == Some("rope");
+            Box::new(move |_| rotary)
+        }
         Positions::Listed => match config.sizes("no_rope_layers")?.filter(|list| !list.is_empty()) {
             Some(list) => Box::new(move |layer| list.get(layer as usize).is_none_or(|flag| *flag != 0)),
             None => {
@@ -159,6 +174,14 @@ fn sparse(config: &Config<'_>, sparse: Sparse, depth: u64) -> Result<Ask, Issue>
             let end = end.map_or(depth, |end| end as u64);
             let interval = config.size_or("moe_layer_interval", 1)?;
             Box::new(move |layer| layer >= start && layer <= end && (layer + 1).is_multiple_of(interval))
+        }
+        Sparse::IfAny => {
+            let experts = config.optional("num_local_experts")?.unwrap_or(0) > 0;
+            Box::new(move |_| experts)
+        }
+        Sparse::AfterDense => {
+            let first = config.count("num_dense_layers")?;
+            Box::new(move |layer| layer >= first)
         }
         Sparse::Interleaved => match config.sizes("moe_layers")? {
             Some(list) => Box::new(move |layer| list.contains(&layer)),

@@ -1,9 +1,10 @@
 //! Encoder-decoders: t5 and its like, bart and its like.
 
+use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, CrossAttention, Dropout, FeedForward, Linear, Mixer, Mlp,
-    Norm, NormKind, Projection, Rotary, Wiring,
+    Norm, NormKind, Projection, Wiring,
 };
 use crate::model::config::{Config, refusal};
 use crate::model::{Architecture, ENCODER, Encoder, LAYERS, Table};
@@ -14,10 +15,19 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
     Some(match config.model_type {
         "t5" | "mt5" => t5(config, false),
         "umt5" => t5(config, true),
-        "bart" => bart(config),
+        "bart" => bart(config, BART),
+        "mbart" => bart(config, Bart { before: true, final_norm: true, ..BART }),
+        "pegasus" | "blenderbot" => bart(config, PEGASUS),
+        "m2m_100" => bart(config, Bart { rows: None, ..PEGASUS }),
+        "marian" => bart(config, Bart { rows: Some(0), embedding_norm: false, ..BART }),
         _ => return None,
     })
 }
+
+/// The position tables have two rows more than positions.
+const BART: Bart = Bart { rows: Some(2), embedding_norm: true, before: false, final_norm: false };
+
+const PEGASUS: Bart = Bart { rows: Some(0), embedding_norm: false, before: true, final_norm: true };
 
 /// Attention between or within the halves.
 struct Heads {
@@ -33,26 +43,21 @@ impl Heads {
         let inner = self.heads * self.head_dim;
         let linear = |name, input, output| Linear::new(name, input, output).with_bias(self.bias);
         let [q, k, v, output] = names;
+        let projection = Projection::Separate {
+            q: linear(q, self.hidden, inner),
+            k: linear(k, self.hidden, inner),
+            v: linear(v, self.hidden, inner),
+        };
         Attention {
-            heads: self.heads,
-            kv_heads: self.heads,
-            head_dim: self.head_dim,
-            projection: Projection::Separate {
-                q: linear(q, self.hidden, inner),
-                k: linear(k, self.hidden, inner),
-                v: linear(v, self.hidden, inner),
-            },
-            output: linear(output, inner, self.hidden),
-            qk_norm: None,
-            rotary: Rotary::None,
-            window: None,
-            softcap: false,
             causal,
-            sinks: false,
-            gated: false,
-            position_bias: None,
             dropout: self.dropout,
-            code,
+            ..parts::attention(
+                self.heads,
+                self.head_dim,
+                projection,
+                linear(output, inner, self.hidden),
+                code,
+            )
         }
     }
 }
@@ -174,8 +179,21 @@ fn t5_mlp(config: &Config<'_>, hidden: u64, (plain, gated, down): T5Mlp) -> Resu
     })
 }
 
-/// bart.
-fn bart(config: &Config<'_>) -> Result<Architecture, Issue> {
+/// What the models like bart differ in.
+#[derive(Clone, Copy, Debug)]
+struct Bart {
+    /// Rows of the position tables beyond the positions; none where positions are not stored.
+    rows: Option<u64>,
+    /// A norm on the embeddings.
+    embedding_norm: bool,
+    /// Norms before the halves instead of after them.
+    before: bool,
+    /// A norm after the last layer.
+    final_norm: bool,
+}
+
+/// bart and its like.
+fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
     let hidden = config.size("d_model")?;
     let drop = dropout(config, "dropout")?;
     let norm = |name| Norm::new(name, hidden, LAYER_NORM);
@@ -194,9 +212,10 @@ fn bart(config: &Config<'_>) -> Result<Architecture, Issue> {
         let other =
             ["encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj", "encoder_attn.out_proj"];
         Ok(Block {
-            wiring: Wiring::PostNorm {
-                attention: norm("self_attn_layer_norm"),
-                mlp: norm("final_layer_norm"),
+            wiring: if kind.before {
+                Wiring::PreNorm { attention: norm("self_attn_layer_norm"), mlp: norm("final_layer_norm") }
+            } else {
+                Wiring::PostNorm { attention: norm("self_attn_layer_norm"), mlp: norm("final_layer_norm") }
             },
             mixer: Mixer::Attention(heads.attention(own, decodes, AttentionCode::Standard)),
             cross: decodes.then(|| CrossAttention {
@@ -229,21 +248,22 @@ fn bart(config: &Config<'_>) -> Result<Architecture, Issue> {
     let decoding = layer("decoder_attention_heads", "decoder_ffn_dim", true)?;
     let (blocks, order) = stack(config.depth("encoder_layers")?, |_| Ok(encoding.clone()))?;
     let layers = stack(config.depth("decoder_layers")?, |_| Ok(decoding.clone()))?;
-    // The position tables have two rows more than positions.
-    let positions = config.size("max_position_embeddings")? + 2;
-    let table = |name| Some(Table { name, rows: positions, width: hidden });
+    let positions = config.size("max_position_embeddings")?;
+    let table = |name| kind.rows.map(|more| Table { name, rows: positions + more, width: hidden });
+    let first = |name| kind.embedding_norm.then(|| norm(name));
+    let last = |name| kind.final_norm.then(|| norm(name));
     let mut model = decoder(config, "shared", layers, norm(""))?;
-    model.final_norm = None;
+    model.final_norm = last("decoder.layer_norm");
     model.encoder = Some(Encoder {
         positions: table("encoder.embed_positions"),
-        norm: Some(norm("encoder.layernorm_embedding")),
+        norm: first("encoder.layernorm_embedding"),
         blocks,
         order,
-        final_norm: None,
+        final_norm: last("encoder.layer_norm"),
         layout: &[],
     });
     model.embeddings.positions = table("decoder.embed_positions");
-    model.embeddings.norm = Some(norm("decoder.layernorm_embedding"));
+    model.embeddings.norm = first("decoder.layernorm_embedding");
     model.embeddings.dropout = drop;
     model.layout = &["shared", ENCODER, "decoder.embed_positions", LAYERS, "decoder.layernorm_embedding"];
     Ok(model)

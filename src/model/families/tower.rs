@@ -127,6 +127,16 @@ fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, I
             .linear("mlp.fc2", look.width, hidden, true);
     }
     parts.below(prefix).norm("post_layernorm", hidden);
+    if vision.optional_flag("vision_use_head")?.unwrap_or(true) {
+        parts
+            .other("head.probe", &[1, 1, hidden])
+            .other("head.attention.in_proj_weight", &[3 * hidden, hidden])
+            .other("head.attention.in_proj_bias", &[3 * hidden])
+            .linear("head.attention.out_proj", hidden, hidden, true)
+            .norm("head.layernorm", hidden)
+            .linear("head.mlp.fc1", hidden, look.width, true)
+            .linear("head.mlp.fc2", look.width, hidden, true);
+    }
     Ok(hidden)
 }
 

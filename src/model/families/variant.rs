@@ -1,6 +1,6 @@
 //! The words in which a family of decoders is described: what it has that llama has not, and under which names.
 
-use crate::model::blocks::{ExpertNames, Layout, Mixer, NormKind, Piece};
+use crate::model::blocks::{AttentionCode, ExpertLayout, ExpertNames, Layout, Mixer, NormKind, Piece};
 use crate::model::config::Config;
 use crate::scenario::Issue;
 
@@ -59,7 +59,9 @@ pub enum Turn {
     Full,
     /// The share that `partial_rotary_factor` gives, joined with `cat`.
     Partial(f64),
-    /// The same in neighbouring pairs.
+    /// As many elements as that key says, joined with `cat`.
+    PartialOf(&'static str),
+    /// The share, in neighbouring pairs.
     Interleaved(f64),
     /// All of it, in float32.
     Float32,
@@ -78,6 +80,8 @@ pub enum Positions {
     Everywhere,
     /// Those that `no_rope_layers` marks with 1, or all but every `no_rope_layer_interval`-th.
     Listed,
+    /// All, where `position_embedding_type` is `rope` (granitemoehybrid).
+    Named,
     /// Those with a window (cohere2).
     Windowed,
     /// Those with a window, and all where there is no window (exaone4).
@@ -103,8 +107,10 @@ pub enum Windows {
     Unpositioned,
     /// Those with positions; the window is `attention_chunk_size` (llama4).
     Chunked,
-    /// Those of `layer_types` only.
-    Typed,
+    /// From `max_window_layers` on (dots1).
+    After,
+    /// All but every n-th, beginning with the first (cwm).
+    AllButFrom(u64),
 }
 
 /// How wide a norm on queries or keys is.
@@ -148,6 +154,10 @@ pub enum Sparse {
     Interleaved,
     /// Every `expert_layer_period`-th from `expert_layer_offset` on (jamba).
     Periodic,
+    /// All, where there are experts at all (granitemoehybrid).
+    IfAny,
+    /// All after the first `num_dense_layers` (lfm2_moe).
+    AfterDense,
 }
 
 /// Experts that every token visits.
@@ -199,7 +209,7 @@ pub enum Others {
     Periodic,
     /// Those not in `attn_layer_indices` (bamba).
     Unindexed,
-    /// Those of `layer_types` (or `layers_block_type`) that are called so.
+    /// Those of `layer_types` that are called so; else all (granitemoehybrid).
     Typed(&'static str),
 }
 
@@ -241,6 +251,8 @@ pub struct Variant {
     pub positions: Positions,
     /// Sliding windows.
     pub windows: Windows,
+    /// Whose attention runs.
+    pub code: AttentionCode,
     /// Attention sinks.
     pub sinks: bool,
     /// The query projection makes a gate as well.
@@ -251,6 +263,8 @@ pub struct Variant {
     pub norm: NormKind,
     /// Norms and residuals.
     pub wired: Wired,
+    /// Other norms and residuals, where that key is on.
+    pub rewired: Option<(&'static str, Wired)>,
     /// Name of the norm after the last layer.
     pub final_norm: &'static str,
     /// The dense feed-forward network.
@@ -270,7 +284,7 @@ pub struct Variant {
     /// The logits are multiplied by a constant.
     pub head_scaled: bool,
     /// Further parameters of a layer.
-    pub loose: fn(&Shape) -> Vec<Piece>,
+    pub loose: fn(&Config<'_>, &Shape) -> Result<Vec<Piece>, Issue>,
     /// Order of the modules in a layer.
     pub layout: Layout,
 }
@@ -290,11 +304,13 @@ pub const LLAMA: Variant = Variant {
     turn: Turn::Full,
     positions: Positions::Everywhere,
     windows: Windows::Never,
+    code: AttentionCode::Standard,
     sinks: false,
     gated: false,
     other: None,
     norm: NormKind::Rms,
     wired: Wired::Pre(["input_layernorm", "post_attention_layernorm"]),
+    rewired: None,
     final_norm: "norm",
     mlp: MlpShape::Gated(["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]),
     mlp_bias: When::Key("mlp_bias"),
@@ -304,7 +320,7 @@ pub const LLAMA: Variant = Variant {
     residual_dropout: "resid_pdrop",
     head_bias: When::Never,
     head_scaled: false,
-    loose: |_| Vec::new(),
+    loose: |_, _| Ok(Vec::new()),
     layout: &[],
 };
 
@@ -329,7 +345,7 @@ pub const EXPERTS: Experts = Experts {
     names: ExpertNames {
         first: "mlp.experts.gate_up_proj",
         last: "mlp.experts.down_proj",
-        transposed: false,
+        layout: ExpertLayout::OutIn,
     },
     router: "mlp.gate",
     router_is_linear: false,

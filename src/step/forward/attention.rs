@@ -1,10 +1,17 @@
 //! Attention modules: projections, positions, the kernel, the output projection.
 
-use super::{BoundLayer, Model, Shared};
-use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, AttentionCode, Projection, Rotary};
+use super::layer::Mixed;
+use super::{BoundLayer, Code, Model, Shared};
+use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
+
+/// Queries, keys and values shaped by heads.
+pub(super) struct Heads<'m> {
+    pub q: Tensor<'m>,
+    pub k: Tensor<'m>,
+    pub v: Tensor<'m>,
+}
 
 impl<'a> Model<'a> {
     pub(super) fn attention(
@@ -12,72 +19,85 @@ impl<'a> Model<'a> {
         layer: &BoundLayer<'a>,
         attention: &Attention,
         x: &Tensor<'a>,
-        shared: &Shared<'a>,
-    ) -> Tensor<'a> {
-        let (q, k, v) = self.projected(layer, attention, x);
-        let (q, k) = match &shared.rotary {
-            None => (q, k),
-            Some((cos, sin)) => {
-                let rotate = |tensor: &Tensor<'a>| tensor.positioned(attention, cos, sin);
-                let rotated = (rotate(&q), rotate(&k));
-                drop((q, k));
-                rotated
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        match self.code {
+            Code::Falcon => {
+                if let Projection::Fused(qkv) = &attention.projection {
+                    return self.falcon_attention(layer, (attention, qkv), x, shared);
+                }
             }
-        };
-        let mask = if attention.window.is_some() { &shared.sliding } else { &shared.full };
-        let output = if self.is_eager() {
-            self.eager(attention, &q, &k, &v, mask.as_ref())
-        } else {
-            self.sdpa(attention, &q, &k, &v, mask.as_ref())
-        };
-        let output = output.through(&layer.linear(&attention.output));
-        drop((q, k, v));
-        output.dropout(self.dropout(layer.block.residual_dropout))
+            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {}
+        }
+        let mut heads = self.projected(layer, attention, x);
+        let mut _passed = None;
+        if let Some((cos, sin)) = &shared.rotary {
+            _passed = self.position(attention, &mut heads, cos, sin);
+        }
+        let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(attention));
+        output = output.through(&layer.linear(&attention.output));
+        if self.code == Code::Gpt2 {
+            output = output.dropout(self.dropout(layer.block.residual_dropout));
+        }
+        Mixed { output, weights }
     }
 
-    fn projected(
-        &self,
-        layer: &BoundLayer<'a>,
-        attention: &Attention,
-        x: &Tensor<'a>,
-    ) -> (Tensor<'a>, Tensor<'a>, Tensor<'a>) {
+    fn projected(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
+        let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {
-                let make = |spec, norm: Option<&crate::model::blocks::Norm>| {
+                let make = |spec, norm: Option<&Norm>| {
                     let projected = x.through(&layer.linear(spec));
                     match norm {
                         None => projected.to_heads(),
                         Some(norm) => projected.split_heads().normed(&layer.norm(norm)).heads_first(),
                     }
                 };
-                let norms = attention.qk_norm.as_ref();
+                if self.code == Code::Opt {
+                    let q = {
+                        let projected = x.through(&layer.linear(q));
+                        projected.scale()
+                    };
+                    let q = q.to_heads();
+                    let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
+                    return Heads { q, k: k.to_heads(), v: v.to_heads() };
+                }
                 let q = make(q, norms.map(|norms| &norms.q));
                 let k = make(k, norms.map(|norms| &norms.k));
                 let v = make(v, None);
-                (q, k, v)
+                Heads { q, k, v }
             }
             // refused by `support`
             Projection::KeysAreValues { q, .. } | Projection::QueriesOnly(q) => {
                 let q = x.through(&layer.linear(q)).to_heads();
-                (q.clone(), q.clone(), q)
+                Heads { k: q.clone(), v: q.clone(), q }
             }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
                 let tokens = self.scenario.tokens();
                 let q = tokens.saturating_mul(attention.heads).saturating_mul(attention.head_dim);
                 let kv = tokens.saturating_mul(attention.kv_heads).saturating_mul(attention.head_dim);
-                if matches!(attention.rotary, Rotary::Partial { .. }) {
-                    let [q, k, v] = [q, kv, kv].map(|numel| whole.slice(numel));
-                    (q.to_heads(), k.to_heads(), v.to_heads())
-                } else {
-                    let [q, k, v] = whole.split([q, kv, kv]);
-                    (q.to_heads(), k.to_heads(), v.to_heads())
+                match (self.code, attention.rotary) {
+                    (Code::GptNeox, _) => {
+                        let whole = whole.to_heads();
+                        let [q, k, v] = whole.split([q, kv, kv]);
+                        Heads { q, k, v }
+                    }
+                    (_, Rotary::Partial { .. }) => {
+                        let [q, k, v] = [q, kv, kv].map(|numel| whole.slice(numel));
+                        Heads { q: q.to_heads(), k: k.to_heads(), v: v.to_heads() }
+                    }
+                    _ => {
+                        let [q, k, v] = whole.split([q, kv, kv]);
+                        let (k, v) = (k.to_heads(), v.to_heads());
+                        Heads { q: q.to_heads(), k, v }
+                    }
                 }
             }
         }
     }
 
-    fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
+    pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
         Scores {
             kernel,
             batch: self.scenario.batch,
@@ -85,25 +105,29 @@ impl<'a> Model<'a> {
             kv_heads,
             sequence: self.scenario.sequence,
             head_dim: attention.head_dim,
+            enable_gqa: self.code != Code::Falcon,
+        }
+    }
+
+    /// The attention interface: SDPA, or the models' `eager_attention_forward`.
+    fn attend(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
+        if self.is_eager() {
+            self.eager(attention, heads, mask)
+        } else {
+            Mixed { output: self.sdpa(attention, heads, mask), weights: None }
         }
     }
 
     /// integrations/sdpa_attention.py: grouped heads are repeated where a mask (or a large head) rules `enable_gqa` out.
-    fn sdpa(
-        &self,
-        attention: &Attention,
-        q: &Tensor<'a>,
-        k: &Tensor<'a>,
-        v: &Tensor<'a>,
-        mask: Option<&Tensor<'a>>,
-    ) -> Tensor<'a> {
+    fn sdpa(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Tensor<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
-            (k.repeat_heads(groups), v.repeat_heads(groups), attention.heads)
+            (heads.k.repeat_heads(groups), heads.v.repeat_heads(groups), attention.heads)
         } else {
-            (k.clone(), v.clone(), attention.kv_heads)
+            (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
+        let q = &heads.q;
         let dtype = self.autocast.unwrap_or(q.value.dtype);
         let grouped = kv_heads != attention.heads;
         let kernel = self.kernel(dtype, mask.is_some(), grouped, attention.head_dim);
@@ -120,20 +144,14 @@ impl<'a> Model<'a> {
     }
 
     /// The models' `eager_attention_forward`.
-    fn eager(
-        &self,
-        attention: &Attention,
-        q: &Tensor<'a>,
-        k: &Tensor<'a>,
-        v: &Tensor<'a>,
-        mask: Option<&Tensor<'a>>,
-    ) -> Tensor<'a> {
+    fn eager(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
         let machine = self.machine;
         let batch = self.scenario.batch;
         let groups = attention.heads / attention.kv_heads.max(1);
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
-        let k = k.repeat_heads(groups);
-        let v = v.repeat_heads(groups);
+        let q = &heads.q;
+        let k = heads.k.repeat_heads(groups);
+        let v = heads.v.repeat_heads(groups);
         let mut weights = {
             let product = machine.product(q, &k, scores.numel(), batch, self.autocast);
             product.scale()
@@ -146,41 +164,79 @@ impl<'a> Model<'a> {
         if let Some(mask) = mask {
             weights = weights.add_row(mask);
         }
-        weights = {
-            let float = match attention.code {
-                AttentionCode::Gpt2 => weights.softmax(),
-                _ => weights.softmax_float(),
-            };
-            float.to(q.value.dtype)
+        weights = match self.code {
+            Code::Bert => weights.softmax(),
+            Code::Gpt2 => {
+                weights = weights.softmax();
+                weights.to(v.value.dtype)
+            }
+            Code::Llama | Code::GptNeox | Code::Opt | Code::Bloom | Code::Falcon | Code::Phi => {
+                let float = weights.softmax_float();
+                float.to(q.value.dtype)
+            }
         };
         weights = weights.dropout(self.dropout(attention.dropout));
         let output = machine.product(&weights, &v, q.value.numel, batch, self.autocast);
-        output.to_tokens()
+        Mixed { output: output.to_tokens(), weights: Some(weights) }
+    }
+
+    /// Puts positions into queries and keys; returns what the code keeps of the old ones until it returns.
+    fn position(
+        &self,
+        attention: &Attention,
+        heads: &mut Heads<'a>,
+        cos: &Tensor<'a>,
+        sin: &Tensor<'a>,
+    ) -> Option<[Tensor<'a>; 2]> {
+        let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
+            let (q, k) = (turn(&heads.q), turn(&heads.k));
+            heads.q = q;
+            heads.k = k;
+        };
+        match attention.rotary {
+            Rotary::None | Rotary::Alibi => {}
+            Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
+            Rotary::Partial { dim } => {
+                let turned = |x: &Tensor<'a>| x.value.numel / attention.head_dim.max(1) * dim;
+                match self.code {
+                    Code::Phi | Code::GptNeox => {
+                        let parts = [&heads.q, &heads.k].map(|x| {
+                            let front = turned(x);
+                            [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
+                        });
+                        let rotated = [&parts[0], &parts[1]].map(|[front, _]| front.rotated(cos, sin));
+                        let [[_, q_rest], [_, k_rest]] = parts;
+                        heads.q = rotated[0].cat(&q_rest);
+                        heads.k = rotated[1].cat(&k_rest);
+                        return (self.code == Code::Phi).then_some([q_rest, k_rest]);
+                    }
+                    _ => each(&|x| x.partly_rotated(turned(x), cos, sin), heads),
+                }
+            }
+            Rotary::Interleaved { dim } => {
+                each(&|x| x.partly_rotated(x.value.numel / attention.head_dim.max(1) * dim, cos, sin), heads)
+            }
+            Rotary::Float32 => each(
+                &|x| {
+                    let float = x.to(crate::dtype::Dtype::F32);
+                    float.rotated(cos, sin).to(x.value.dtype)
+                },
+                heads,
+            ),
+            Rotary::Complex => each(
+                &|x| {
+                    let float = x.to(crate::dtype::Dtype::F32);
+                    float.mul_constant(cos).to(x.value.dtype)
+                },
+                heads,
+            ),
+            Rotary::Halves => each(&|x| x.rotated_by_halves(cos, sin), heads),
+        }
+        None
     }
 }
 
 impl<'m> Tensor<'m> {
-    /// Queries or keys with their positions.
-    fn positioned(&self, attention: &Attention, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        match attention.rotary {
-            Rotary::None | Rotary::Alibi => self.clone(),
-            Rotary::Full => self.rotated(cos, sin),
-            Rotary::Partial { dim } | Rotary::Interleaved { dim } => {
-                let turned = self.value.numel / attention.head_dim.max(1) * dim;
-                self.partly_rotated(turned, cos, sin)
-            }
-            Rotary::Float32 => {
-                let float = self.to(Dtype::F32);
-                float.rotated(cos, sin).to(self.value.dtype)
-            }
-            Rotary::Complex => {
-                let float = self.to(Dtype::F32);
-                float.mul_constant(cos).to(self.value.dtype)
-            }
-            Rotary::Halves => self.rotated_by_halves(cos, sin),
-        }
-    }
-
     /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
     fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
@@ -191,7 +247,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x * cos + rotate_half(x) * sin`.
-    fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let straight = self.mul_constant(cos);
         let turned = {
             let half = self.value.numel / 2;

@@ -1,8 +1,15 @@
 //! One layer: norms, residuals, the token mixer and the feed-forward part.
 
-use super::{BoundLayer, Model, Shared};
-use crate::model::blocks::{AttentionCode, FeedForward, Mixer, Wiring};
+use super::{BoundLayer, Code, Model, Shared};
+use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
 use crate::step::tensor::Tensor;
+
+/// What a token mixer returns.
+pub(super) struct Mixed<'m> {
+    pub output: Tensor<'m>,
+    /// The attention probabilities, where Python computes them: the layer's code keeps them in a variable.
+    pub weights: Option<Tensor<'m>>,
+}
 
 impl<'a> Model<'a> {
     /// A decoder layer's `forward(hidden_states)`.
@@ -10,79 +17,283 @@ impl<'a> Model<'a> {
         &self,
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,
-        shared: &Shared<'a>,
+        shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         match &layer.block.wiring {
-            Wiring::PreNorm { attention, mlp } => {
-                let residual = hidden;
-                let mut hidden = hidden.normed(&layer.norm(attention));
-                let mixed = self.mixer(layer, &hidden, shared);
-                hidden = residual.add(&mixed);
-                // gpt2 names its attention's output and so keeps it to the end of the layer
-                let _mixed = self.is_gpt2(layer).then(|| mixed.clone());
-                drop(mixed);
-                let residual = hidden.clone();
-                hidden = hidden.normed(&layer.norm(mlp));
-                hidden = self.feed_forward(layer, &hidden);
-                residual.add(&hidden)
-            }
+            Wiring::PreNorm { attention, mlp } => match self.code {
+                Code::Gpt2 => self.gpt2_layer(layer, [attention, mlp], hidden, shared),
+                Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
+                Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
+                Code::Llama | Code::Opt | Code::Falcon | Code::Phi | Code::Bert => {
+                    let normed = hidden.normed(&layer.norm(attention));
+                    let (sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
+                    let normed = sum.normed(&layer.norm(mlp));
+                    self.fed_residual(layer, normed, sum)
+                }
+            },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
-                let residual = hidden;
-                let mut hidden = hidden.normed(&layer.norm(attention));
-                hidden = self.mixer(layer, &hidden, shared);
-                hidden = hidden.normed(&layer.norm(attention_post));
-                hidden = residual.add(&hidden);
-                let residual = hidden.clone();
-                hidden = hidden.normed(&layer.norm(mlp));
-                hidden = self.feed_forward(layer, &hidden);
-                hidden = hidden.normed(&layer.norm(mlp_post));
-                residual.add(&hidden)
-            }
-            Wiring::PostNorm { attention, mlp } => {
-                let mixed = self.mixer(layer, hidden, shared);
-                let mut hidden = hidden.add(&mixed);
-                drop(mixed);
-                hidden = hidden.normed(&layer.norm(attention));
-                let mut fed = self.feed_forward(layer, &hidden);
-                fed = hidden.add(&fed);
-                fed.normed(&layer.norm(mlp))
+                let mut mixed = {
+                    let normed = hidden.normed(&layer.norm(attention));
+                    self.mixer(layer, &normed, shared)
+                };
+                let _weights = mixed.weights;
+                mixed.output = mixed.output.normed(&layer.norm(attention_post));
+                let sum = hidden.add(&mixed.output);
+                drop(mixed.output);
+                let normed = sum.normed(&layer.norm(mlp));
+                let mut fed = self.feed_forward(layer, &normed);
+                drop(normed);
+                fed = fed.normed(&layer.norm(mlp_post));
+                let output = sum.add(&fed);
+                drop(fed);
+                drop(sum);
+                output
             }
             Wiring::OutputNorm { attention, mlp } => {
-                let residual = hidden;
-                let mut hidden = self.mixer(layer, hidden, shared);
-                hidden = hidden.normed(&layer.norm(attention));
-                hidden = residual.add(&hidden);
-                let residual = hidden.clone();
-                hidden = self.feed_forward(layer, &hidden);
-                hidden = hidden.normed(&layer.norm(mlp));
-                residual.add(&hidden)
-            }
-            Wiring::Parallel { attention, mlp } => {
-                let residual = hidden;
-                let normed = hidden.normed(&layer.norm(attention));
-                let mixed = self.mixer(layer, &normed, shared);
-                let fed = match mlp {
-                    None => self.feed_forward(layer, &normed),
-                    Some(norm) => {
-                        let own = hidden.normed(&layer.norm(norm));
-                        self.feed_forward(layer, &own)
-                    }
-                };
-                let sum = mixed.add(&fed);
-                sum.add(residual)
+                let mut mixed = self.mixer(layer, hidden, shared);
+                let _weights = mixed.weights;
+                mixed.output = mixed.output.normed(&layer.norm(attention));
+                let sum = hidden.add(&mixed.output);
+                drop(mixed.output);
+                let mut fed = self.feed_forward(layer, &sum);
+                fed = fed.normed(&layer.norm(mlp));
+                let output = sum.add(&fed);
+                drop(fed);
+                drop(sum);
+                output
             }
             Wiring::Single(norm) => {
                 let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
-                hidden.add(&self.feed_forward(layer, &mixed))
+                hidden.add(&self.feed_forward(layer, &mixed.output))
+            }
+            Wiring::PostNorm { attention, mlp } => {
+                self.post_norm_layer(layer, [attention, mlp], hidden, shared)
+            }
+            Wiring::Parallel { attention, mlp } => {
+                self.parallel_layer(layer, attention, mlp.as_ref(), hidden, shared)
             }
         }
     }
 
-    fn is_gpt2(&self, layer: &BoundLayer<'a>) -> bool {
-        layer.block.mixer.attention().is_some_and(|attention| attention.code == AttentionCode::Gpt2)
+    /// `hidden, _ = self_attn(normed)`, `hidden = residual + hidden`.
+    fn mixed_residual(
+        &self,
+        layer: &BoundLayer<'a>,
+        normed: Tensor<'a>,
+        residual: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
+        let Mixed { mut output, weights } = self.mixer(layer, &normed, shared);
+        drop(normed);
+        if self.code == Code::Opt {
+            output = output.dropout(self.dropout(layer.block.residual_dropout));
+        }
+        let sum = residual.add(&output);
+        (sum, weights)
     }
 
-    fn mixer(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>, shared: &Shared<'a>) -> Tensor<'a> {
+    /// `hidden = mlp(normed)`, `hidden = residual + hidden`.
+    fn fed_residual(&self, layer: &BoundLayer<'a>, normed: Tensor<'a>, residual: Tensor<'a>) -> Tensor<'a> {
+        let fed = match self.code {
+            Code::Opt => {
+                let fed = self.mlp_in_place(layer, normed);
+                fed.dropout(self.dropout(layer.block.residual_dropout))
+            }
+            Code::Llama
+            | Code::Gpt2
+            | Code::GptNeox
+            | Code::Bloom
+            | Code::Falcon
+            | Code::Phi
+            | Code::Bert => {
+                let fed = self.feed_forward(layer, &normed);
+                drop(normed);
+                fed
+            }
+        };
+        let output = residual.add(&fed);
+        drop(fed);
+        drop(residual);
+        output
+    }
+
+    /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
+    fn gpt2_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let normed = hidden.normed(&layer.norm(first));
+        let mixed = self.mixer(layer, &normed, shared);
+        let sum = mixed.output.add(hidden);
+        drop(normed);
+        let normed = sum.normed(&layer.norm(second));
+        let mut fed = self.feed_forward(layer, &normed);
+        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+        let output = sum.add(&fed);
+        drop(normed);
+        drop(sum);
+        drop(mixed);
+        drop(fed);
+        output
+    }
+
+    /// models/gpt_neox `GPTNeoXLayer` without parallel residual.
+    fn neox_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let Mixed { mut output, weights: _weights } = {
+            let normed = hidden.normed(&layer.norm(first));
+            self.mixer(layer, &normed, shared)
+        };
+        output = output.dropout(drops);
+        output = output.add(hidden);
+        let mut fed = self.feed_forward(layer, &output.normed(&layer.norm(second)));
+        fed = fed.dropout(drops);
+        let sum = fed.add(&output);
+        drop(output);
+        drop(fed);
+        sum
+    }
+
+    /// models/bloom `BloomBlock`: both halves add their residual themselves.
+    fn bloom_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let normed = hidden.normed(&layer.norm(first));
+        let fused = layer.block.mixer.attention().and_then(|attention| match &attention.projection {
+            Projection::Fused(qkv) => Some((attention, qkv)),
+            Projection::Separate { .. } | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => {
+                None
+            }
+        });
+        let Mixed { output: attended, weights } = match fused {
+            Some(fused) => self
+                .machine
+                .within("self_attn", || self.bloom_attention(layer, fused, &normed, hidden, shared)),
+            None => self.mixer(layer, &normed, shared),
+        };
+        let next = attended.normed(&layer.norm(second));
+        drop(normed);
+        let output = {
+            let (_active, fed) = self.machine.within("mlp", || self.mlp_kept(layer, &next));
+            fed.dropout_add(&attended, drops)
+        };
+        drop(next);
+        drop(attended);
+        drop(weights);
+        output
+    }
+
+    fn post_norm_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, hidden, shared);
+        mixed = mixed.dropout(drops);
+        if self.code == Code::Opt {
+            mixed = hidden.add(&mixed);
+            let mixed = mixed.normed(&layer.norm(first));
+            let mut fed = self.mlp_in_place(layer, mixed.clone());
+            fed = fed.dropout(drops);
+            fed = mixed.add(&fed);
+            return fed.normed(&layer.norm(second));
+        }
+        mixed = {
+            let sum = mixed.add(hidden);
+            sum.normed(&layer.norm(first))
+        };
+        let (_active, mut fed) = self.machine.within("mlp", || self.mlp_kept(layer, &mixed));
+        fed = fed.dropout(drops);
+        let sum = fed.add(&mixed);
+        sum.normed(&layer.norm(second))
+    }
+
+    fn parallel_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        first: &Norm,
+        second: Option<&Norm>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let normed = hidden.normed(&layer.norm(first));
+        match self.code {
+            // models/gpt_neox: nobody but the attention holds its norm's output
+            Code::GptNeox => {
+                let Mixed { mut output, weights: _weights } = self.mixer(layer, &normed, shared);
+                drop(normed);
+                output = output.dropout(drops);
+                let mut fed = {
+                    let own = second.map(|norm| hidden.normed(&layer.norm(norm)));
+                    self.feed_forward(layer, own.as_ref().unwrap_or(hidden))
+                };
+                fed = fed.dropout(drops);
+                let sum = {
+                    let both = fed.add(&output);
+                    both.add(hidden)
+                };
+                drop(output);
+                drop(fed);
+                sum
+            }
+            // models/falcon: the attention's output is added in place
+            Code::Falcon => {
+                let own = second.map(|norm| hidden.normed(&layer.norm(norm)));
+                let mixed = self.mixer(layer, &normed, shared);
+                let fed = self.feed_forward(layer, own.as_ref().unwrap_or(&normed));
+                let fed = fed.add_in_place(&mixed.output);
+                let output = fed.dropout_add(hidden, drops);
+                drop(normed);
+                drop(own);
+                drop(mixed);
+                drop(fed);
+                output
+            }
+            Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {
+                let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
+                mixed = mixed.dropout(drops);
+                let own = second.map(|norm| hidden.normed(&layer.norm(norm)));
+                let fed = {
+                    let fed = self.feed_forward(layer, own.as_ref().unwrap_or(&normed));
+                    fed.dropout(drops)
+                };
+                let output = {
+                    let both = mixed.add(&fed);
+                    both.add(hidden)
+                };
+                drop(own);
+                drop(normed);
+                drop(mixed);
+                drop(fed);
+                output
+            }
+        }
+    }
+
+    pub(super) fn mixer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
         match &layer.block.mixer {
             // refused by `support`
             Mixer::Latent(_)
@@ -91,18 +302,26 @@ impl<'a> Model<'a> {
             | Mixer::DeltaNet(_)
             | Mixer::ShortConv(_)
             | Mixer::Module(_)
-            | Mixer::None => hidden.clone(),
+            | Mixer::None => Mixed { output: hidden.clone(), weights: None },
             Mixer::Attention(attention) => {
                 self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
             }
         }
     }
 
-    fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
         self.machine.within("mlp", || match &layer.block.ffn {
             FeedForward::Dense(mlp) => self.mlp(layer, mlp, hidden),
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
             FeedForward::None => hidden.clone(),
         })
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// bloom's and falcon's `dropout_add`.
+    pub(super) fn dropout_add(&self, residual: &Tensor<'m>, drops: bool) -> Tensor<'m> {
+        let dropped = self.dropout(drops);
+        residual.add(&dropped)
     }
 }

@@ -1,14 +1,17 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
+use super::families::Code;
+use super::moe::Router;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm, NormKind, Param, ParamRole, Projection, Wiring,
+    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
+use crate::step::experts::Expert;
 use crate::step::kernels::Device;
 use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
 use crate::step::machine::{Machine, State};
@@ -96,13 +99,39 @@ impl Loader<'_> {
     }
 
     fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
+        self.adapter_of(spec.input, spec.output, self.scenario.lora.rank, quantised)
+    }
+
+    fn adapter_of(&mut self, input: u64, output: u64, rank: u64, quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
         let dtype = if quantised || lora.fp32_adapters { Dtype::F32 } else { self.dtype };
         let times = self.times;
-        let a = self.state.add_parameter((lora.rank, spec.input), dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter((spec.output, lora.rank), dtype, true, times, Category::Adapters);
-        Adapter { a, b, rank: lora.rank, dropout: lora.dropout }
+        let a = self.state.add_parameter((rank, input), dtype, true, times, Category::Adapters);
+        let b = self.state.add_parameter((output, rank), dtype, true, times, Category::Adapters);
+        Adapter { a, b, rank, dropout: lora.dropout }
+    }
+
+    /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
+    /// in one (peft 0.21 utils/transformers_weight_conversion.py).
+    fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
+        let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
+        let lora = self.scenario.lora;
+        let adapted = lora_is_on(self.scenario) && lora.targets == LoraTargets::AllLinear;
+        let mut make = |input: u64, output: u64, rank: u64| {
+            let rows = moe.experts.saturating_mul(output);
+            let weight = self.parameter((rows, input));
+            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
+            let adapter = adapted.then(|| {
+                let rank = rank.saturating_mul(moe.experts);
+                Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
+            });
+            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+        };
+        vec![
+            make(moe.hidden, first, lora.rank.saturating_mul(2)),
+            make(moe.expert_width, moe.hidden, lora.rank),
+        ]
     }
 
     fn norm(&mut self, spec: &Norm) -> NormLayer {
@@ -128,15 +157,19 @@ impl Loader<'_> {
     }
 }
 
+fn lora_is_on(scenario: &Scenario) -> bool {
+    matches!(scenario.method, Method::Lora | Method::Qlora)
+}
+
 fn adapts(scenario: &Scenario, spec: &Linear, part: Part) -> bool {
-    let lora = matches!(scenario.method, Method::Lora | Method::Qlora);
-    lora && match scenario.lora.targets {
-        LoraTargets::AllLinear => part != Part::Router,
-        LoraTargets::Qv => part == Part::QueryOrValue,
-        LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
-        LoraTargets::Mlp => part == Part::Mlp,
-        LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
-    }
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            LoraTargets::AllLinear => true,
+            LoraTargets::Qv => part == Part::QueryOrValue,
+            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
+            LoraTargets::Mlp => part == Part::Mlp,
+            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+        }
 }
 
 /// What a linear layer is to LoRA's targets.
@@ -203,18 +236,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         }
         FeedForward::Moe(moe) => {
             add(loader, &mut bound, &moe.router, Part::Router);
-            let mut tensors = Vec::new();
-            moe.visit(&mut |param: Param| {
-                if param.role == ParamRole::Experts {
-                    tensors.push(param.shape);
-                }
-            });
-            for shape in tensors {
-                let columns = shape.last().copied().unwrap_or(1);
-                let rows = shape.iter().rev().skip(1).fold(1, |product: u64, n| product.saturating_mul(*n));
-                let id = loader.parameter((rows, columns));
-                bound.experts.push(id);
-            }
+            bound.experts = loader.experts(moe);
             if let Some(shared) = &moe.shared {
                 for linear in mlp_linears(shared) {
                     add(loader, &mut bound, linear, Part::Mlp);
@@ -367,6 +389,8 @@ impl<'a> Model<'a> {
             machine,
             architecture,
             scenario,
+            code: Code::of(&architecture.model_type),
+            router: Router::of(&architecture.model_type),
             device,
             layers,
             stretches: bound_stretches,
@@ -382,6 +406,11 @@ impl<'a> Model<'a> {
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let attentions = architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     let rotary = attentions.into_iter().find_map(|attention| attention.rotary.width(attention.head_dim));
+    let scenario = loader.scenario;
+    if scenario.method == Method::Qlora && scenario.quantization.double_quant {
+        // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
+        loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
+    }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };

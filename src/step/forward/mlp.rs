@@ -1,12 +1,12 @@
 //! Feed-forward networks.
 
 use super::{BoundLayer, Model};
-use crate::model::blocks::{Activation, Mlp, Moe};
+use crate::model::blocks::{Activation, FeedForward, Mlp};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     pub(super) fn mlp(&self, layer: &BoundLayer<'a>, mlp: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
-        let output = match mlp {
+        match mlp {
             Mlp::Gated { gate, up, down, act } => {
                 let product = {
                     let active = {
@@ -35,16 +35,42 @@ impl<'a> Model<'a> {
                 hidden = hidden.activated(*act);
                 hidden.through(&layer.linear(down))
             }
-        };
-        match mlp {
-            Mlp::Plain { .. } => output.dropout(self.dropout(layer.block.residual_dropout)),
-            Mlp::Gated { .. } | Mlp::GatedFused { .. } => output,
         }
     }
 
-    pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
-        let _ = (layer, moe);
-        x.clone()
+    /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.
+    pub(super) fn mlp_in_place(&self, layer: &BoundLayer<'a>, x: Tensor<'a>) -> Tensor<'a> {
+        match &layer.block.ffn {
+            FeedForward::Dense(Mlp::Plain { up, down, act }) => {
+                let mut hidden = x.through(&layer.linear(up));
+                drop(x);
+                hidden = hidden.activated(*act);
+                hidden.through(&layer.linear(down))
+            }
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => self.feed_forward(layer, &x),
+        }
+    }
+
+    /// The same where the caller keeps the activation until it is done with what comes of it (bert, bloom): the
+    /// activation and the result.
+    pub(super) fn mlp_kept(
+        &self,
+        layer: &BoundLayer<'a>,
+        x: &Tensor<'a>,
+    ) -> (Option<Tensor<'a>>, Tensor<'a>) {
+        match &layer.block.ffn {
+            FeedForward::Dense(Mlp::Plain { up, down, act }) => {
+                let active = {
+                    let hidden = x.through(&layer.linear(up));
+                    hidden.activated(*act)
+                };
+                let output = active.through(&layer.linear(down));
+                (Some(active), output)
+            }
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => {
+                (None, self.feed_forward(layer, x))
+            }
+        }
     }
 }
 
@@ -53,7 +79,8 @@ impl<'m> Tensor<'m> {
     pub(in crate::step) fn activated(&self, act: Activation) -> Tensor<'m> {
         match act {
             Activation::Silu => self.keeping_input("silu"),
-            Activation::Gelu | Activation::GeluTanh | Activation::BloomGelu => self.keeping_input("gelu"),
+            Activation::Gelu | Activation::GeluTanh => self.keeping_input("gelu"),
+            Activation::BloomGelu => self.bloom_gelu(),
             Activation::Relu => self.keeping_output("relu"),
             Activation::Relu2 => {
                 let positive = self.keeping_output("relu");

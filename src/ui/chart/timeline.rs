@@ -122,7 +122,7 @@ impl Pen<'_, '_> {
                 .map(point)
                 .chain(floor.iter().enumerate().rev().map(point))
                 .collect();
-            let color = self.marks.add(format!("part {}", part.class()), Some(part.label().to_owned()));
+            let color = self.marks.add(format!("area part {}", part.class()), Some(part.label().to_owned()));
             drop(self.area.draw(&Polygon::new(outline, color.filled())));
             floor = ceiling;
         }
@@ -165,7 +165,8 @@ mod tests {
         let svg = draw(&detail.moments, Bytes::mib(500), Bytes::gib(24.), Unit::Binary, 800);
         let at = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text} is missing"));
         assert!(at(">Forward<") < at(">Backward<"));
-        for class in ["part part-weights", "part part-activations", "part part-context", "class=\"capacity\""]
+        for class in
+            ["area part part-weights", "part part-activations", "part part-context", "class=\"capacity\""]
         {
             at(class);
         }

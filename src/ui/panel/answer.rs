@@ -14,7 +14,7 @@ use crate::ui::detail::Detail;
 use crate::ui::format::Unit;
 use crate::ui::live::{follow, switch, text};
 use crate::ui::state::{State, letter};
-use crate::ui::{summary, verdict};
+use crate::ui::summary;
 use crate::units::Bytes;
 
 /// How long the controls must rest before the scenario is looked at closely.
@@ -27,24 +27,20 @@ pub fn Answer() -> impl IntoView {
     look_closely(state);
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
     let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
-    let closer = move || {
-        let fit = state.current().fit();
-        let unit = state.unit();
-        let detail = state.detail.get();
-        detail.zip(fit).map(|(detail, fit)| verdict::closer(&detail, &fit, unit)).unwrap_or_default()
-    };
     view! {
         <div class="panels">
             <div class="column">
                 <section class="panel peak" hidden=switch(silent)>
                     <h2>"Memory at the peak"</h2>
                     <Chart label="Memory at the peak" draw=Box::new(move |width| peak(state, width)) />
-                    <div class="closer" inner_html=text(closer)></div>
                     <Breakdown />
                 </section>
                 <section class="panel" hidden=switch(unknown)>
-                    <h2>"Memory over one step"</h2>
-                    <Chart label="Memory over one step" draw=Box::new(move |width| step(state, width)) />
+                    <h2>"Over one step"</h2>
+                    <Chart label="Over one step" draw=Box::new(move |width| step(state, width)) />
+                    <p class="remark">
+                        "Every allocation and every free of an iteration that is not the first, in PyTorch's order."
+                    </p>
                 </section>
             </div>
             <div class="column">
@@ -63,9 +59,20 @@ pub fn Answer() -> impl IntoView {
 /// Keeps [`State::detail`] a moment behind the active scenario.
 fn look_closely(state: State) {
     let later = Later::default();
+    let mut first = true;
     follow(move || {
-        let scenario = state.current().scenario.get();
-        later.run(REST, move || state.detail.set(Detail::of(&scenario).map(Into::into)));
+        let slot = state.current();
+        let scenario = slot.scenario.get();
+        let look = move || state.detail.set(Detail::of(&scenario).map(Into::into));
+        if slot.estimate.with(|estimate| estimate.memory.is_none()) {
+            later.cancel();
+            state.detail.set(None);
+        } else if std::mem::take(&mut first) {
+            // The first paint is complete.
+            look();
+        } else {
+            later.run(REST, look);
+        }
     });
 }
 

@@ -24,6 +24,10 @@ pub fn Verdict() -> impl IntoView {
         let answer = slot.answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, unit));
         answer.unwrap_or_else(|| slot.estimate.with(verdict::excuse))
     };
+    let on_card = move || {
+        let unit = state.unit();
+        state.detail.get().map(|detail| verdict::on_card(&detail, unit)).unwrap_or_default()
+    };
     let spoken = RwSignal::new(String::new());
     let later = Later::default();
     let mut first = true;
@@ -43,8 +47,10 @@ pub fn Verdict() -> impl IntoView {
             aria-live="off"
             aria-label="Verdict"
             data-fit=text(class)
-            inner_html=text(html)
-        ></section>
+        >
+            <div class="figures" inner_html=text(html)></div>
+            <p class="on-card" inner_html=text(on_card)></p>
+        </section>
         <div class="unseen" aria-live="polite">
             {text(move || spoken.get())}
         </div>

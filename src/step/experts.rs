@@ -1,0 +1,175 @@
+//! Mixtures of experts: products of consecutive rows with a matrix each.
+//!
+//! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward`; peft 0.21 tuners/lora/layer.py
+//! `ParamWrapper` for adapters of parameters that are no layer's own.
+
+use super::autograd::{Grad, INPUTS, Input, Node};
+use super::backward::{Op, Results};
+use super::linear::Adapter;
+use super::machine::{Machine, NOTHING, State};
+use super::params::ParamId;
+use super::tensor::{Layout, Tensor, Value};
+
+/// The matrices of all experts, `[experts, output, input]` (or the last two the other way round), on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expert {
+    pub weight: ParamId,
+    pub bias: Option<ParamId>,
+    pub experts: u64,
+    pub input: u64,
+    pub output: u64,
+    /// An adapter of the parameter itself.
+    pub adapter: Option<Adapter>,
+}
+
+impl<'m> Tensor<'m> {
+    /// `F.grouped_mm(x.to(weight.dtype), weight, offs=offsets)`: rows of `x`, sorted by expert.
+    pub fn grouped(&self, weight: &Tensor<'m>, offsets: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+        let x = self.to(weight.value.dtype);
+        x.apply(|state, x| {
+            let w = &weight.value;
+            let node = state.node(Op::Grouped, [x.into(), w.into(), Input::NONE]);
+            if x.requires_grad() {
+                state.save(node, w.storage);
+            }
+            state.save(node, offsets.value.storage);
+            if w.requires_grad() {
+                state.save(node, x.storage);
+            }
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+/// `_grouped_mm`'s backward: the weight's gradient first.
+pub(super) fn grouped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+    let [x, weight, _] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
+        if input.wants() {
+            let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+            results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
+        }
+    }
+    results
+}
+
+impl State {
+    /// A parameter as a tensor: it takes no storage of its own.
+    pub fn parameter_value(&self, id: ParamId) -> Value {
+        let input = self.parameter_input(id);
+        Value::plain(NOTHING, input.numel, input.dtype).at(input.edge)
+    }
+}
+
+/// The low-rank factors that peft adds to a parameter while its module runs.
+pub(super) enum Delta<'m> {
+    /// `[experts, output, rank]` and `[experts, rank, input]`, folded in with one `baddbmm`.
+    Factors([Tensor<'m>; 2]),
+    /// Their product, where the parameter is one matrix.
+    Whole(Tensor<'m>),
+}
+
+impl<'m> Delta<'m> {
+    /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
+    pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
+        let [a, b] = [adapter.a, adapter.b].map(|id| {
+            let value = machine.state.borrow().parameter_value(id);
+            Tensor { machine, value }
+        });
+        let dtype = machine.state.borrow().params.list[expert.weight as usize].dtype;
+        let delta = if expert.experts > 1 {
+            let a = a.factor(false);
+            let b = b.factor(true);
+            let left = b.to(dtype);
+            let right = a.to(dtype);
+            Delta::Factors([left, right])
+        } else {
+            let scaled = {
+                let product = b.times(&a, expert.input.saturating_mul(expert.output));
+                product.scale()
+            };
+            Delta::Whole(scaled.to(dtype))
+        };
+        let outer = std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false);
+        drop(delta.adapted(machine, expert));
+        machine.state.borrow_mut().graph.enabled = outer;
+        delta
+    }
+
+    /// The parameter with what the adapter adds to it.
+    pub fn adapted(&self, machine: &'m Machine, expert: &Expert) -> Tensor<'m> {
+        let weight = {
+            let value = machine.state.borrow().parameter_value(expert.weight);
+            Tensor { machine, value }
+        };
+        match self {
+            Delta::Whole(delta) => weight.add(delta),
+            Delta::Factors([left, right]) => weight.folded(left, right),
+        }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// A factor's matrix reshaped by experts: a view. B's is permuted, so its gradient is copied.
+    fn factor(&self, permuted: bool) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let op = if permuted { Op::Permute } else { Op::Reshape };
+            let node = state.node(op, [x.into(), Input::NONE, Input::NONE]);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `self @ other` of two matrices.
+    fn times(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
+        self.apply(|state, a| {
+            let b = &other.value;
+            let node = state.node(Op::Mm, [a.into(), b.into(), Input::NONE]);
+            if a.requires_grad() {
+                state.save(node, b.storage);
+            }
+            if b.requires_grad() {
+                state.save(node, a.storage);
+            }
+            let storage = state.alloc(numel, a.dtype, "matmul");
+            Value::plain(storage, numel, a.dtype).at(node.output(0))
+        })
+    }
+
+    /// `torch.baddbmm(W, left, right, alpha=scaling)` outside autocast; the left factor is permuted, so cuBLAS is given a
+    /// copy of it.
+    fn folded(&self, left: &Tensor<'m>, right: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, weight| {
+            let (l, r) = (&left.value, &right.value);
+            let node = state.node(Op::Fold, [weight.into(), l.into(), r.into()]);
+            if r.requires_grad() {
+                state.save(node, l.storage);
+            }
+            if l.requires_grad() {
+                state.save(node, r.storage);
+            }
+            let storage = state.alloc(weight.numel, weight.dtype, "adapted weight");
+            state.scratch(l.numel.saturating_mul(l.dtype.bytes()), "adapted weight (factor)");
+            Value { storage, edge: node.output(0), ..*weight }
+        })
+    }
+}
+
+/// `baddbmm`'s backward: both factors, scaled; the left one is copied again.
+pub(super) fn fold_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+    let [_, left, right] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, "factor");
+    let left_raw = make(state, left.numel);
+    let left_grad = make(state, left.numel);
+    state.release(left_raw);
+    let right_raw = make(state, right.numel);
+    state.scratch(left.numel.saturating_mul(left.dtype.bytes()), "factor (copy)");
+    let right_grad = make(state, right.numel);
+    state.release(right_raw);
+    results[1] = Some(Grad::new(left_grad, left.numel, grad.dtype, Layout::Tokens));
+    results[2] = Some(Grad::new(right_grad, right.numel, grad.dtype, Layout::Tokens));
+    results
+}

@@ -1,0 +1,112 @@
+//! models/bloom/modeling_bloom.py.
+
+use crate::dtype::Dtype;
+use crate::model::blocks::{Attention, Linear};
+use crate::step::attention::Kernel;
+use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
+use crate::step::forward::layer::Mixed;
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `BloomModel.forward` up to its layers: embedding, its norm, a mask of ones, alibi.
+    pub(in crate::step::forward) fn bloom_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let looked_up = self.embed_tokens();
+        let hidden = self.embedding_norm(&looked_up);
+        let dtype = hidden.value.dtype;
+        let ones = self.constant(self.scenario.tokens(), Dtype::F32, "mask of ones");
+        let alibi = self.alibi(Dtype::F32, dtype);
+        let call = MaskCall { given: true, may_skip: true, eager: true };
+        let full = self.mask(None, looked_up.value.dtype, call);
+        let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: Some(alibi) };
+        (Embedded { hidden, positions: None, locals: vec![ones, looked_up] }, shared)
+    }
+
+    /// `build_alibi_tensor`: slopes of the heads times distances, of type `dtype`; `mask` is the mask's element type.
+    pub(in crate::step::forward) fn alibi(&self, mask: Dtype, dtype: Dtype) -> Tensor<'a> {
+        let tokens = self.scenario.tokens();
+        let heads = self.attentions().next().map_or(0, |attention| attention.heads);
+        let distances = {
+            let shifted = {
+                let _summed = self.constant(tokens, mask, "positions");
+                self.constant(tokens, mask, "positions")
+            };
+            let distances = self.constant(tokens, mask, "distances");
+            drop(shifted);
+            distances
+        };
+        let alibi = self.constant(tokens.saturating_mul(heads), Dtype::F32, "alibi");
+        let cast = alibi.to(dtype);
+        drop(distances);
+        cast
+    }
+
+    /// `BloomAttention`, the residual sum included.
+    pub(in crate::step::forward) fn bloom_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        (attention, qkv): (&Attention, &Linear),
+        x: &Tensor<'a>,
+        residual: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        let machine = self.machine;
+        let batch = self.scenario.batch;
+        let fused = x.through(&layer.linear(qkv));
+        let third = fused.value.numel / 3;
+        let [q, k, v] = [(); 3].map(|()| fused.slice(third).heads_first());
+        let q = q.dense_heads(batch);
+        let k = k.dense_heads(batch);
+        let v = v.dense_heads(batch);
+        let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+        let products = machine.biased_product(shared.alibi.as_ref(), &q, &k, scores.numel());
+        let weights = match &shared.full {
+            Some(mask) => products.add_row(mask),
+            None => products.clone(),
+        };
+        let mut probabilities = {
+            let float = weights.softmax_float();
+            float.to(q.value.dtype)
+        };
+        probabilities = probabilities.dropout(self.dropout(attention.dropout));
+        let mut context = machine.product(&probabilities, &v, q.value.numel, batch, self.autocast);
+        context = context.to_tokens();
+        let mut output = context.through(&layer.linear(&attention.output));
+        output = output.dropout_add(residual, self.dropout(layer.block.residual_dropout));
+        drop(fused);
+        drop((q, k, v));
+        drop(products);
+        drop(weights);
+        drop(context);
+        Mixed { output, weights: Some(probabilities) }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `bloom_gelu_forward` inside an autograd function that saves its input only.
+    pub(in crate::step::forward) fn bloom_gelu(&self) -> Tensor<'m> {
+        self.by_function(crate::step::backward::Op::BloomGelu, |like| {
+            let half = like("mul");
+            let scaled = like("mul");
+            let cubic = {
+                let small = like("mul");
+                let square = like("mul");
+                drop(small);
+                let sum = like("add");
+                drop(square);
+                sum
+            };
+            let product = like("mul");
+            drop(scaled);
+            drop(cubic);
+            let tanh = like("tanh");
+            drop(product);
+            let sum = like("add");
+            drop(tanh);
+            let result = like("gelu");
+            drop(half);
+            drop(sum);
+            result
+        })
+    }
+}

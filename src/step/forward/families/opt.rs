@@ -1,0 +1,50 @@
+//! models/opt/modeling_opt.py.
+
+use super::super::find;
+use crate::dtype::Dtype;
+use crate::scenario::Mask;
+use crate::step::forward::Model;
+use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `OPTDecoder.forward` up to its layers: positions are counted from a mask, of ones if none is given.
+    pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let embeddings = &self.architecture.embeddings;
+        let tokens = self.scenario.tokens();
+        let mut embedded = self.embed_tokens();
+        let given = self.scenario.mask != Mask::None;
+        let ones = (!given).then(|| self.constant(tokens, Dtype::F32, "mask of ones"));
+        let counted = if given { Dtype::I64 } else { Dtype::F32 };
+        let positions = {
+            let summed = self.constant(tokens, counted, "positions");
+            let shifted = {
+                let _masked = self.constant(tokens, counted, "positions");
+                self.constant(tokens, counted, "positions")
+            };
+            let positions = shifted.to(Dtype::I64);
+            drop(shifted);
+            drop(summed);
+            positions
+        };
+        let full = self.mask(None, embedded.value.dtype, MaskCall { given: true, ..self.mask_call() });
+        let mut locals = Vec::with_capacity(3);
+        let mut hidden = embedded.clone();
+        if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
+            let rows = self.within(table.name, || {
+                let ids = self.constant(tokens, Dtype::I64, "positions");
+                self.lookup(param, Some(&ids), tokens, table.width)
+            });
+            if let Some(linear) = &embeddings.project_in {
+                embedded = embedded.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
+            }
+            hidden = embedded.add(&rows);
+            locals.extend(ones);
+            locals.push(embedded);
+            locals.push(rows);
+        }
+        let shared =
+            Shared { positions: Some(positions.clone()), rotary: None, full, sliding: None, alibi: None };
+        (Embedded { hidden, positions: Some(positions), locals }, shared)
+    }
+}

@@ -1,0 +1,74 @@
+//! Indexing, sorting and choosing: operations whose indices are tensors of their own.
+
+use super::autograd::{Edge, Grad, Input};
+use super::backward::Op;
+use super::kernels;
+use super::machine::State;
+use super::tensor::{Tensor, Value};
+use crate::dtype::Dtype;
+
+impl<'m> Tensor<'m> {
+    /// `x[index]` over the first dimension: `rows` rows of `width` elements. The index is kept.
+    pub fn rows_at(&self, index: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Index { rows, width }, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, index.value.storage);
+            let numel = rows.saturating_mul(width);
+            let picked = Value { numel, ..*x };
+            state.new_like(&picked, x.dtype, "index", node.output(0))
+        })
+    }
+
+    /// `x[..., [n], :]`: a copy of `numel` elements, by an index of one element.
+    pub fn picked(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let index = state.alloc(1, Dtype::I64, "index");
+            let node = state.node(Op::Index { rows: 1, width: numel }, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, index);
+            let picked = Value { numel, ..*x };
+            let value = state.new_like(&picked, x.dtype, "index", node.output(0));
+            state.release(index);
+            value
+        })
+    }
+
+    /// `torch.topk(x, k)` of rows of `width`: values and indices.
+    pub fn top(&self, k: u64, width: u64) -> [Tensor<'m>; 2] {
+        let mut state = self.machine.state.borrow_mut();
+        let x = self.value;
+        let numel = (x.numel / width.max(1)).saturating_mul(k);
+        let node = state.node(Op::TopK, [(&x).into(), Input::NONE, Input::NONE]);
+        let values = Value { numel, ..x };
+        let values = state.new_like(&values, x.dtype, "topk", node.output(0));
+        let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
+        state.save(node, indices);
+        drop(state);
+        [values, Value::plain(indices, numel, Dtype::I64)]
+            .map(|value| Tensor { machine: self.machine, value })
+    }
+
+    /// `torch.sort(x)` of one dimension of integers: values and the order.
+    pub fn sorted(&self) -> [Tensor<'m>; 2] {
+        let mut state = self.machine.state.borrow_mut();
+        let x = self.value;
+        let values = state.new_like(&x, x.dtype, "sort", Edge::None);
+        let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
+        kernels::sort_scratch(&mut state, x.numel);
+        drop(state);
+        [values, Value::plain(order, x.numel, Dtype::I64)]
+            .map(|value| Tensor { machine: self.machine, value })
+    }
+
+    /// A new tensor of `numel` elements without gradient.
+    pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'m> {
+        let storage = self.machine.state.borrow_mut().alloc(numel, dtype, operation);
+        Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
+    }
+}
+
+/// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
+pub(super) fn index_backward(state: &mut State, whole: &Input, grad: Grad, rows: u64, width: u64) -> Grad {
+    let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
+    kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
+    Grad::new(storage, whole.numel, grad.dtype, whole.layout)
+}
