@@ -13,8 +13,8 @@
 /// assert_eq!(rank("llama 3 8b", "mistralai/Mistral-7B-v0.1"), None);
 /// ```
 pub fn rank(query: &str, name: &str) -> Option<u32> {
-    let query = query.to_lowercase();
-    let name = name.to_lowercase();
+    let query = query.to_ascii_lowercase();
+    let name = name.to_ascii_lowercase();
     let mut total = 0;
     for word in words(&query) {
         total += best_of_word(word, &name)?;
@@ -23,7 +23,8 @@ pub fn rank(query: &str, name: &str) -> Option<u32> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty())
+    text.split(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '.')
+        .filter(|word| !word.is_empty())
 }
 
 fn best_of_word(word: &str, name: &str) -> Option<u32> {
@@ -46,7 +47,7 @@ fn best_of_word(word: &str, name: &str) -> Option<u32> {
 
 /// Whether the word stands right after the letters that a candidate starts with: `3` in `llama3`, `4090` in `rtx4090`.
 fn letters_then(candidate: &str, word: &str) -> bool {
-    candidate.trim_start_matches(char::is_alphabetic).starts_with(word)
+    candidate.trim_start_matches(|c: char| c.is_ascii_alphabetic()).starts_with(word)
 }
 
 #[cfg(test)]

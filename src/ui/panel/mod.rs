@@ -2,15 +2,12 @@
 
 mod answer;
 mod breakdown;
-mod card;
+mod chart;
 mod compare;
 mod configure;
-mod explain;
 mod fit;
 mod footer;
 mod header;
-mod phases;
-mod timeline;
 mod verdict;
 
 pub use answer::Answer;
