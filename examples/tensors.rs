@@ -1,4 +1,4 @@
-//! Prints every parameter tensor of a `config.json`: name, shape, role. `scripts/compare_tensors.py` holds the list
+//! Prints every parameter tensor of a `config.json`: name, shape, role. `tools/compare_tensors.py` holds the list
 //! against transformers' own.
 //!
 //! `cargo run --example tensors FILE...`

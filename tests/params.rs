@@ -67,7 +67,7 @@ fn text_parameters_count_exactly() {
     });
 }
 
-/// Number, shapes and order of the tensors are those of transformers 5.17 (`scripts/compare_tensors.py --table`). Left
+/// Number, shapes and order of the tensors are those of transformers 5.17 (`tools/compare_tensors.py --table`). Left
 /// out: models whose published weights hold a head that transformers 5 ties, and one that transformers does not have.
 #[test]
 fn tensors_are_those_of_transformers() {

@@ -3,8 +3,10 @@
 pub mod blocks;
 pub mod catalogue;
 pub mod config;
+pub mod dimensions;
 pub mod families;
 mod python_json;
+mod search;
 
 use blocks::{Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout};
 

@@ -42,6 +42,29 @@ impl Scores {
         self.rows().saturating_mul(self.sequence)
     }
 
+    /// `num_splits_heuristic` of the flash kernel.
+    fn splits(&self, multiprocessors: u64) -> u64 {
+        const LONGEST: u64 = 128;
+        let columns = match self.head_dim {
+            0..=64 => 256,
+            65..=128 => 128,
+            _ => 64,
+        };
+        let keys = self.sequence.div_ceil(columns);
+        let blocks = self.batch.saturating_mul(self.heads).saturating_mul(self.sequence.div_ceil(64));
+        if blocks.saturating_mul(10) >= multiprocessors.saturating_mul(8) {
+            return 1;
+        }
+        let most = LONGEST.min(multiprocessors).min(keys);
+        let eligible = |splits: &u64| *splits == 1 || keys.div_ceil(*splits) != keys.div_ceil(splits - 1);
+        let efficiency = |splits: u64| {
+            let waves = (blocks * splits) as f32 / multiprocessors as f32;
+            waves / waves.ceil()
+        };
+        let best = (1..=most).filter(eligible).map(efficiency).fold(0.0_f32, f32::max);
+        (1..=most).filter(eligible).find(|splits| efficiency(*splits) >= 0.85 * best).unwrap_or(1)
+    }
+
     /// Rows of the score matrix: one per query and head.
     pub fn rows(&self) -> u64 {
         self.batch.saturating_mul(self.heads).saturating_mul(self.sequence)
@@ -101,7 +124,7 @@ impl Choice {
             Kernel::Cudnn => {
                 self.dtype.is_half()
                     && self.device.capability >= 90
-                    && self.head_dim <= 128
+                    && self.head_dim <= if self.device.capability < 100 { 256 } else { 128 }
                     && self.head_dim.is_multiple_of(8)
             }
             Kernel::Math | Kernel::Eager => true,
@@ -164,7 +187,11 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         _ => scores.rows(),
     };
     let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
+    if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
+        state.scratch(q.value.numel.saturating_mul(4), "attention (sums of the output)");
+    }
     if scores.kernel == Kernel::Flash {
+        split_scratch(&mut state, scores, given.dropout);
         seeds(&mut state, 2);
     }
     state.save(node, sums);
@@ -172,6 +199,22 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     state.release(sums);
     drop(state);
     Tensor { machine, value }
+}
+
+/// Partial results of the flash kernel where it splits keys and values over more blocks than there are queries for.
+///
+/// Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp `set_params_splitkv`.
+fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
+    let splits = if dropout { 1 } else { scores.splits(state.device.multiprocessors * 2) };
+    if splits <= 1 {
+        return;
+    }
+    let rows = scores.rows().saturating_mul(splits);
+    let width = scores.head_dim.div_ceil(32).saturating_mul(32);
+    let sums = state.alloc(rows, Dtype::F32, "attention (partial log-sum-exp)");
+    let output = state.alloc(rows.saturating_mul(width), Dtype::F32, "attention (partial output)");
+    state.release(output);
+    state.release(sums);
 }
 
 /// `convert_boolean_attn_mask`: a boolean mask becomes an additive one of the queries' element type, one per sequence of
@@ -202,14 +245,14 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     // `enable_gqa` repeats keys and values, otherwise the products broadcast them
     let groups = scores.heads / scores.kv_heads.max(1);
     let (repeats, broadcasts) = if scores.enable_gqa { (groups, 1) } else { (1, groups) };
-    let product = Product { numel: 0, batch: scores.batch, groups: broadcasts };
+    let product = Product { numel: 0, batch: scores.batch, groups: broadcasts, transposed: false };
     let k_all = k.repeat_heads(repeats);
     let v_all = v.repeat_heads(repeats);
     let k_scaled = k_all.scale();
     let attention = {
         let mut state = machine.state.borrow_mut();
-        let products =
-            state.matmul(&scaled.value, &k_scaled.value, Product { numel: scores.numel(), ..product });
+        let product = Product { numel: scores.numel(), transposed: true, ..product };
+        let products = state.matmul(&scaled.value, &k_scaled.value, product);
         Tensor { machine, value: products }
     };
     // the mask is added in place
@@ -252,20 +295,8 @@ fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
 }
 
 impl Machine {
-    /// `torch.matmul(a, b)` under the running autocast. `b` may have fewer heads, in which case it is broadcast.
+    /// `torch.matmul(a, b)` under the running autocast.
     pub fn product<'m>(
-        &'m self,
-        a: &Tensor<'m>,
-        b: &Tensor<'m>,
-        numel: u64,
-        batch: u64,
-        autocast: Option<Dtype>,
-    ) -> Tensor<'m> {
-        self.broadcast_product(a, b, Product { numel, batch, groups: 1 }, autocast)
-    }
-
-    /// The same where `b` has one head for every `groups` of `a`.
-    pub fn broadcast_product<'m>(
         &'m self,
         a: &Tensor<'m>,
         b: &Tensor<'m>,
@@ -315,6 +346,8 @@ pub(super) struct Product {
     pub batch: u64,
     /// Heads of the first operand for each of the second.
     pub groups: u64,
+    /// Whether the second is a transposed view, as keys are.
+    pub transposed: bool,
 }
 
 impl State {
@@ -332,7 +365,7 @@ impl State {
 
     /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices.
     pub fn matmul(&mut self, a: &Value, b: &Value, product: Product) -> Value {
-        let Product { numel, batch, groups } = product;
+        let Product { numel, batch, groups, transposed } = product;
         let a = self.dense(a, batch);
         let b = if groups > 1 {
             let node = self.node(Op::Expand, [b.into(), Input::NONE, Input::NONE]);
@@ -341,7 +374,12 @@ impl State {
         } else {
             self.dense(b, batch)
         };
-        let node = self.node(Op::Bmm, [(&a).into(), (&b).into(), Input::NONE]);
+        let second = match (transposed, batch > 1) {
+            (false, _) => Layout::Heads,
+            (true, false) => Layout::Tokens,
+            (true, true) => Layout::Columns,
+        };
+        let node = self.node(Op::Bmm { second }, [(&a).into(), (&b).into(), Input::NONE]);
         if a.requires_grad() {
             self.save(node, b.storage);
         }
@@ -350,7 +388,7 @@ impl State {
         }
         let storage = self.alloc(numel, a.dtype, "matmul");
         let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
-        let product = Value { storage, numel, dtype, edge: node.output(0), layout, shape };
+        let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);
         self.release(b.storage);
         self.release(a.storage);
@@ -366,6 +404,9 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
     };
+    // the flash kernel reads its output token after token
+    let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
+    let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let results = [make(state, q), make(state, k), make(state, v)];
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
@@ -403,7 +444,9 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
             let mut workspace = staged.saturating_add(rows.saturating_mul(16));
             if scores.head_dim > 128 {
-                workspace = workspace.saturating_add(staged.saturating_mul(2));
+                workspace = workspace
+                    .saturating_add(staged.saturating_mul(2))
+                    .saturating_add(rows.saturating_mul(16));
             }
             let workspace =
                 state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");
@@ -419,6 +462,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         Kernel::Math | Kernel::Eager => {}
     }
     let _ = grad;
+    state.release(output);
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
         if input.wants() {

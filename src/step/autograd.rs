@@ -60,12 +60,19 @@ pub(super) struct Input {
     pub dtype: Dtype,
     pub layout: Layout,
     pub shape: Layout,
+    pub flat: bool,
 }
 
 impl Input {
     /// No input.
-    pub const NONE: Input =
-        Input { edge: Edge::None, numel: 0, dtype: Dtype::U8, layout: Layout::Tokens, shape: Layout::Tokens };
+    pub const NONE: Input = Input {
+        edge: Edge::None,
+        numel: 0,
+        dtype: Dtype::U8,
+        layout: Layout::Tokens,
+        shape: Layout::Tokens,
+        flat: false,
+    };
 
     /// Whether a gradient is wanted.
     pub fn wants(&self) -> bool {
@@ -81,6 +88,7 @@ impl From<&Value> for Input {
             dtype: value.dtype,
             layout: value.layout,
             shape: value.shape,
+            flat: value.flat,
         }
     }
 }
@@ -364,7 +372,7 @@ impl State {
         if grads.iter().any(Option::is_some) {
             let outer = std::mem::replace(&mut self.category, node.category);
             self.module = node.module;
-            let mut results = backward::compute(self, &node, grads);
+            let mut results = backward::compute(self, &node, &mut grads);
             // a recomputed variable is a local of the function: it goes before the function's arguments do
             if node.frame != 0 {
                 self.release_saved(&node);
@@ -490,7 +498,7 @@ impl Machine {
             state.run(index);
             if let Some((repeated, repeat)) = running.take_if(|(repeated, _)| repeated.first == index) {
                 state.pass_on(repeated.first);
-                state.end_repeat(repeat);
+                state.end_repeat(repeat, 0);
             }
         }
         self.state.borrow_mut().graph.clear();

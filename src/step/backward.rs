@@ -83,7 +83,10 @@ pub(super) enum Op {
     /// A softmax over the last dimension; saves its result.
     Softmax,
     /// A batched matrix product; saves both.
-    Bmm,
+    Bmm {
+        /// How the second operand's gradient lies.
+        second: Layout,
+    },
     /// A batch of matrices as heads of a batch of sequences: a view. A gradient that lies token after token is copied
     /// unless there is one sequence only.
     Unbatched {
@@ -212,20 +215,21 @@ fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
 }
 
 /// Runs a node's backward on the gradients of its outputs, which stay the caller's.
-pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results {
+pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Results {
     let [first, second, third] = node.inputs;
     let Some(grad) = grads[0] else {
         return match node.op {
-            Op::Split => [Some(split(state, node, grads)), None, None],
+            Op::Split => [Some(split(state, node, *grads)), None, None],
             _ => [None; INPUTS],
         };
     };
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
         Op::Reshape => {
-            let result = match grad.layout {
-                Layout::Tokens => Grad { view: true, ..share(state, grad) },
-                Layout::Heads => Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") },
+            let result = if grad.layout != Layout::Heads {
+                Grad { view: true, ..share(state, grad) }
+            } else {
+                Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
             };
             [Some(result), None, None]
         }
@@ -294,7 +298,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
             }
             results
         }
-        Op::Split => [Some(split(state, node, grads)), None, None],
+        Op::Split => [Some(split(state, node, *grads)), None, None],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -306,11 +310,15 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: Results) -> Results
             sorted.into_iter().for_each(|storage| state.release(storage));
             [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
         }
-        Op::Linear(shape) => linear::backward(state, node, shape, grad),
+        Op::Linear(shape) => {
+            let grad = linear::dense_gradient(state, grad);
+            grads[0] = Some(grad);
+            linear::backward(state, node, shape, grad)
+        }
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm => {
-            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+        Op::Bmm { second: layout } => {
+            let other = second.wants().then(|| Grad { layout, ..product(state, second.numel, grad.dtype) });
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             [own, other, None]
         }
@@ -396,5 +404,5 @@ fn split(state: &mut State, node: &Node, grads: Results) -> Grad {
     let zeros: StorageId = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
     let storage = state.alloc(whole.numel, whole.dtype, "cat");
     state.release(zeros);
-    Grad::new(storage, whole.numel, whole.dtype, Layout::Tokens)
+    Grad::new(storage, whole.numel, whole.dtype, whole.shape)
 }

@@ -2,10 +2,12 @@
 
 use super::autograd::{Edge, Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
+use super::four_bit;
 use super::machine::{NOTHING, State, StorageId};
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::model::blocks::LinearClass;
 
 /// Features of a linear layer.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +44,8 @@ pub(super) struct Layer {
     pub shape: Shape,
     pub weight: Weight,
     pub bias: Option<ParamId>,
-    /// Whether it is gpt2's `Conv1D` (`addmm` on two-dimensional views).
+    /// How it computes.
+    pub class: LinearClass,
     pub adapter: Option<Adapter>,
 }
 
@@ -70,7 +73,7 @@ impl State {
     ///
     /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
     /// autocast ends; frozen ones are cast at every use.
-    fn weight_argument(&mut self, id: ParamId) -> (StorageId, Dtype, Edge) {
+    fn weight_argument(&mut self, id: ParamId, caches: bool) -> (StorageId, Dtype, Edge) {
         let param = self.params.list[id as usize];
         let edge = if param.trainable && self.graph.enabled { Edge::Param(id) } else { Edge::None };
         let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {
@@ -90,7 +93,7 @@ impl State {
         };
         let storage = self.alloc_as(category, bytes, target, "weight copy");
         let edge = node.output(0);
-        if param.trainable && storage != NOTHING {
+        if caches && param.trainable && storage != NOTHING {
             self.retain(storage);
             self.params.list[id as usize].cached = Some((storage, edge));
             self.cast_cache.push(id);
@@ -123,15 +126,33 @@ impl State {
         let storage = self.alloc(numel, x.dtype, "linear");
         self.release(x.storage);
         self.release(weight.storage);
-        Value::plain(storage, numel, x.dtype).at(node.output(0))
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 
-    /// `F.linear` (or `addmm` for a bias over two dimensions) with parameters.
-    pub fn linear(&mut self, x: &Value, shape: Shape, weight: ParamId, bias: Option<ParamId>) -> Value {
-        // Arguments are cast from the last to the first.
-        let bias = bias.map(|bias| self.weight_argument(bias));
-        let (weight, dtype, weight_edge) = self.weight_argument(weight);
-        let x = self.cast(x, self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
+    /// `F.linear(x, weight, bias)`, or gpt2's `addmm(bias, x, weight)`, with parameters.
+    pub fn linear(
+        &mut self,
+        x: &Value,
+        shape: Shape,
+        weight: ParamId,
+        bias: Option<ParamId>,
+        class: LinearClass,
+    ) -> Value {
+        // autocast casts arguments from the last to the first
+        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let (bias, (weight, dtype, weight_edge), x) = match class {
+            LinearClass::Linear => {
+                let bias = bias.map(|bias| self.weight_argument(bias, true));
+                (bias, self.weight_argument(weight, true), self.cast(x, target))
+            }
+            LinearClass::Conv1d => {
+                let weight = self.weight_argument(weight, true);
+                let x = self.cast(x, target);
+                (bias.map(|bias| self.weight_argument(bias, true)), weight, x)
+            }
+            // `x @ weight.T`: a view is no leaf, its copy is not cached
+            LinearClass::Subclass => (None, self.weight_argument(weight, false), self.cast(x, target)),
+        };
         let (bias_storage, bias_edge) =
             bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
         let inputs = [
@@ -152,30 +173,36 @@ impl State {
         for argument in [x.storage, weight, bias_storage] {
             self.release(argument);
         }
-        Value::plain(storage, numel, x.dtype).at(node.output(0))
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+    }
+
+    /// `x + bias` as an operation of its own.
+    fn add_parameter_row(&mut self, x: &Value, bias: ParamId) -> Value {
+        let input = self.parameter_input(bias);
+        let node = self.node(Op::AddRow, [x.into(), input, Input::NONE]);
+        let dtype = if input.dtype.bytes() > x.dtype.bytes() { input.dtype } else { x.dtype };
+        self.new_like(x, dtype, "add", node.output(0))
     }
 
     /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
     ///
     /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
-    pub fn linear_4bit(
-        &mut self,
-        x: &Value,
-        shape: Shape,
-        quantised: Quantised,
-        bias: Option<ParamId>,
-    ) -> Value {
+    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
         let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
-        self.save(node, NOTHING);
-        let weight = self.dequantised(shape, quantised, true);
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = self.alloc(numel, quantised.compute, "linear (4-bit)");
-        weight.into_iter().for_each(|storage| self.release(storage));
-        let _ = bias;
-        let output = Value::plain(storage, numel, quantised.compute).at(node.output(0));
+        let storage = if four_bit::is_fused(self.device, quantised.compute, rows, shape) {
+            self.alloc(numel, quantised.compute, "linear (4-bit)")
+        } else {
+            let weight = self.dequantised(shape, quantised, true);
+            let storage = self.alloc(numel, quantised.compute, "linear (4-bit)");
+            weight.into_iter().for_each(|storage| self.release(storage));
+            storage
+        };
+        let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
+        let output = output.at(node.output(0));
         let result = self.cast(&output, input_dtype);
         self.release(output.storage);
         self.release(x.storage);
@@ -213,16 +240,25 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let value = match layer.weight {
-            Weight::Plain(weight) => state.linear(&self.value, layer.shape, weight, layer.bias),
-            Weight::Quantised(quantised) => {
-                state.linear_4bit(&self.value, layer.shape, quantised, layer.bias)
+            Weight::Plain(weight) => {
+                let value = state.linear(&self.value, layer.shape, weight, layer.bias, layer.class);
+                match (layer.class, layer.bias) {
+                    (LinearClass::Subclass, Some(bias)) => {
+                        let sum = state.add_parameter_row(&value, bias);
+                        state.release(value.storage);
+                        sum
+                    }
+                    _ => value,
+                }
             }
+            Weight::Quantised(quantised) => state.linear_4bit(&self.value, layer.shape, quantised),
         };
         Tensor { machine, value }
     }
 
     fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
-        let value = self.machine.state.borrow_mut().linear(&self.value, shape, weight, None);
+        let class = LinearClass::Linear;
+        let value = self.machine.state.borrow_mut().linear(&self.value, shape, weight, None, class);
         Tensor { machine: self.machine, value }
     }
 
@@ -278,6 +314,16 @@ impl<'m> Tensor<'m> {
     }
 }
 
+/// The view that flattens a layer's output copies a gradient whose heads are transposed.
+pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+    if grad.layout != Layout::Columns {
+        return grad;
+    }
+    let storage = state.alloc(grad.numel, grad.dtype, "contiguous");
+    state.release(grad.storage);
+    Grad::new(storage, grad.numel, grad.dtype, Layout::Tokens)
+}
+
 /// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
 pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
     let [x, weight, bias] = node.inputs;
@@ -287,7 +333,8 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
     }
     if x.wants() {
         let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
-        results[0] = Some(Grad { view: true, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
+        // of more than two dimensions it is a view of the product's
+        results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
     if weight.wants() && bias.wants() {
         results[1] = Some(weight_grad(state, shape, grad.dtype));

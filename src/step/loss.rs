@@ -8,17 +8,18 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 
 impl<'m> Tensor<'m> {
-    /// `nn.functional.cross_entropy(logits, labels)`: log_softmax, then the negative log likelihood. autocast runs both
+    /// `nn.functional.cross_entropy(logits, labels)`: log_softmax, then the negative log likelihood, which autocast runs
     /// in float32.
     pub fn cross_entropy(&self, labels: &Tensor<'m>) -> Tensor<'m> {
         let machine = self.machine;
-        let float =
-            if machine.state.borrow().autocast.is_some() { self.to(Dtype::F32) } else { self.clone() };
         let mut state = machine.state.borrow_mut();
-        let x = float.value;
+        let x = self.value;
         let node = state.node(Op::LogSoftmax, [(&x).into(), Input::NONE, Input::NONE]);
-        let log = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
-        state.save(node, log.storage);
+        let raw = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
+        state.save(node, raw.storage);
+        let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
+        let log = state.cast(&raw, dtype);
+        state.release(raw.storage);
         let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
         let loss = state.alloc(1, log.dtype, "nll_loss");
         let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");

@@ -265,8 +265,8 @@ impl State {
     /// Ends such a body: the ledger moves as if it had run `times` times.
     ///
     /// Every run changes the live bytes by the same amounts, so the highest point of all runs lies in the first or in
-    /// the last one.
-    pub fn end_repeat(&mut self, repeat: Repeat) {
+    /// the last one. All runs but the first have `beside` bytes of activations beside them.
+    pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
         let Repeat { before } = repeat;
         let more = u64::from(std::mem::replace(&mut self.repeating, 1)).saturating_sub(1);
         let first = self.ledger.peak();
@@ -279,13 +279,15 @@ impl State {
         };
         let after = self.ledger;
         let mut last = first;
-        last.bytes.0 = shift(first.bytes.0, before.current, after.current);
+        last.bytes.0 = shift(first.bytes.0, before.current, after.current).saturating_add(beside);
         self.ledger.current = shift(after.current, before.current, after.current);
         for (index, part) in last.parts.0.iter_mut().enumerate() {
             let (from, to) = (before.parts.0[index], after.parts.0[index]);
             *part = shift(*part, from, to);
             self.ledger.parts.0[index] = shift(to, from, to);
         }
+        let part = &mut last.parts.0[Category::Activations.index()];
+        *part = part.saturating_add(beside);
         self.ledger.peak = [before.peak, first, last]
             .into_iter()
             .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
@@ -356,20 +358,37 @@ impl Machine {
     }
 
     /// Runs `body` once on behalf of `times` identical runs, one after the other, each fed the one tensor that the one
-    /// before returned. What a run leaves behind counts `times` times; the returned tensor counts once.
-    pub fn repeat<'m>(&'m self, times: u32, body: impl FnOnce() -> Tensor<'m>) -> Tensor<'m> {
+    /// before returned, the first one `input`. What a run leaves behind counts `times` times; the returned tensor counts
+    /// once.
+    ///
+    /// `held` is a further handle of the first input. No other run's input has one, so the body runs without it; if the
+    /// input is gone afterwards, a tensor of its size is returned that takes its place.
+    pub fn repeat<'m>(
+        &'m self,
+        times: u32,
+        input: Tensor<'m>,
+        held: Option<Tensor<'m>>,
+        body: impl FnOnce(Tensor<'m>) -> Tensor<'m>,
+    ) -> (Tensor<'m>, Option<Tensor<'m>>) {
         if times == 1 {
-            return body();
+            return (body(input), held);
+        }
+        let held = held.map(|held| held.value);
+        if let Some(held) = held {
+            self.state.borrow_mut().release(held.storage);
         }
         let (repeat, first_node) = {
             let mut state = self.state.borrow_mut();
             (state.begin_repeat(times), state.graph.len())
         };
-        let result = body();
+        let result = body(input);
         let mut state = self.state.borrow_mut();
-        state.end_repeat(repeat);
+        let gone = held.filter(|held| state.references(held.storage) == 0);
+        state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
         state.storages[result.value.storage as usize].times = 1;
         state.graph.note_repeat(first_node, times);
-        result
+        let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
+        drop(state);
+        (result, stand_in.map(|value| Tensor { machine: self, value }))
     }
 }

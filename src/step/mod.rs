@@ -11,6 +11,7 @@ mod autograd;
 mod backward;
 mod experts;
 mod forward;
+mod four_bit;
 mod indexing;
 mod iteration;
 mod kernels;

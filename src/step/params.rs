@@ -106,9 +106,11 @@ impl State {
 }
 
 impl State {
-    /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`].
-    pub fn leaf(&mut self, value: &Value) -> ParamId {
-        self.retain(value.storage);
+    /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`]. Its own storage is kept
+    /// until then if it is `held`.
+    pub fn leaf(&mut self, value: &Value, held: bool) -> ParamId {
+        let storage = if held { value.storage } else { NOTHING };
+        self.retain(storage);
         self.params.leaves += 1;
         self.params.list.push(Parameter {
             module: self.module,
@@ -117,7 +119,7 @@ impl State {
             rows: 1,
             trainable: false,
             times: 1,
-            storage: value.storage,
+            storage,
             grad: NOTHING,
             cached: None,
             expected: 0,

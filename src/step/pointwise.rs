@@ -337,6 +337,20 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x.reshape(-1, width)`: rows of all sequences.
+    pub fn flattened(&self) -> Tensor<'m> {
+        let mut rows = self.split_heads();
+        rows.value.flat = true;
+        rows
+    }
+
+    /// `x.view(batch, sequence, width)` of rows.
+    pub fn unflattened(&self) -> Tensor<'m> {
+        let mut tokens = self.split_heads();
+        tokens.value.flat = false;
+        tokens
+    }
+
     /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
     pub fn heads_first(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -361,7 +375,7 @@ impl<'m> Tensor<'m> {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
-                Layout::Heads => {
+                Layout::Heads | Layout::Columns => {
                     let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
                     state.new_like(&like, x.dtype, "contiguous", edge)
                 }
@@ -369,8 +383,11 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// A slice of `numel` elements (over the last dimension): a view.
+    /// A slice of `numel` elements (over the last dimension): a view, the tensor itself if that is all of it.
     pub fn slice(&self, numel: u64) -> Tensor<'m> {
+        if numel == self.value.numel {
+            return self.clone();
+        }
         self.apply(|state, x| {
             let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
             state.retain(x.storage);

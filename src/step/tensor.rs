@@ -12,6 +12,9 @@ pub(super) enum Layout {
     Tokens,
     /// Head after head: `[batch, heads, sequence, …]`.
     Heads,
+    /// Head after head, each transposed: `[batch, heads, …, sequence]`. Heads can be joined in place, and with that cut
+    /// out of a projection of their own or not.
+    Columns,
 }
 
 /// What a tensor is, without the ownership of a [`Tensor`].
@@ -26,12 +29,22 @@ pub(super) struct Value {
     pub layout: Layout,
     /// Order of its shape.
     pub shape: Layout,
+    /// Whether it has two dimensions: rows of all sequences.
+    pub flat: bool,
 }
 
 impl Value {
     /// A tensor without gradient that lies token after token.
     pub fn plain(storage: StorageId, numel: u64, dtype: Dtype) -> Value {
-        Value { storage, numel, dtype, edge: Edge::None, layout: Layout::Tokens, shape: Layout::Tokens }
+        Value {
+            storage,
+            numel,
+            dtype,
+            edge: Edge::None,
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+            flat: false,
+        }
     }
 
     /// The same with a place in the graph.
@@ -62,17 +75,6 @@ impl Tensor<'_> {
         let mut value = self.value;
         change(&mut value);
         self.machine.state.borrow_mut().retain(value.storage);
-        Tensor { machine: self.machine, value }
-    }
-
-    /// A further tensor like this one, with a storage of its own, at the same place in the graph.
-    pub fn twin(&self) -> Self {
-        let value = self.machine.state.borrow_mut().new_like(
-            &self.value,
-            self.value.dtype,
-            "layer input",
-            self.value.edge,
-        );
         Tensor { machine: self.machine, value }
     }
 

@@ -1,7 +1,7 @@
 //! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, bloom, falcon, mpt.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, rotated, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, rotated, stack};
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
@@ -13,7 +13,8 @@ use crate::scenario::Issue;
 /// Reads a decoder from before llama; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
     Some(match config.model_type {
-        "gpt2" | "gpt-sw3" => gpt2(config, LinearClass::Conv1d),
+        "gpt2" => gpt2(config, LinearClass::Conv1d),
+        "gpt-sw3" => gpt2(&config.like("gpt2"), LinearClass::Conv1d),
         "openai-gpt" => openai_gpt(config),
         "gpt_bigcode" => gpt_bigcode(config),
         "gpt_neo" => gpt_neo(config),
@@ -64,7 +65,7 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
         loose: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp."],
     };
-    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layer")?, block);
     let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
     model.embeddings.positions =
         Some(Table { name: "wpe", rows: config.size("n_positions")?, width: hidden });
@@ -154,8 +155,8 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
         ],
     };
     // Configs list the kinds of layers as [[["global", "local"], 12]]; all that are published alternate.
-    let layers = stack(config.depth("num_hidden_layers")?, |layer| {
-        let window = window.filter(|_| layer % 2 == 1);
+    let layers = stack((0..config.depth("num_hidden_layers")?).map(|layer| layer % 2 == 1), |windowed| {
+        let window = window.filter(|_| windowed);
         Ok(Block { mixer: Mixer::Attention(Attention { window, ..attention.clone() }), ..block.clone() })
     })?;
     let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
@@ -194,7 +195,7 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["norm_1", "attn.", "norm_2"],
     };
-    let layers = stack(config.depth("n_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layers")?, block);
     let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
     model.embeddings.dropout = dropout(config, "emb_pdrop")?;
     Ok(model)
@@ -236,7 +237,7 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["input_layernorm", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "embed_in", layers, Norm::new("final_layer_norm", hidden, LAYER_NORM))?;
     model.embeddings.dropout = dropout(config, "hidden_dropout")?;
     Ok(model)
@@ -280,7 +281,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layer")?, block);
     let mut model = decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
     model.hidden = hidden;
     model.embeddings.norm = Some(Norm::new("word_embeddings_layernorm", hidden, LAYER_NORM));
@@ -338,6 +339,6 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))
 }

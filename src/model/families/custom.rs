@@ -1,7 +1,7 @@
 //! Decoders whose shape nothing else has: dbrx, and the own code of qwen 1 and chatglm.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear,
@@ -69,7 +69,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["norm_attn_norm.norm_1", "norm_attn_norm.attn.", "norm_attn_norm.norm_2"],
     };
-    let layers = stack(config.depth("n_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layers")?, block);
     let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
     model.embeddings.dropout = dropout(config, "emb_pdrop")?;
     Ok(model)
@@ -105,7 +105,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp.w1"],
     };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "wte", layers, norm("ln_f"))?;
     model.embeddings.dropout = dropout(config, "emb_dropout_prob")?;
     Ok(model)
@@ -147,7 +147,7 @@ fn chatglm(config: &Config<'_>) -> Result<Architecture, Issue> {
         loose: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("num_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_layers")?, block);
     let mut model = decoder(config, "embedding.word_embeddings", layers, norm("encoder.final_layernorm"))?;
     model.head.linear.name = "output_layer";
     if !config.optional_flag("post_layer_norm")?.unwrap_or(true) {

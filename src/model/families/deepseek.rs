@@ -16,7 +16,7 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 }
 
 /// What a layer attends to besides its window.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Compression {
     /// Nothing.
     None,
@@ -32,8 +32,8 @@ fn v4(config: &Config<'_>) -> Result<Architecture, Issue> {
     let kinds = compressions(config, depth)?;
     let experts =
         FeedForward::Moe(Box::new(shape.experts(config, &Experts { shared: Shared::One, ..EXPERTS })?));
-    let layers = stack(depth, |layer| {
-        let kind = kinds.get(layer as usize).copied().unwrap_or(Compression::None);
+    let kinds = (0..depth).map(|layer| kinds.get(layer as usize).copied().unwrap_or(Compression::None));
+    let layers = stack(kinds, |kind| {
         let mut loose = hyper(config, shape.hidden, ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"])?;
         loose.extend(hyper(config, shape.hidden, ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"])?);
         Ok(Block {

@@ -2,7 +2,7 @@
 
 use super::llama;
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
 use super::variant::LLAMA;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm, NormKind, Piece,
@@ -186,7 +186,7 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
 
 fn bert(config: &Config<'_>, names: &Names) -> Result<Architecture, Issue> {
     let block = block(config, names)?;
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     around(config, names, layers)
 }
 
@@ -256,7 +256,7 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
             }
         }
     }
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = around(config, &DEBERTA_V2, layers)?;
     if !config.optional_flag("position_biased_input")?.unwrap_or(true) {
         model.embeddings.positions = None;
@@ -361,8 +361,7 @@ fn albert(config: &Config<'_>) -> Result<Architecture, Issue> {
     let block = block(config, &ALBERT)?;
     let groups = config.size_or("num_hidden_groups", 1)?;
     let inner = config.size_or("inner_group_num", 1)?;
-    let layers =
-        stack(groups.saturating_mul(inner).min(config.depth("num_hidden_layers")?), |_| Ok(block.clone()))?;
+    let layers = repeated(groups.saturating_mul(inner).min(config.depth("num_hidden_layers")?), block);
     let mut model = around(config, &ALBERT, layers)?;
     let width = config.size("embedding_size")?;
     let map = Linear::new("encoder.embedding_hidden_mapping_in", width, model.hidden).with_bias(true);
@@ -399,13 +398,13 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
     let every = config.size_or("global_attn_every_n_layers", 3)?;
     let types = config.texts("layer_types")?;
     let act = activation(config, "hidden_activation")?;
-    let layers = stack(depth, |layer| {
-        let local = match &types {
-            Some(types) => types.get(layer as usize).is_some_and(|kind| *kind == "sliding_attention"),
-            None => !layer.is_multiple_of(every),
-        };
+    let local = |layer: u64| match &types {
+        Some(types) => types.get(layer as usize).is_some_and(|kind| *kind == "sliding_attention"),
+        None => !layer.is_multiple_of(every),
+    };
+    let layers = stack((0..depth).map(|layer| (local(layer), layer == 0)), |(local, first)| {
         let first =
-            if layer == 0 { Norm::new("attn_norm", hidden, NormKind::Identity) } else { norm("attn_norm") };
+            if first { Norm::new("attn_norm", hidden, NormKind::Identity) } else { norm("attn_norm") };
         Ok(Block {
             wiring: Wiring::PreNorm { attention: first, mlp: norm("mlp_norm") },
             mixer: Mixer::Attention(Attention {

@@ -1,7 +1,7 @@
 //! Decoders that began in fairseq: opt, xglm, biogpt.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Wiring,
 };
@@ -94,7 +94,7 @@ fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
         before,
     };
     let block = layer.block(config)?;
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "embed_tokens", layers, Norm::new("final_layer_norm", hidden, norm))?;
     let rows = config.size("max_position_embeddings")? + 2;
     model.embeddings.positions = Some(Table { name: "embed_positions", rows, width: hidden });
@@ -128,7 +128,7 @@ fn xglm(config: &Config<'_>) -> Result<Architecture, Issue> {
         before: true,
     };
     let block = layer.block(config)?;
-    let layers = stack(config.depth("num_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_layers")?, block);
     let mut model = decoder(config, "embed_tokens", layers, Norm::new("layer_norm", hidden, LAYER_NORM))?;
     model.embeddings.scaled = config.flag("scale_embedding")?;
     model.embeddings.dropout = dropout(config, "dropout")?;
@@ -150,7 +150,7 @@ fn biogpt(config: &Config<'_>) -> Result<Architecture, Issue> {
         before: true,
     };
     let block = layer.block(config)?;
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "embed_tokens", layers, Norm::new("layer_norm", hidden, LAYER_NORM))?;
     let rows = config.size("max_position_embeddings")? + 2;
     model.embeddings.positions = Some(Table { name: "embed_positions", rows, width: hidden });

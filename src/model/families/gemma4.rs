@@ -59,16 +59,18 @@ pub fn read(config: &Config<'_>) -> Result<Architecture, Issue> {
         ..near.clone()
     };
     let borrowing = depth.saturating_sub(config.optional("num_kv_shared_layers")?.unwrap_or(0));
-    let layers = stack(depth, |layer| {
-        let plan = plan.get(layer as usize).copied().unwrap_or_default();
+    // What is particular to a layer: its plan, whether it is the last, whether it borrows keys and values.
+    let own = |layer: u64| {
+        (plan.get(layer as usize).copied().unwrap_or_default(), layer + 1 == depth, layer >= borrowing)
+    };
+    let layers = stack((0..depth).map(own), |(plan, last, borrows)| {
         // The last layer always sees everything.
-        let sliding = plan.window.is_some() && layer + 1 < depth;
+        let sliding = plan.window.is_some() && !last;
         let shape = if sliding { &near } else { &far };
         let mut attention = shape.attention(config, &variant, plan)?;
         if !sliding {
             attention.window = None;
         }
-        let borrows = layer >= borrowing;
         attention.projection = match attention.projection {
             Projection::Separate { q, .. } if borrows => Projection::QueriesOnly(q),
             Projection::Separate { q, k, .. } if !sliding && config.flag("attention_k_eq_v")? => {

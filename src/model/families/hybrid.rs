@@ -1,7 +1,7 @@
 //! Mixers other than attention, from a config: state spaces, linear attention, short convolutions.
 
 use super::llama::Shape;
-use super::parts::{decoder, stack};
+use super::parts::{decoder, repeated, stack};
 use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Shared, Turn, Variant};
 use crate::model::Architecture;
 use crate::model::blocks::{
@@ -199,7 +199,7 @@ fn mamba(config: &Config<'_>) -> Result<Architecture, Issue> {
         "mixer.out_proj",
     ];
     let block = single("norm", hidden, mamba.mixer(names, Vec::new()), FeedForward::None);
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }
 
@@ -234,8 +234,7 @@ fn nemotron_h(config: &Config<'_>) -> Result<Architecture, Issue> {
         ..PLAIN
     };
     let shape = Shape::read(config, &variant)?;
-    let layers = stack(kinds.len() as u64, |layer| {
-        let kind = kinds.get(layer as usize).copied().unwrap_or(Kind::Mlp);
+    let layers = stack(kinds, |kind| {
         let (mixer, ffn) = match kind {
             Kind::StateSpace => (mamba2_layer(config, hidden)?, FeedForward::None),
             Kind::Attention => {
@@ -255,7 +254,7 @@ fn nemotron_h(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// What a layer of nemotron_h is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     StateSpace,
     Attention,
@@ -369,7 +368,7 @@ fn mamba2(config: &Config<'_>) -> Result<Architecture, Issue> {
     }
     .mixer(MAMBA2_MIXER);
     let block = single("norm", hidden, mixer, FeedForward::None);
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }
 

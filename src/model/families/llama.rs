@@ -16,10 +16,7 @@ use crate::scenario::Issue;
 pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, Issue> {
     let plan = plan(config, variant)?;
     let shape = Shape::read(config, variant)?;
-    let layers = stack(plan.len() as u64, |layer| {
-        let plan = plan.get(layer as usize).copied().unwrap_or_default();
-        shape.block(config, variant, plan)
-    })?;
+    let layers = stack(plan, |plan| shape.block(config, variant, plan))?;
     let final_norm = Norm::new(variant.final_norm, shape.hidden, variant.norm);
     let mut model = decoder(config, variant.embedding, layers, final_norm)?;
     model.embeddings.scaled = variant.scaled;

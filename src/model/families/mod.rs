@@ -85,7 +85,7 @@ const MORE_THAN_LLAMA: [&str; 12] = [
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),
-        name => format!("the model type {name:?}"),
+        name => format!("the model type {:?}", name.chars().take(60).collect::<String>()),
     };
     if is_elsewhere(config.model_type) {
         return Err(refusal(format!("{name} is not known: its layers are not those of any family here")));

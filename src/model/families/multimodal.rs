@@ -122,9 +122,9 @@ fn mllama(outer: &Config<'_>) -> Result<Architecture, Issue> {
         return Err(refusal("num_hidden_layers is 0"));
     };
     let drop = dropout(&text, "dropout")?;
-    let (blocks, order) = stack(model.depth(), |layer| {
-        let mut block = if crossing.contains(&layer) { cross.clone() } else { own.clone() };
-        if let (true, Mixer::Attention(attention)) = (crossing.contains(&layer), block.mixer.clone()) {
+    let (blocks, order) = stack((0..model.depth()).map(|layer| crossing.contains(&layer)), |crosses| {
+        let mut block = if crosses { cross.clone() } else { own.clone() };
+        if let (true, Mixer::Attention(attention)) = (crosses, block.mixer.clone()) {
             block.mixer = Mixer::Cross(attention);
             block.loose =
                 ["cross_attn_attn_gate", "cross_attn_mlp_gate"].map(|name| Piece::param(name, &[1])).to_vec();

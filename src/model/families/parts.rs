@@ -1,5 +1,8 @@
 //! Pieces that the readers of several families share.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
@@ -10,21 +13,34 @@ use crate::scenario::Issue;
 /// `nn.LayerNorm` with a bias.
 pub const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
 
-/// The distinct layers and their order, from one description per layer.
-pub fn stack(
-    depth: u64,
-    mut layer: impl FnMut(u64) -> Result<Block, Issue>,
+/// Layers that are all alike.
+pub fn repeated(depth: u64, block: Block) -> (Vec<Block>, Vec<u16>) {
+    (vec![block], vec![0; depth as usize])
+}
+
+/// The distinct layers and their order, from what is particular to each: layers of which the same is said are made once.
+pub fn stack<K: Copy + Eq + Hash>(
+    layers: impl IntoIterator<Item = K>,
+    mut make: impl FnMut(K) -> Result<Block, Issue>,
 ) -> Result<(Vec<Block>, Vec<u16>), Issue> {
     let mut blocks: Vec<Block> = Vec::new();
+    let mut by_key: HashMap<K, u16> = HashMap::new();
+    let mut by_block: HashMap<Block, u16> = HashMap::new();
     let mut order = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    for index in 0..depth {
-        let block = layer(index)?;
-        let next = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
-        let kind = *known.entry(block).or_insert_with_key(|block| {
-            blocks.push(block.clone());
-            next
-        });
+    for key in layers {
+        let kind = match by_key.get(&key) {
+            Some(kind) => *kind,
+            None => {
+                let block = make(key)?;
+                let next = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
+                let kind = *by_block.entry(block).or_insert_with_key(|block| {
+                    blocks.push(block.clone());
+                    next
+                });
+                by_key.insert(key, kind);
+                kind
+            }
+        };
         order.push(kind);
     }
     Ok((blocks, order))

@@ -5,7 +5,7 @@ use crate::model::config::{Config, refusal};
 use crate::scenario::Issue;
 
 /// One layer's own facts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LayerPlan {
     /// The window, if it sees one only.
     pub window: Option<u64>,

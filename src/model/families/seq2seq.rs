@@ -1,7 +1,7 @@
 //! Encoder-decoders: t5 and its like, bart and its like.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, CrossAttention, Dropout, FeedForward, Linear, Mixer, Mlp,
     Norm, NormKind, Projection, Wiring,
@@ -79,7 +79,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
     };
     let buckets = config.size("relative_attention_num_buckets")?;
     let norm = |name| Norm::new(name, hidden, NormKind::RmsLate);
-    let layer = |index: u64, decodes: bool| -> Result<Block, Issue> {
+    let layer = |first: bool, decodes: bool| -> Result<Block, Issue> {
         let code = AttentionCode::Standard;
         let mut attention = heads.attention(
             [
@@ -91,7 +91,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
             decodes,
             code,
         );
-        if index == 0 || everywhere {
+        if first || everywhere {
             attention.position_bias = Some(Table {
                 name: "layer.0.SelfAttention.relative_attention_bias",
                 rows: buckets,
@@ -123,8 +123,8 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
             layout: &["layer.0.", "layer.1.", "layer.2."],
         })
     };
-    let (blocks, order) = stack(depth, |index| layer(index, false))?;
-    let layers = stack(decoder_depth, |index| layer(index, true))?;
+    let (blocks, order) = stack((0..depth).map(|index| index == 0), |first| layer(first, false))?;
+    let layers = stack((0..decoder_depth).map(|index| index == 0), |first| layer(first, true))?;
     let mut model = decoder(config, "shared", layers, norm("decoder.final_layer_norm"))?;
     model.encoder = Some(Encoder {
         positions: None,
@@ -246,8 +246,8 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
     };
     let encoding = layer("encoder_attention_heads", "encoder_ffn_dim", false)?;
     let decoding = layer("decoder_attention_heads", "decoder_ffn_dim", true)?;
-    let (blocks, order) = stack(config.depth("encoder_layers")?, |_| Ok(encoding.clone()))?;
-    let layers = stack(config.depth("decoder_layers")?, |_| Ok(decoding.clone()))?;
+    let (blocks, order) = repeated(config.depth("encoder_layers")?, encoding);
+    let layers = repeated(config.depth("decoder_layers")?, decoding);
     let positions = config.size("max_position_embeddings")?;
     let table = |name| kind.rows.map(|more| Table { name, rows: positions + more, width: hidden });
     let first = |name| kind.embedding_norm.then(|| norm(name));

@@ -3,7 +3,7 @@
 use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
 /// Queries, keys and values shaped by heads.
@@ -35,6 +35,10 @@ impl<'a> Model<'a> {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(attention));
+        if self.code == Code::Bert {
+            // the output projection belongs to the module around it
+            return Mixed { output, weights };
+        }
         output = output.through(&layer.linear(&attention.output));
         if self.code == Code::Gpt2 {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
@@ -153,7 +157,8 @@ impl<'a> Model<'a> {
         let k = heads.k.repeat_heads(groups);
         let v = heads.v.repeat_heads(groups);
         let mut weights = {
-            let product = machine.product(q, &k, scores.numel(), batch, self.autocast);
+            let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+            let product = machine.product(q, &k, shape, self.autocast);
             product.scale()
         };
         if attention.softcap {
@@ -176,7 +181,8 @@ impl<'a> Model<'a> {
             }
         };
         weights = weights.dropout(self.dropout(attention.dropout));
-        let output = machine.product(&weights, &v, q.value.numel, batch, self.autocast);
+        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
     }
 
@@ -187,7 +193,7 @@ impl<'a> Model<'a> {
         heads: &mut Heads<'a>,
         cos: &Tensor<'a>,
         sin: &Tensor<'a>,
-    ) -> Option<[Tensor<'a>; 2]> {
+    ) -> Option<[Tensor<'a>; 4]> {
         let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
             let (q, k) = (turn(&heads.q), turn(&heads.k));
             heads.q = q;
@@ -204,11 +210,16 @@ impl<'a> Model<'a> {
                             let front = turned(x);
                             [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
                         });
-                        let rotated = [&parts[0], &parts[1]].map(|[front, _]| front.rotated(cos, sin));
+                        let [q_turned, k_turned] =
+                            [&parts[0], &parts[1]].map(|[front, _]| front.rotated(cos, sin));
                         let [[_, q_rest], [_, k_rest]] = parts;
-                        heads.q = rotated[0].cat(&q_rest);
-                        heads.k = rotated[1].cat(&k_rest);
-                        return (self.code == Code::Phi).then_some([q_rest, k_rest]);
+                        heads.q = q_turned.cat(&q_rest);
+                        if self.code == Code::Phi {
+                            heads.k = k_turned.cat(&k_rest);
+                            return Some([q_turned, q_rest, k_turned, k_rest]);
+                        }
+                        drop(q_turned);
+                        heads.k = k_turned.cat(&k_rest);
                     }
                     _ => each(&|x| x.partly_rotated(turned(x), cos, sin), heads),
                 }

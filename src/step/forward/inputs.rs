@@ -88,6 +88,8 @@ pub(super) struct MaskCall {
 /// The first hidden state, and what the model's forward holds in local variables until it returns.
 pub(super) struct Embedded<'m> {
     pub hidden: Tensor<'m>,
+    /// Whether a variable of the model's forward keeps it.
+    pub kept: bool,
     pub positions: Option<Tensor<'m>>,
     /// In the order in which they are freed.
     pub locals: Vec<Tensor<'m>>,
@@ -102,13 +104,15 @@ impl<'a> Model<'a> {
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
             Code::Gpt2 => {
-                let embedded = self.gpt2_embed();
+                let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
+                embedded.hidden = embedded.hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
                 (embedded, shared)
             }
             Code::Llama | Code::GptNeox | Code::Phi => {
                 let hidden = self.embed_tokens();
-                let embedded = Embedded { hidden, positions: Some(self.range()), locals: Vec::new() };
+                let positions = Some(self.range());
+                let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let shared = self.shared(&embedded, self.mask_call());
                 (self.drop_out(embedded), shared)
             }
@@ -141,18 +145,21 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Dropout on the embedding, which the model's forward keeps.
+    /// Dropout on the embedding: gpt_neox gives its result a new name, phi does not.
     fn drop_out(&self, embedded: Embedded<'a>) -> Embedded<'a> {
         if !self.dropout(self.architecture.embeddings.dropout) {
             return embedded;
         }
-        let Embedded { hidden, positions, mut locals } = embedded;
+        let Embedded { hidden, positions, mut locals, .. } = embedded;
         let dropped = hidden.dropout(true);
-        locals.push(hidden);
-        Embedded { hidden: dropped, positions, locals }
+        let kept = self.code == Code::Phi;
+        if !kept {
+            locals.push(hidden);
+        }
+        Embedded { hidden: dropped, kept, positions, locals }
     }
 
-    /// models/gpt2: token and position embeddings, dropout.
+    /// models/gpt2: token and position embeddings.
     fn gpt2_embed(&self) -> Embedded<'a> {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.embed_tokens();
@@ -167,7 +174,7 @@ impl<'a> Model<'a> {
             locals.push(tokens);
             locals.push(rows);
         }
-        self.drop_out(Embedded { hidden, positions: Some(positions), locals })
+        Embedded { hidden, kept: false, positions: Some(positions), locals }
     }
 
     /// The call that most models make.
@@ -177,7 +184,8 @@ impl<'a> Model<'a> {
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
     pub(super) fn require_grad(&self, hidden: Tensor<'a>) -> Tensor<'a> {
-        let id = self.machine.state.borrow_mut().leaf(&hidden.value);
+        // one layer on behalf of many consumes its input, the leaf of all of them
+        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole);
         hidden.with(|value| value.edge = Edge::Param(id))
     }
 

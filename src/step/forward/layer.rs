@@ -26,9 +26,13 @@ impl<'a> Model<'a> {
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Llama | Code::Opt | Code::Falcon | Code::Phi | Code::Bert => {
                     let normed = hidden.normed(&layer.norm(attention));
-                    let (sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
+                    let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
+                    if self.code == Code::Opt {
+                        sum = sum.flattened();
+                    }
                     let normed = sum.normed(&layer.norm(mlp));
-                    self.fed_residual(layer, normed, sum)
+                    let output = self.fed_residual(layer, normed, sum);
+                    if self.code == Code::Opt { output.unflattened() } else { output }
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
@@ -197,6 +201,7 @@ impl<'a> Model<'a> {
         output
     }
 
+    /// models/bert `BertLayer`, and opt-350m.
     fn post_norm_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -205,24 +210,43 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let drops = self.dropout(layer.block.residual_dropout);
-        let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, hidden, shared);
-        mixed = mixed.dropout(drops);
         if self.code == Code::Opt {
-            mixed = hidden.add(&mixed);
-            let mixed = mixed.normed(&layer.norm(first));
-            let mut fed = self.mlp_in_place(layer, mixed.clone());
+            let (sum, _weights) = self.mixed_residual(layer, hidden.clone(), hidden, shared);
+            let normed = {
+                let normed = sum.normed(&layer.norm(first));
+                drop(sum);
+                normed.flattened()
+            };
+            let mut fed = self.mlp_in_place(layer, normed.clone());
             fed = fed.dropout(drops);
-            fed = mixed.add(&fed);
-            return fed.normed(&layer.norm(second));
+            let sum = {
+                let sum = normed.add(&fed);
+                drop(fed);
+                sum.unflattened()
+            };
+            return sum.normed(&layer.norm(second));
         }
-        mixed = {
-            let sum = mixed.add(hidden);
-            sum.normed(&layer.norm(first))
+        let Mixed { output: context, weights: _weights } = self.mixer(layer, hidden, shared);
+        let attended = {
+            let mut projected = match layer.block.mixer.attention() {
+                Some(attention) => context.through(&layer.linear(&attention.output)),
+                None => context.clone(),
+            };
+            projected = projected.dropout(drops);
+            let sum = projected.add(hidden);
+            let normed = sum.normed(&layer.norm(first));
+            drop(sum);
+            normed
         };
-        let (_active, mut fed) = self.machine.within("mlp", || self.mlp_kept(layer, &mixed));
+        drop(context);
+        let (active, mut fed) = self.machine.within("mlp", || self.mlp_kept(layer, &attended));
         fed = fed.dropout(drops);
-        let sum = fed.add(&mixed);
-        sum.normed(&layer.norm(second))
+        let sum = fed.add(&attended);
+        let output = sum.normed(&layer.norm(second));
+        drop(sum);
+        drop(fed);
+        drop(active);
+        output
     }
 
     fn parallel_layer(

@@ -39,6 +39,7 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 /// How parameters are stored under a scenario.
 struct Loader<'a> {
     scenario: &'a Scenario,
+    code: Code,
     state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
     dtype: Dtype,
@@ -66,9 +67,15 @@ impl Loader<'_> {
         } else {
             Weight::Plain(self.parameter((spec.output, spec.input)))
         };
-        let bias = spec.bias.then(|| self.parameter((1, spec.output)));
+        let bias = spec.bias.then(|| match weight {
+            // the first forward turns it into the type of the computation for good
+            Weight::Quantised(Quantised { compute, .. }) => {
+                self.state.add_parameter((1, spec.output), compute, false, self.times, Category::Weights)
+            }
+            Weight::Plain(_) => self.parameter((1, spec.output)),
+        });
         let adapter = adapted.then(|| self.adapter(spec, quantised));
-        linear::Layer { name: spec.name, shape, weight, bias, adapter }
+        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
     }
 
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
@@ -161,11 +168,12 @@ fn lora_is_on(scenario: &Scenario) -> bool {
     matches!(scenario.method, Method::Lora | Method::Qlora)
 }
 
-fn adapts(scenario: &Scenario, spec: &Linear, part: Part) -> bool {
+/// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
+fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
             LoraTargets::AllLinear => true,
-            LoraTargets::Qv => part == Part::QueryOrValue,
+            LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
             LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
@@ -180,6 +188,8 @@ enum Part {
     Output,
     Mlp,
     Router,
+    /// In front of the head itself, which is never adapted.
+    Head,
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
@@ -191,7 +201,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, spec, part), true);
+        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), true);
         bound.linears.push(layer);
     };
     match &block.mixer {
@@ -317,7 +327,8 @@ impl<'a> Model<'a> {
             Method::Lora => checkpoints,
             Method::Qlora => checkpoints && prepared,
         };
-        let mut loader = Loader { scenario, state: machine.state.borrow_mut(), dtype, times: 1 };
+        let code = Code::of(&architecture.model_type);
+        let mut loader = Loader { scenario, code, state: machine.state.borrow_mut(), dtype, times: 1 };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
@@ -357,7 +368,8 @@ impl<'a> Model<'a> {
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
-                let dense = loader.linear(dense, false, false);
+                let adapted = adapts(scenario, code, dense, Part::Head);
+                let dense = loader.linear(dense, adapted, true);
                 outside.linears.push(dense);
                 let norm = loader.norm(norm);
                 outside.norms.push(norm);
@@ -371,6 +383,7 @@ impl<'a> Model<'a> {
                 shape: Shape { input: head.linear.input, output: head.linear.output },
                 weight: Weight::Plain(tokens),
                 bias,
+                class: LinearClass::Linear,
                 adapter: None,
             }
         } else {
@@ -389,7 +402,7 @@ impl<'a> Model<'a> {
             machine,
             architecture,
             scenario,
-            code: Code::of(&architecture.model_type),
+            code,
             router: Router::of(&architecture.model_type),
             device,
             layers,
@@ -418,6 +431,16 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         store(dim / 2 * 4, "inv_freq");
         store(dim / 2 * 4, "original_inv_freq");
     }
+    if loader.code == Code::Bert {
+        // position ids and token types of the longest sequence
+        for name in ["position_ids", "token_type_ids"] {
+            let rows = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
+            loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
+        }
+    }
+    let mut store = |bytes: u64, name: &'static str| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    };
     if architecture.embeddings.scaled {
         store(4, "embed_scale");
     }

@@ -23,7 +23,7 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Dropout, Linear, Norm};
+use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
 use families::Code;
 use inputs::{Embedded, Shared};
@@ -119,25 +119,27 @@ impl<'a> Model<'a> {
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
         let (embedded, shared) = self.prepare();
-        let Embedded { hidden: first, positions, locals } = embedded;
-        // The caller's handle of the embedding keeps it alive beside the first layer's. Where one layer runs on behalf of
-        // many, that layer is given an input of its own, as all but the first have.
-        let mut hidden = if self.whole { first.clone() } else { first.twin() };
+        let Embedded { mut hidden, kept, positions, locals } = embedded;
+        let mut kept = kept.then(|| hidden.clone());
         for stretch in &self.stretches {
-            hidden = self.machine.repeat(stretch.times, || {
-                let mut hidden = hidden;
+            let body = |input: Tensor<'a>| {
+                let mut hidden = input;
                 for index in &stretch.layers {
                     hidden = self.layer_or_checkpoint(*index, &hidden, &shared);
                 }
                 hidden
-            });
+            };
+            let held = if stretch.times > 1 { kept.take() } else { None };
+            let outcome = self.machine.repeat(stretch.times, hidden, held, body);
+            hidden = outcome.0;
+            kept = kept.or(outcome.1);
         }
         if let Some(norm) = &self.architecture.final_norm {
             hidden = hidden.normed(&find(&self.outside.norms, |bound| bound.name == norm.name));
         }
         drop(positions);
         drop(locals);
-        drop(first);
+        drop(kept);
         (hidden, shared.map(|tensor| tensor.value))
     }
 
@@ -179,7 +181,8 @@ impl<'a> Model<'a> {
     /// Whether any linear layer adds a bias.
     pub fn has_bias(&self) -> bool {
         let layers = self.layers.iter().flat_map(|layer| &layer.linears);
-        layers.chain(&self.outside.linears).any(|linear| linear.bias.is_some())
+        let own = |linear: &linear::Layer| linear.bias.is_some() && linear.class != LinearClass::Subclass;
+        layers.chain(&self.outside.linears).any(own)
     }
 
     /// Whether attention is written out in Python.

@@ -35,6 +35,6 @@ impl<'a> Model<'a> {
         };
         let full = self.bidirectional_mask(hidden.value.dtype);
         let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: None };
-        (Embedded { hidden, positions: None, locals: Vec::new() }, shared)
+        (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, shared)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear};
-use crate::step::attention::Kernel;
+use crate::step::attention::{Kernel, Product};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
@@ -19,7 +19,7 @@ impl<'a> Model<'a> {
         let call = MaskCall { given: true, may_skip: true, eager: true };
         let full = self.mask(None, looked_up.value.dtype, call);
         let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: Some(alibi) };
-        (Embedded { hidden, positions: None, locals: vec![ones, looked_up] }, shared)
+        (Embedded { hidden, kept: false, positions: None, locals: vec![ones, looked_up] }, shared)
     }
 
     /// `build_alibi_tensor`: slopes of the heads times distances, of type `dtype`; `mask` is the mask's element type.
@@ -69,7 +69,8 @@ impl<'a> Model<'a> {
             float.to(q.value.dtype)
         };
         probabilities = probabilities.dropout(self.dropout(attention.dropout));
-        let mut context = machine.product(&probabilities, &v, q.value.numel, batch, self.autocast);
+        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let mut context = machine.product(&probabilities, &v, shape, self.autocast);
         context = context.to_tokens();
         let mut output = context.through(&layer.linear(&attention.output));
         output = output.dropout_add(residual, self.dropout(layer.block.residual_dropout));

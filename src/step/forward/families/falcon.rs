@@ -20,7 +20,7 @@ impl<'a> Model<'a> {
             let _mask = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
             self.alibi(Dtype::I64, dtype)
         });
-        let embedded = Embedded { hidden, positions: Some(self.range()), locals: Vec::new() };
+        let embedded = Embedded { hidden, kept: true, positions: Some(self.range()), locals: Vec::new() };
         let call = MaskCall { may_skip: false, ..self.mask_call() };
         let shared = self.shared(&embedded, call);
         (embedded, Shared { alibi, ..shared })
@@ -47,8 +47,9 @@ impl<'a> Model<'a> {
         let mut mixed = if self.is_eager() {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
             let batch = self.scenario.batch;
-            let product = Product { numel: scores.numel(), batch, groups: attention.heads / kv_heads };
-            let products = self.machine.broadcast_product(q, k, product, self.autocast);
+            let groups = attention.heads / kv_heads;
+            let product = Product { numel: scores.numel(), batch, groups, transposed: true };
+            let products = self.machine.product(q, k, product, self.autocast);
             let products = products.scale_in_place();
             let masked = match mask {
                 Some(mask) => products.add_row(mask),
@@ -57,8 +58,8 @@ impl<'a> Model<'a> {
             drop(products);
             let weights = masked.softmax();
             drop(masked);
-            let product = Product { numel: q.value.numel, ..product };
-            let output = self.machine.broadcast_product(&weights, v, product, self.autocast);
+            let product = Product { numel: q.value.numel, transposed: false, ..product };
+            let output = self.machine.product(&weights, v, product, self.autocast);
             Mixed { output, weights: Some(weights) }
         } else {
             let dtype = self.autocast.unwrap_or(q.value.dtype);

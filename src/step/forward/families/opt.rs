@@ -45,6 +45,6 @@ impl<'a> Model<'a> {
         }
         let shared =
             Shared { positions: Some(positions.clone()), rotary: None, full, sliding: None, alibi: None };
-        (Embedded { hidden, positions: Some(positions), locals }, shared)
+        (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)
     }
 }

@@ -1,8 +1,8 @@
 """Holds the parameter tensors of configs against transformers' own, instantiated without memory: names, shapes, order.
 
 usage: cargo build --example tensors
-       python scripts/compare_tensors.py FILE...            (needs torch and transformers 5; prints what differs)
-       python scripts/compare_tensors.py --table FILE...    (prints the rows of tests/tensors.csv as well)
+       python tools/compare_tensors.py FILE...            (needs torch and transformers 5; prints what differs)
+       python tools/compare_tensors.py --table FILE...    (prints the rows of tests/tensors.csv as well)
 
 A name here ends the name there: this project names parameters from their layer or model on.
 """

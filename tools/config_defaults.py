@@ -3,7 +3,7 @@
 - data/defaults.json: what its config classes have for keys that a config.json leaves out;
 - data/elsewhere.txt: the language models that it has and this project has not, which must not be taken for a llama.
 
-usage: python scripts/config_defaults.py     (needs transformers 5)
+usage: python tools/config_defaults.py     (needs transformers 5)
 
 Only keys that occur as a text literal in src/model/families are written, only for the model types listed there, and
 nothing for null: a null default and no default read the same.
