@@ -94,7 +94,7 @@ impl Sieve {
     }
 }
 
-/// The defaults that differ from what a reader takes an absent key for: off, and 0.
+/// The defaults that differ from what a reader takes an absent key for: off, 0, silu.
 fn told(defaults: &Value) -> Value {
     // Keys whose absence is read as on.
     let on = [
@@ -107,6 +107,7 @@ fn told(defaults: &Value) -> Value {
     ];
     let tells = |key: &String, value: &Value| match value {
         Value::Bool(false) => on.contains(&key.as_str()),
+        Value::String(text) => text != "silu",
         Value::Number(number) => !(number.is_f64() && number.as_f64() == Some(0.0)),
         _ => true,
     };

@@ -54,5 +54,15 @@ rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in ta
 (ROOT / "data/defaults.json").write_text("{\n" + rows + "\n}\n")
 
 language = [getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") for kind in KINDS]
-elsewhere = sorted(set().union(*language) - WORDS)
+# Only those whose config has all the keys of a llama's could be mistaken for one.
+LLAMA = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}
+
+
+def looks_like_llama(model_type):
+    config = CONFIG_MAPPING[model_type]
+    return LLAMA <= {field.name for field in dataclasses.fields(config)} | set(config.attribute_map)
+
+
+others = set().union(*language) - WORDS
+elsewhere = sorted(name for name in others if name in CONFIG_MAPPING and looks_like_llama(name))
 (ROOT / "data/elsewhere.txt").write_text("\n".join(elsewhere) + "\n")

@@ -235,7 +235,7 @@ impl<'a> Config<'a> {
             return Some(value).filter(|value| !value.is_null());
         }
         let value = names().find_map(|name| self.defaults?.get(name))?;
-        if STRUCTURE.contains(&key) {
+        if STRUCTURE.contains(&key) && !self.path.starts_with("vision") {
             self.note(format!(
                 "{}{key} is not in the config: {value}, the default of {}",
                 self.path, self.model_type

@@ -203,25 +203,37 @@ impl<'a> Model<'a> {
             Rotary::None | Rotary::Alibi => {}
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
             Rotary::Partial { dim } => {
-                let turned = |x: &Tensor<'a>| x.value.numel / attention.head_dim.max(1) * dim;
+                // `x[..., :dim]` and `x[..., dim:]` of both first
+                let [q, k] = [&heads.q, &heads.k].map(|x| {
+                    let front = x.value.numel / attention.head_dim.max(1) * dim;
+                    [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
+                });
+                let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
                 match self.code {
-                    Code::Phi | Code::GptNeox => {
-                        let parts = [&heads.q, &heads.k].map(|x| {
-                            let front = turned(x);
-                            [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
-                        });
-                        let [q_turned, k_turned] =
-                            [&parts[0], &parts[1]].map(|[front, _]| front.rotated(cos, sin));
-                        let [[_, q_rest], [_, k_rest]] = parts;
+                    Code::Phi => {
+                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                        drop((q_front, k_front));
                         heads.q = q_turned.cat(&q_rest);
-                        if self.code == Code::Phi {
-                            heads.k = k_turned.cat(&k_rest);
-                            return Some([q_turned, q_rest, k_turned, k_rest]);
-                        }
+                        heads.k = k_turned.cat(&k_rest);
+                        return Some([q_turned, q_rest, k_turned, k_rest]);
+                    }
+                    Code::GptNeox => {
+                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                        heads.q = q_turned.cat(&q_rest);
                         drop(q_turned);
                         heads.k = k_turned.cat(&k_rest);
                     }
-                    _ => each(&|x| x.partly_rotated(turned(x), cos, sin), heads),
+                    Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Falcon | Code::Bert => {
+                        let whole = {
+                            let turned = q_front.rotated(cos, sin);
+                            turned.cat(&q_rest)
+                        };
+                        heads.k = {
+                            let turned = k_front.rotated(cos, sin);
+                            turned.cat(&k_rest)
+                        };
+                        heads.q = whole;
+                    }
                 }
             }
             Rotary::Interleaved { dim } => {
