@@ -48,7 +48,11 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
         pen.areas(moments, context);
         pen.phases(moments, most);
         if shows_capacity {
-            pen.line("capacity", [(0., capacity.0 as f64), (moments.len() as f64, capacity.0 as f64)]);
+            let y = capacity.0 as f64;
+            pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
+            let (_, height) = pen.area.map_coordinate(&(0., y));
+            let text = format!("{} on the card", unit.amount(capacity));
+            pen.text(&text, (width as i32 * SCALE, height + 5 * SCALE), (HPos::Right, VPos::Top));
         }
     }
     drop(root);
