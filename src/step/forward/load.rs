@@ -128,12 +128,14 @@ impl Loader<'_> {
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
-            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
+            if moe.expert_bias {
+                self.parameter((moe.experts, output));
+            }
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
                 Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
             });
-            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+            Expert { weight, experts: moe.experts, input, output, adapter }
         };
         vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),

@@ -93,7 +93,7 @@ impl<'a> Model<'a> {
             return x.through(&bound);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);
-        let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
+        let expert = Expert { weight, experts: 1, input, output, adapter: Some(adapter) };
         let delta = Delta::activate(self.machine, &expert, adapter);
         let adapted = delta.adapted(self.machine, &expert);
         let mut state = self.machine.state.borrow_mut();
