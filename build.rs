@@ -1,6 +1,10 @@
 //! Packs the data that the program carries, so that the page does not pay for columns and files that it never reads.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a build script never runs in a browser")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a build script never runs in a browser"
+)]
 
 use std::path::PathBuf;
 

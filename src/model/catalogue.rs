@@ -112,7 +112,9 @@ fn similar(id: &str) -> String {
     let found: Vec<_> =
         entries().iter().map(|entry| entry.id).filter(|id| plain(id).contains(&wanted)).take(3).collect();
     match found.is_empty() || wanted.is_empty() {
-        true => "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned(),
+        true => {
+            "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned()
+        }
         false => format!("perhaps {}", found.join(", ")),
     }
 }

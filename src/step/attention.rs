@@ -51,8 +51,7 @@ impl Scores {
             _ => 64,
         };
         let keys = self.sequence.div_ceil(columns);
-        let blocks =
-            self.batch.saturating_mul(self.heads).saturating_mul(self.sequence.div_ceil(64));
+        let blocks = self.batch.saturating_mul(self.heads).saturating_mul(self.sequence.div_ceil(64));
         if blocks.saturating_mul(10) >= multiprocessors.saturating_mul(8) {
             return 1;
         }
@@ -271,7 +270,8 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     drop(weights);
     let output = {
         let mut state = machine.state.borrow_mut();
-        let value = state.matmul(&dropped.value, &v_all.value, Product { numel: scaled.value.numel, ..product });
+        let value =
+            state.matmul(&dropped.value, &v_all.value, Product { numel: scaled.value.numel, ..product });
         Tensor { machine, value }
     };
     drop((k_all, v_all, k_scaled));
@@ -369,8 +369,7 @@ impl State {
         let a = self.dense(a, batch);
         let b = if groups > 1 {
             let node = self.node(Op::Expand, [b.into(), Input::NONE, Input::NONE]);
-            let whole =
-                Value { numel: b.numel.saturating_mul(groups), layout: Layout::Heads, ..*b };
+            let whole = Value { numel: b.numel.saturating_mul(groups), layout: Layout::Heads, ..*b };
             self.new_like(&whole, b.dtype, "contiguous", node.output(0))
         } else {
             self.dense(b, batch)
@@ -445,7 +444,9 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
             let mut workspace = staged.saturating_add(rows.saturating_mul(16));
             if scores.head_dim > 128 {
-                workspace = workspace.saturating_add(staged.saturating_mul(2)).saturating_add(rows.saturating_mul(16));
+                workspace = workspace
+                    .saturating_add(staged.saturating_mul(2))
+                    .saturating_add(rows.saturating_mul(16));
             }
             let workspace =
                 state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");

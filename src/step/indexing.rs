@@ -43,7 +43,8 @@ impl<'m> Tensor<'m> {
         let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
         state.save(node, indices);
         drop(state);
-        [values, Value::plain(indices, numel, Dtype::I64)].map(|value| Tensor { machine: self.machine, value })
+        [values, Value::plain(indices, numel, Dtype::I64)]
+            .map(|value| Tensor { machine: self.machine, value })
     }
 
     /// `torch.sort(x)` of one dimension of integers: values and the order.
@@ -54,7 +55,8 @@ impl<'m> Tensor<'m> {
         let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
         kernels::sort_scratch(&mut state, x.numel);
         drop(state);
-        [values, Value::plain(order, x.numel, Dtype::I64)].map(|value| Tensor { machine: self.machine, value })
+        [values, Value::plain(order, x.numel, Dtype::I64)]
+            .map(|value| Tensor { machine: self.machine, value })
     }
 
     /// A new tensor of `numel` elements without gradient.

@@ -73,7 +73,7 @@ impl State {
     ///
     /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
     /// autocast ends; frozen ones are cast at every use.
-    fn weight_argument(&mut self, id: ParamId, caches: bool) -> (StorageId, Dtype, Edge) {
+    pub fn weight_argument(&mut self, id: ParamId, caches: bool) -> (StorageId, Dtype, Edge) {
         let param = self.params.list[id as usize];
         let edge = if param.trainable && self.graph.enabled { Edge::Param(id) } else { Edge::None };
         let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {
@@ -187,12 +187,7 @@ impl State {
     /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
     ///
     /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
-    pub fn linear_4bit(
-        &mut self,
-        x: &Value,
-        shape: Shape,
-        quantised: Quantised,
-    ) -> Value {
+    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
         let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
@@ -256,9 +251,7 @@ impl<'m> Tensor<'m> {
                     _ => value,
                 }
             }
-            Weight::Quantised(quantised) => {
-                state.linear_4bit(&self.value, layer.shape, quantised)
-            }
+            Weight::Quantised(quantised) => state.linear_4bit(&self.value, layer.shape, quantised),
         };
         Tensor { machine, value }
     }

@@ -13,13 +13,7 @@ fn promoted(a: Dtype, b: Dtype) -> Dtype {
 
 impl State {
     /// A new tensor shaped and laid out like `value`.
-    pub fn new_like(
-        &mut self,
-        value: &Value,
-        dtype: Dtype,
-        operation: &'static str,
-        edge: Edge,
-    ) -> Value {
+    pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
         Value { storage, dtype, edge, ..*value }
     }
@@ -112,7 +106,8 @@ impl<'m> Tensor<'m> {
             let r = &rows.value;
             let inputs = [Input::from(x), r.into(), Input::NONE];
             let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
-            let copy = if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let copy =
+                if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
             let node = state.node(Op::DivideRows, inputs);
             state.save(node, r.storage);
             if r.requires_grad() {
@@ -124,27 +119,23 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast runs it in float32.
+    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
     pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
-            let node = state.node(Op::SumRows, [(&x).into(), Input::NONE, Input::NONE]);
-            let rows = Value { numel: x.numel / width.max(1), ..x };
-            let result = state.new_like(&rows, x.dtype, "sum", node.output(0));
-            state.release(x.storage);
-            result
+            let node = state.node(Op::Sum, [x.into(), Input::NONE, Input::NONE]);
+            let rows = Value { numel: x.numel / width.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&rows, dtype, "sum", node.output(0))
         })
     }
 
-    /// `x.view(rows, count, width).sum(dim=1)`. autocast runs it in float32.
+    /// `x.view(rows, count, width).sum(dim=1)`. autocast makes its result float32.
     pub fn sum_groups(&self, count: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
-            let node = state.node(Op::SumGroups, [(&x).into(), Input::NONE, Input::NONE]);
-            let summed = Value { numel: x.numel / count.max(1), ..x };
-            let result = state.new_like(&summed, x.dtype, "sum", node.output(0));
-            state.release(x.storage);
-            result
+            let node = state.node(Op::Sum, [x.into(), Input::NONE, Input::NONE]);
+            let summed = Value { numel: x.numel / count.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&summed, dtype, "sum", node.output(0))
         })
     }
 
@@ -175,8 +166,12 @@ impl<'m> Tensor<'m> {
         run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
     ) -> Tensor<'m> {
         let like = |operation| {
-            let value =
-                self.machine.state.borrow_mut().new_like(&self.value, self.value.dtype, operation, Edge::None);
+            let value = self.machine.state.borrow_mut().new_like(
+                &self.value,
+                self.value.dtype,
+                operation,
+                Edge::None,
+            );
             Tensor { machine: self.machine, value }
         };
         let result = run(&like);
@@ -376,7 +371,7 @@ impl<'m> Tensor<'m> {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
-                Layout::Heads | Layout::Columns => {
+                Layout::Heads | Layout::Columns | Layout::Expanded => {
                     let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
                     state.new_like(&like, x.dtype, "contiguous", edge)
                 }

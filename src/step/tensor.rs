@@ -15,6 +15,8 @@ pub(super) enum Layout {
     /// Head after head, each transposed: `[batch, heads, …, sequence]`. Heads can be joined in place, and with that cut
     /// out of a projection of their own or not.
     Columns,
+    /// One element for many: an expanded view.
+    Expanded,
 }
 
 /// What a tensor is, without the ownership of a [`Tensor`].
@@ -36,7 +38,15 @@ pub(super) struct Value {
 impl Value {
     /// A tensor without gradient that lies token after token.
     pub fn plain(storage: StorageId, numel: u64, dtype: Dtype) -> Value {
-        Value { storage, numel, dtype, edge: Edge::None, layout: Layout::Tokens, shape: Layout::Tokens, flat: false }
+        Value {
+            storage,
+            numel,
+            dtype,
+            edge: Edge::None,
+            layout: Layout::Tokens,
+            shape: Layout::Tokens,
+            flat: false,
+        }
     }
 
     /// The same with a place in the graph.

@@ -27,13 +27,7 @@ impl<'a> Model<'a> {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
                 }
             }
-            Code::Llama
-            | Code::Gpt2
-            | Code::GptNeox
-            | Code::Opt
-            | Code::Bloom
-            | Code::Phi
-            | Code::Bert => {}
+            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
@@ -237,10 +231,9 @@ impl<'a> Model<'a> {
                     }
                 }
             }
-            Rotary::Interleaved { dim } => each(
-                &|x| x.partly_rotated(x.value.numel / attention.head_dim.max(1) * dim, cos, sin),
-                heads,
-            ),
+            Rotary::Interleaved { dim } => {
+                each(&|x| x.partly_rotated(x.value.numel / attention.head_dim.max(1) * dim, cos, sin), heads)
+            }
             Rotary::Float32 => each(
                 &|x| {
                     let float = x.to(crate::dtype::Dtype::F32);

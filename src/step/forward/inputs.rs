@@ -130,7 +130,11 @@ impl<'a> Model<'a> {
             let rows = self.lookup(self.outside.tokens, None, self.scenario.tokens(), table.width);
             if self.architecture.embeddings.scaled { rows.scale() } else { rows }
         });
-        if self.inputs_require_grad && !hidden.value.requires_grad() { self.require_grad(hidden) } else { hidden }
+        if self.inputs_require_grad && !hidden.value.requires_grad() {
+            self.require_grad(hidden)
+        } else {
+            hidden
+        }
     }
 
     /// The norm of the embeddings, where there is one.

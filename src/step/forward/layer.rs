@@ -66,7 +66,9 @@ impl<'a> Model<'a> {
                 drop(sum);
                 output
             }
-            Wiring::PostNorm { attention, mlp } => self.post_norm_layer(layer, [attention, mlp], hidden, shared),
+            Wiring::PostNorm { attention, mlp } => {
+                self.post_norm_layer(layer, [attention, mlp], hidden, shared)
+            }
             Wiring::Parallel { attention, mlp } => {
                 self.parallel_layer(layer, attention, mlp.as_ref(), hidden, shared)
             }
@@ -97,7 +99,13 @@ impl<'a> Model<'a> {
                 let fed = self.mlp_in_place(layer, normed);
                 fed.dropout(self.dropout(layer.block.residual_dropout))
             }
-            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Bloom | Code::Falcon | Code::Phi | Code::Bert => {
+            Code::Llama
+            | Code::Gpt2
+            | Code::GptNeox
+            | Code::Bloom
+            | Code::Falcon
+            | Code::Phi
+            | Code::Bert => {
                 let fed = self.feed_forward(layer, &normed);
                 drop(normed);
                 fed
@@ -302,9 +310,9 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
-            Mixer::Attention(attention) => self
-                .machine
-                .within("self_attn", || self.attention(layer, attention, hidden, shared)),
+            Mixer::Attention(attention) => {
+                self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
+            }
         }
     }
 

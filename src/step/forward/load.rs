@@ -166,12 +166,12 @@ fn lora_is_on(scenario: &Scenario) -> bool {
 fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
-        LoraTargets::AllLinear => true,
-        LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
-        LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
-        LoraTargets::Mlp => part == Part::Mlp,
-        LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
-    }
+            LoraTargets::AllLinear => true,
+            LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
+            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
+            LoraTargets::Mlp => part == Part::Mlp,
+            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+        }
 }
 
 /// What a linear layer is to LoRA's targets.
@@ -195,7 +195,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), true);
+        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {

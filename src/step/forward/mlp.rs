@@ -53,7 +53,11 @@ impl<'a> Model<'a> {
 
     /// The same where the caller keeps the activation until it is done with what comes of it (bert, bloom): the
     /// activation and the result.
-    pub(super) fn mlp_kept(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> (Option<Tensor<'a>>, Tensor<'a>) {
+    pub(super) fn mlp_kept(
+        &self,
+        layer: &BoundLayer<'a>,
+        x: &Tensor<'a>,
+    ) -> (Option<Tensor<'a>>, Tensor<'a>) {
         match &layer.block.ffn {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let active = {

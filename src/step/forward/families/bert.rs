@@ -16,8 +16,7 @@ impl<'a> Model<'a> {
             let looked_up = hidden.clone();
             let mut kept = Vec::with_capacity(2);
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
-                let rows =
-                    self.within(table.name, || self.lookup(param, Some(&types), tokens, table.width));
+                let rows = self.within(table.name, || self.lookup(param, Some(&types), tokens, table.width));
                 hidden = hidden.add(&rows);
                 kept.push(rows);
             }
