@@ -203,7 +203,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), true);
+        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {
