@@ -18,12 +18,12 @@ pub fn pack(out: &Path) {
     for path in ["data", "src/model"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    let words = words(Path::new("src/model"));
     let write = |name: &str, text: String| fs::write(out.join(name), text).expect("OUT_DIR is writable");
     let defaults: Value =
         serde_json::from_str(&read("data/defaults.json")).expect("data/defaults.json is JSON");
-    write("defaults.json", defaults.to_string());
-    write("catalogue.txt", catalogue(&words));
+    let sieve = Sieve { words: words(Path::new("src/model")), defaults: defaults.clone() };
+    write("defaults.json", told(&defaults).to_string());
+    write("catalogue.txt", catalogue(&sieve));
     write("aliases.txt", aliases());
 }
 
@@ -46,20 +46,86 @@ fn words(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-/// The members of a config that somebody reads.
-fn kept(object: &Map<String, Value>, words: &BTreeSet<String>) -> Map<String, Value> {
-    let keep = |(key, value): (&String, &Value)| {
-        let value = match value {
-            Value::Object(inner) => Value::Object(kept(inner, words)),
-            other => other.clone(),
+/// The sizes whose absence is told to the user, under all their names: they are kept even where they are the default.
+const STRUCTURE: &[&str] = &[
+    "hidden_size",
+    "n_embd",
+    "n_embed",
+    "d_model",
+    "dim",
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "num_attention_heads",
+    "n_head",
+    "n_heads",
+    "num_heads",
+    "intermediate_size",
+    "vocab_size",
+];
+
+/// What decides a config: the sources' words and the class defaults.
+struct Sieve {
+    words: BTreeSet<String>,
+    defaults: Value,
+}
+
+impl Sieve {
+    /// The members of a config that somebody reads and that are not the default of its class.
+    fn kept(&self, object: &Map<String, Value>) -> Map<String, Value> {
+        let model_type = object.get("model_type").and_then(Value::as_str);
+        let defaults = model_type.and_then(|name| self.defaults.get(name));
+        let keep = |(key, value): (&String, &Value)| {
+            let value = match value {
+                Value::Object(inner) => Value::Object(self.kept(inner)),
+                other => other.clone(),
+            };
+            let default = defaults.and_then(|defaults| defaults.get(key));
+            let needless = match &value {
+                Value::Null => default.is_none() && defaults.is_some(),
+                // An empty config nests the defaults of its class; any other empty object says nothing.
+                Value::Object(inner) => inner.is_empty() && !key.ends_with("_config"),
+                other => default == Some(other) && !STRUCTURE.contains(&key.as_str()),
+            };
+            (self.words.contains(key) && !needless).then(|| (key.clone(), value))
         };
-        words.contains(key).then(|| (key.clone(), value))
+        object.iter().filter_map(keep).collect()
+    }
+}
+
+/// The defaults that differ from what a reader takes an absent key for: off, 0, silu.
+fn told(defaults: &Value) -> Value {
+    // Keys whose absence is read as on.
+    let on = [
+        "multi_query",
+        "no_bias",
+        "position_biased_input",
+        "post_layer_norm",
+        "rmsnorm",
+        "tie_word_embeddings",
+    ];
+    let tells = |key: &String, value: &Value| match value {
+        Value::Bool(false) => on.contains(&key.as_str()),
+        Value::String(text) => text != "silu",
+        Value::Number(number) => !(number.is_f64() && number.as_f64() == Some(0.0)),
+        _ => true,
     };
-    object.iter().filter_map(keep).collect()
+    let row = |row: &Value| {
+        let members = row.as_object().into_iter().flatten().filter(|(key, value)| tells(key, value));
+        Value::Object(members.map(|(key, value)| (key.clone(), value.clone())).collect())
+    };
+    let rows = defaults.as_object().expect("data/defaults.json is an object").iter();
+    Value::Object(rows.map(|(name, value)| (name.clone(), row(value))).collect())
+}
+
+/// The name that a model has if nothing else is said: the last part of its id.
+fn plain_name(id: &str) -> String {
+    id.rsplit('/').next().unwrap_or(id).replace(['-', '_'], " ")
 }
 
 /// One line per model: id, name, family, licence, gated, release, context, parameters, config; tabs between.
-fn catalogue(words: &BTreeSet<String>) -> String {
+fn catalogue(sieve: &Sieve) -> String {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for entry in fs::read_dir("data/models").expect("data/models is there") {
         let path = entry.expect("data/models is readable").path();
@@ -78,13 +144,17 @@ fn catalogue(words: &BTreeSet<String>) -> String {
         let value: Value = serde_json::from_str(&python_json::without_python_numbers(&text))
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let object = value.as_object().unwrap_or_else(|| panic!("{}: not an object", path.display()));
-        let config = Value::Object(kept(object, words));
+        let config = Value::Object(sieve.kept(object));
         lines.push_str(&format!("{id}\t{}\t{config}\n", facts.join("\t")));
     };
     for row in rows {
         let id = row[column("id")].as_str();
         let path = files.remove(id).unwrap_or_else(|| panic!("data/models has no file for {id}"));
-        line(id, &columns.map(|index| row[index].as_str()), &path);
+        let mut facts = columns.map(|index| row[index].as_str());
+        if facts[0] == plain_name(id) {
+            facts[0] = "";
+        }
+        line(id, &facts, &path);
     }
     // A file without a row is a model all the same; the rest is not known of it.
     for (id, path) in files {

@@ -7,12 +7,14 @@
 //! assert!(answer.memory.is_some(), "{:?}", answer.issues);
 //! ```
 
+pub mod accuracy;
 pub mod allocator;
 pub mod check;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod dtype;
 pub mod estimate;
+pub mod explain;
 pub mod export;
 pub mod hardware;
 pub mod model;

@@ -2,6 +2,14 @@
 //! What running it does is written once per kind of block in [`crate::step`]; what it weighs is read off its parameters
 //! here, so that the count and the execution can never disagree.
 
+mod attention;
+mod feed_forward;
+mod mixer;
+
+pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
+pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe};
+pub use mixer::{Conv, DeltaNet, Loose, Module, Piece, Scan, ShortConv, StateSpace};
+
 /// What a parameter belongs to; decides quantisation, adapters and the name of its part of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParamRole {
@@ -135,6 +143,12 @@ pub enum NormKind {
     LayerNormPython,
     /// RMSNorm or L2 norm without a weight.
     RmsPlain,
+    /// LayerNorm with a weight and a bias whose weight is `1 + weight`, computed first (nemotron).
+    LayerNormPlusOne,
+    /// T5's RMSNorm: only the variance is in float32.
+    RmsLate,
+    /// No norm at all (the first layer of modernbert).
+    Identity,
 }
 
 /// A norm over the last dimension.
@@ -144,6 +158,8 @@ pub struct Norm {
     pub name: &'static str,
     /// Width of its weight.
     pub width: u64,
+    /// Rows of its weight: 1 for a vector, one per head where each head has its own (cohere, stablelm).
+    pub rows: u64,
     /// How it computes.
     pub kind: NormKind,
 }
@@ -151,157 +167,38 @@ pub struct Norm {
 impl Norm {
     /// A norm of that kind.
     pub fn new(name: &'static str, width: u64, kind: NormKind) -> Norm {
-        Norm { name, width, kind }
+        Norm { name, width, rows: 1, kind }
     }
 
     /// Hands its parameters over.
     pub fn visit(&self, visit: Visit<'_>) {
         let (weight, bias) = match self.kind {
             NormKind::LayerNorm { bias } => (true, bias),
-            NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => {
-                (true, false)
-            }
+            NormKind::LayerNormPlusOne => (true, true),
+            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::Rms
+            | NormKind::RmsPlusOne
+            | NormKind::RmsCastLast
+            | NormKind::RmsLate
+            | NormKind::LayerNormPython => (true, false),
         };
+        if self.rows > 1 && weight && self.kind != NormKind::LayerNormPython {
+            // A list of norms (stablelm); cohere's is one with a row for each head.
+            for row in 0..self.rows.min(1 << 16) {
+                let name = format!("{}.{row}.weight", self.name);
+                visit(Param { name, shape: vec![self.width], role: ParamRole::Norm });
+            }
+            return;
+        }
+        let shape = if self.rows > 1 { vec![self.rows, self.width] } else { vec![self.width] };
         for (present, what) in [(weight, "weight"), (bias, "bias")] {
             if present {
                 visit(Param {
                     name: format!("{}.{what}", self.name),
-                    shape: vec![self.width],
+                    shape: shape.clone(),
                     role: ParamRole::Norm,
                 });
             }
-        }
-    }
-}
-
-/// How queries, keys and values are projected.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Projection {
-    /// Three linear layers.
-    Separate {
-        /// Queries.
-        q: Linear,
-        /// Keys.
-        k: Linear,
-        /// Values.
-        v: Linear,
-    },
-    /// One linear layer whose output is split (gpt2, gpt_neox, phi3, falcon, bloom).
-    Fused(Linear),
-}
-
-/// How positions enter attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rotary {
-    /// No rotary embedding.
-    None,
-    /// Rotary over the whole head: `q * cos + rotate_half(q) * sin`.
-    Full,
-    /// Rotary over the first `dim` elements of a head, the rest passed through and joined with `cat`. phi3 and gpt_neox
-    /// take this path even where `dim` is the whole head.
-    Partial {
-        /// Rotated elements of a head.
-        dim: u64,
-    },
-    /// Rotary over the whole head computed in float32 and cast back (cohere, olmo, ernie4_5, modernbert).
-    Float32,
-    /// Rotary of neighbouring elements (`stack` and `flatten`) over the first `dim` elements, the rest joined with `cat`
-    /// (glm, gptj).
-    Interleaved {
-        /// Rotated elements of a head.
-        dim: u64,
-    },
-    /// Multiplication of complex numbers in float32 (llama4, deepseek_v2).
-    Complex,
-    /// The two halves of a head computed apart and joined with `cat` (gpt_oss).
-    Halves,
-    /// Not rotary: a bias on the scores that grows with distance (bloom, mpt, falcon-rw).
-    Alibi,
-}
-
-impl Rotary {
-    /// Elements of a head that are rotated: the width of cos and sin. `None` without a rotary embedding.
-    pub fn width(self, head_dim: u64) -> Option<u64> {
-        match self {
-            Rotary::None | Rotary::Alibi => None,
-            Rotary::Full | Rotary::Float32 | Rotary::Complex | Rotary::Halves => Some(head_dim),
-            Rotary::Partial { dim } | Rotary::Interleaved { dim } => Some(dim),
-        }
-    }
-}
-
-/// The family whose attention code runs, where transformers' own code differs in what it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttentionCode {
-    /// llama, mistral, qwen2, qwen3, gemma, gemma2, phi3, phi, gpt_neox and all that share their shape.
-    Standard,
-    /// gpt2 and its like: no rotary, `Conv1D`, residual dropout in the block.
-    Gpt2,
-    /// opt: scaled queries.
-    Opt,
-    /// bloom: alibi, always eager, `baddbmm`.
-    Bloom,
-    /// falcon: always builds a mask.
-    Falcon,
-    /// bert and the encoders like it.
-    Bert,
-}
-
-/// Norms on queries and keys.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QkNorm {
-    /// Norm of the queries.
-    pub q: Norm,
-    /// Norm of the keys.
-    pub k: Norm,
-}
-
-/// Softmax attention over all or a window of the earlier tokens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attention {
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Elements of one head's query and key.
-    pub head_dim: u64,
-    /// How q, k and v are made.
-    pub projection: Projection,
-    /// The output projection.
-    pub output: Linear,
-    /// Norms on q and k, if any.
-    pub qk_norm: Option<QkNorm>,
-    /// Positions.
-    pub rotary: Rotary,
-    /// Sliding window in tokens; a mask is built when the sequence is at least that long.
-    pub window: Option<u64>,
-    /// Whether scores are soft-capped with tanh (gemma2, eager only).
-    pub softcap: bool,
-    /// Whether it looks back only.
-    pub causal: bool,
-    /// Learned attention sinks: one extra logit per head (gpt-oss).
-    pub sinks: bool,
-    /// Dropout on the attention probabilities (0 where the config gives none).
-    pub dropout: Dropout,
-    /// Whose code runs.
-    pub code: AttentionCode,
-}
-
-impl Attention {
-    /// Hands its parameters over.
-    pub fn visit(&self, visit: Visit<'_>) {
-        match &self.projection {
-            Projection::Separate { q, k, v } => [q, k, v].into_iter().for_each(|linear| linear.visit(visit)),
-            Projection::Fused(linear) => linear.visit(visit),
-        }
-        self.output.visit(visit);
-        if let Some(norms) = &self.qk_norm {
-            norms.q.visit(visit);
-            norms.k.visit(visit);
-        }
-        if self.sinks {
-            visit(Param { name: "self_attn.sinks".into(), shape: vec![self.heads], role: ParamRole::Other });
         }
     }
 }
@@ -322,142 +219,53 @@ impl Dropout {
     }
 }
 
-/// The activation function, by what its implementation keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// One kernel that keeps its input: silu, gelu (exact or tanh in C++), relu².
-    Silu,
-    /// `nn.functional.gelu`.
-    Gelu,
-    /// gelu_new: eight Python operations.
-    GeluNew,
-    /// `gelu_pytorch_tanh`: one kernel.
-    GeluTanh,
-    /// relu: keeps its output.
-    Relu,
-    /// relu(x)².
-    Relu2,
-    /// bloom's own autograd function: keeps its input.
-    BloomGelu,
-}
-
-/// A feed-forward network.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Mlp {
-    /// `down(act(gate(x)) * up(x))`.
-    Gated {
-        /// Gate.
-        gate: Linear,
-        /// Up.
-        up: Linear,
-        /// Down.
-        down: Linear,
-        /// Activation of the gate.
-        act: Activation,
-    },
-    /// phi3, glm: gate and up in one layer, split with `chunk`.
-    GatedFused {
-        /// Gate and up together.
-        gate_up: Linear,
-        /// Down.
-        down: Linear,
-        /// Activation of the gate.
-        act: Activation,
-    },
-    /// `down(act(up(x)))`.
-    Plain {
-        /// Up.
-        up: Linear,
-        /// Down.
-        down: Linear,
-        /// Activation.
-        act: Activation,
-    },
-}
-
-impl Mlp {
-    /// Hands its parameters over.
-    pub fn visit(&self, visit: Visit<'_>) {
-        match self {
-            Mlp::Gated { gate, up, down, .. } => {
-                [gate, up, down].into_iter().for_each(|linear| linear.visit(visit))
-            }
-            Mlp::GatedFused { gate_up, down, .. } => {
-                [gate_up, down].into_iter().for_each(|linear| linear.visit(visit))
-            }
-            Mlp::Plain { up, down, .. } => [up, down].into_iter().for_each(|linear| linear.visit(visit)),
-        }
-    }
-}
-
-/// Names of the expert tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExpertNames {
-    /// The first matrices, `[experts, (2 x) width, hidden]`: `mlp.experts.gate_up_proj`.
-    pub first: &'static str,
-    /// The last matrices, `[experts, hidden, width]`: `mlp.experts.down_proj`.
-    pub last: &'static str,
-}
-
-/// A mixture of experts whose expert weights are two three-dimensional tensors (transformers 5).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Moe {
-    /// Path of the two expert tensors.
-    pub names: ExpertNames,
-    /// The router; in transformers 5 a parameter of its own, not an `nn.Linear`.
-    pub router: Linear,
-    /// Experts in all.
-    pub experts: u64,
-    /// Experts that each token visits.
-    pub top_k: u64,
-    /// Width of an expert.
-    pub expert_width: u64,
-    /// Hidden size.
-    pub hidden: u64,
-    /// Whether an expert has a gate (three matrices) or not (two).
-    pub gated: bool,
-    /// Whether the expert matrices have biases (gpt-oss).
-    pub expert_bias: bool,
-    /// Activation of an expert.
-    pub act: Activation,
-    /// Experts that every token visits.
-    pub shared: Option<Mlp>,
-    /// The gate of the shared expert (Qwen2-MoE).
-    pub shared_gate: Option<Linear>,
-}
-
-impl Moe {
-    /// Hands its parameters over.
-    pub fn visit(&self, visit: Visit<'_>) {
-        self.router.visit(&mut |param: Param| {
-            visit(Param { role: ParamRole::Other, ..param });
-        });
-        let first = if self.gated { self.expert_width.saturating_mul(2) } else { self.expert_width };
-        let tensors = [
-            (self.names.first, "", vec![self.experts, first, self.hidden], true),
-            (self.names.first, "_bias", vec![self.experts, first], self.expert_bias),
-            (self.names.last, "", vec![self.experts, self.hidden, self.expert_width], true),
-            (self.names.last, "_bias", vec![self.experts, self.hidden], self.expert_bias),
-        ];
-        for (name, suffix, shape, present) in tensors {
-            if present {
-                visit(Param { name: format!("{name}{suffix}"), shape, role: ParamRole::Experts });
-            }
-        }
-        if let Some(shared) = &self.shared {
-            shared.visit(visit);
-        }
-        if let Some(gate) = &self.shared_gate {
-            gate.visit(visit);
-        }
-    }
-}
-
 /// What mixes tokens in a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mixer {
     /// Softmax attention.
     Attention(Attention),
+    /// Latent attention.
+    Latent(Latent),
+    /// Attention to another network's output (mllama's pictures). A step without that output skips the whole layer.
+    Cross(Attention),
+    /// A selective state space.
+    StateSpace(StateSpace),
+    /// Gated linear attention.
+    DeltaNet(DeltaNet),
+    /// A short convolution.
+    ShortConv(ShortConv),
+    /// Something known by its parameters only.
+    Module(Module),
+    /// The layer has none (nemotron_h).
+    None,
+}
+
+impl Mixer {
+    /// The softmax attention that the layer runs, if it is one.
+    pub fn attention(&self) -> Option<&Attention> {
+        match self {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::Latent(_)
+            | Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => None,
+        }
+    }
+
+    fn visit(&self, visit: Visit<'_>) {
+        match self {
+            Mixer::Attention(attention) | Mixer::Cross(attention) => attention.visit(visit),
+            Mixer::Latent(latent) => latent.visit(visit),
+            Mixer::StateSpace(space) => space.visit(visit),
+            Mixer::DeltaNet(net) => net.visit(visit),
+            Mixer::ShortConv(conv) => conv.visit(visit),
+            Mixer::Module(module) => module.visit(visit),
+            Mixer::None => {}
+        }
+    }
 }
 
 /// What follows the mixer.
@@ -466,7 +274,18 @@ pub enum FeedForward {
     /// A dense network.
     Dense(Mlp),
     /// A mixture of experts.
-    Moe(Moe),
+    Moe(Box<Moe>),
+    /// The layer has none (mamba).
+    None,
+}
+
+/// Attention of a decoder to its encoder, with the norm that goes with it (t5: before it; bart: after it).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CrossAttention {
+    /// The norm.
+    pub norm: Norm,
+    /// The attention.
+    pub attention: Attention,
 }
 
 /// How norms, mixer and feed-forward are wired.
@@ -511,6 +330,8 @@ pub enum Wiring {
         /// Before the feed-forward where it has one of its own.
         mlp: Option<Norm>,
     },
+    /// `x + f(norm(x))` where `f` is the one half that the layer has (mamba, nemotron_h).
+    Single(Norm),
 }
 
 /// One transformer layer.
@@ -520,10 +341,14 @@ pub struct Block {
     pub wiring: Wiring,
     /// The token mixer.
     pub mixer: Mixer,
+    /// Attention to an encoder, after the mixer.
+    pub cross: Option<CrossAttention>,
     /// The feed-forward part.
     pub ffn: FeedForward,
     /// Dropout on the residual branches.
     pub residual_dropout: Dropout,
+    /// Parameters beside those of the parts: gates, scales, hyper-connections, further norms.
+    pub loose: Vec<Piece>,
     /// In which order transformers registers the modules: prefixes of their paths. Empty: mixer, feed-forward, norms.
     pub layout: Layout,
 }
@@ -550,13 +375,17 @@ impl Block {
     }
 
     fn visit_by_part(&self, visit: Visit<'_>) {
-        match &self.mixer {
-            Mixer::Attention(attention) => attention.visit(visit),
+        self.mixer.visit(visit);
+        if let Some(cross) = &self.cross {
+            cross.attention.visit(visit);
+            cross.norm.visit(visit);
         }
         match &self.ffn {
             FeedForward::Dense(mlp) => mlp.visit(visit),
             FeedForward::Moe(moe) => moe.visit(visit),
+            FeedForward::None => {}
         }
+        self.loose.iter().for_each(|piece| piece.visit(visit));
         match &self.wiring {
             Wiring::PreNorm { attention, mlp }
             | Wiring::PostNorm { attention, mlp }
@@ -573,6 +402,7 @@ impl Block {
                     mlp.visit(visit);
                 }
             }
+            Wiring::Single(norm) => norm.visit(visit),
         }
     }
 }

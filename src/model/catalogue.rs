@@ -1,10 +1,14 @@
 //! The models that Headroom knows by name: a folder of real `config.json` files.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::{Architecture, config};
+use super::dimensions::Dimensions;
+use super::{Architecture, config, search};
 use crate::scenario::{Field, Issue};
+
+pub use super::search::search;
 
 /// A model of the catalogue.
 #[derive(Debug)]
@@ -12,7 +16,7 @@ pub struct Entry {
     /// Hub id: `meta-llama/Llama-3.1-8B`.
     pub id: &'static str,
     /// Name for people: `Llama 3.1 8B`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Family: `Llama`; empty where not known.
     pub family: &'static str,
     /// Licence tag; empty where not known.
@@ -42,38 +46,88 @@ impl Entry {
     pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
         self.architecture.get_or_init(|| config::parse(self.config).map(Arc::new)).clone()
     }
+
+    /// Parameters that a token meets, where they are fewer than all.
+    pub fn active_parameters(&self) -> Option<u64> {
+        let active = self.architecture().ok()?.active_parameters();
+        (active < self.parameters).then_some(active)
+    }
 }
 
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     include_str!(concat!(env!("OUT_DIR"), "/catalogue.txt")).lines().filter_map(entry).collect()
 });
 
-/// Other names: repositories of the same shape, and the short names of the first version of this page.
-static ALIASES: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
-    let short = [
-        ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
-        ("llama3-70b", "meta-llama/Meta-Llama-3-70B"),
-        ("llama2-7b", "meta-llama/Llama-2-7b-hf"),
-        ("llama2-13b", "meta-llama/Llama-2-13b-hf"),
-    ];
-    aliases().chain(short).map(|(alias, id)| (alias.to_lowercase(), id)).collect()
-});
-
 fn entry(line: &'static str) -> Option<Entry> {
     let mut fields = line.split('\t');
     let mut next = || fields.next();
+    let id = next()?;
+    let name = match next()? {
+        "" => id.rsplit('/').next().unwrap_or(id).replace(['-', '_'], " ").into(),
+        name => name.into(),
+    };
+    let (family, licence, gated, release) = (next()?, next()?, next()?, next()?);
+    let (context, parameters, config) = (next()?, next()?, next()?);
+    // A file without a row in the table is counted here.
+    let counted = || config::parse(config).map_or(0, |architecture| architecture.parameters());
     Some(Entry {
-        id: next()?,
-        name: next()?,
-        family: next()?,
-        licence: next()?,
-        gated: next()? == "yes",
-        release: next()?,
-        context: next()?.parse().ok(),
-        parameters: next()?.parse().unwrap_or(0),
-        config: next()?,
+        id,
+        name,
+        family,
+        licence,
+        gated: gated == "yes",
+        release,
+        context: context.parse().ok(),
+        parameters: parameters.parse().unwrap_or_else(|_| counted()),
+        config,
         architecture: OnceLock::new(),
     })
+}
+
+/// Ids in lower case with the index of their entry: those of the catalogue, those of the same shape, and the short names
+/// of the first version of this page.
+static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let own = entries().iter().enumerate().map(|(index, entry)| (entry.id.to_lowercase(), index));
+    let mut ids: HashMap<String, usize> = own.collect();
+    let short = [
+        ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
+        ("llama3-70b", "meta-llama/Meta-Llama-3-70B-Instruct"),
+        ("llama2-7b", "meta-llama/Llama-2-7b-hf"),
+        ("llama2-13b", "meta-llama/Llama-2-13b-hf"),
+    ];
+    for (alias, id) in aliases().chain(short) {
+        if let Some(index) = ids.get(&id.to_lowercase()).copied() {
+            ids.entry(alias.to_lowercase()).or_insert(index);
+        }
+    }
+    ids
+});
+
+/// The same by [`bare`] name. Of several, the most popular.
+static BARE: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let mut names = HashMap::new();
+    for (index, entry) in entries().iter().enumerate() {
+        for name in [bare(entry.id), bare(last_part(entry.id))] {
+            names.entry(name).or_insert(index);
+        }
+    }
+    names
+});
+
+fn last_part(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+/// A name without what tells a base model from its chat version: both have the same shape.
+fn bare(id: &str) -> String {
+    let mut name = id.to_lowercase();
+    while let Some(shorter) = ["-instruct", "-base", "-chat", "-it", "-pt", "-hf", "-bf16"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+    {
+        name = shorter.to_owned();
+    }
+    name
 }
 
 /// Every model, the most popular first.
@@ -87,17 +141,23 @@ pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
     lines.filter_map(|line| line.split_once('\t'))
 }
 
-/// The entry of a Hub id, of a repository of the same shape, or of a short name; upper and lower case are alike.
+/// The entry of a Hub id, of a repository of the same shape, of a base or chat version, or of a short name; upper and
+/// lower case are alike, and the organisation may be left out.
 pub fn find(id: &str) -> Option<&'static Entry> {
-    let id = id.trim().to_lowercase();
-    let id = ALIASES.get(&id).map_or(id, |known| known.to_lowercase());
-    ENTRIES.iter().find(|entry| entry.id.to_lowercase() == id)
+    let id = id.trim();
+    let index = IDS.get(&id.to_lowercase()).or_else(|| BARE.get(&bare(id)))?;
+    entries().get(*index)
 }
 
 /// The architecture of a model of the catalogue.
 ///
 /// # Errors
-/// An [`Issue`] where there is no such model.
+/// An [`Issue`] where there is no such model; it offers the nearest names.
+///
+/// ```
+/// let model = headroom::model::catalogue::architecture("qwen2.5-7b").unwrap();
+/// assert_eq!(model.parameters(), 7_615_616_512);
+/// ```
 pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
     match find(id) {
         Some(entry) => entry.architecture(),
@@ -107,22 +167,22 @@ pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
 
 /// What may have been meant.
 fn similar(id: &str) -> String {
-    let plain = |text: &str| text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
-    let wanted = plain(id);
-    let found: Vec<_> =
-        entries().iter().map(|entry| entry.id).filter(|id| plain(id).contains(&wanted)).take(3).collect();
-    match found.is_empty() || wanted.is_empty() {
-        true => {
+    let mut near: Vec<&str> = search(id).into_iter().map(|entry| entry.id).collect();
+    if near.is_empty() {
+        near = search::nearest(id).into_iter().map(|entry| entry.id).collect();
+    }
+    match near.get(..near.len().min(3)) {
+        None | Some([]) => {
             "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned()
         }
-        false => format!("perhaps {}", found.join(", ")),
+        Some(near) => format!("perhaps {}", near.join(", ")),
     }
 }
 
-/// A llama-shaped architecture of about that many billion parameters.
+/// A llama-shaped architecture of about that many billion parameters; see [`Dimensions::of_size`].
 ///
 /// # Errors
-/// An [`Issue`] where the size is not a positive number that a shape can be found for.
+/// An [`Issue`] where the size is not a number that a shape can be found for.
 pub fn architecture_of_size(billions: f64) -> Result<Arc<Architecture>, Issue> {
-    Err(Issue::error(Field::Model, format!("no shape for {billions} billion parameters")))
+    Dimensions::of_size(billions)?.architecture().map(Arc::new)
 }

@@ -16,10 +16,13 @@ pub const LONGEST_CONFIG: usize = 4 << 20;
 
 /// The largest size or count that is accepted; no dimension of a model is near it, and sums of products of two stay
 /// within 64 bits.
-const LARGEST_SIZE: u64 = 1 << 31;
+const LARGEST_SIZE: u64 = 1 << 30;
 
 /// The most layers that are accepted; the deepest real models have some hundred.
 const MOST_LAYERS: u64 = 4096;
+
+/// The longest list that is looked into: one entry per layer, and some room.
+const LONGEST_LIST: usize = 4 * MOST_LAYERS as usize;
 
 /// What a config was understood as.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +43,8 @@ pub struct Parsed {
 /// assert_eq!(gpt2.parameters(), 124_439_808);
 /// ```
 pub fn parse(text: &str) -> Result<Architecture, Issue> {
-    parse_with_essence(text).map(|parsed| parsed.architecture)
+    let log = Log::default();
+    Ok(log.noted(families::read(&object(text)?, &log)?))
 }
 
 /// The same, together with the part of the config that mattered.
@@ -48,18 +52,22 @@ pub fn parse(text: &str) -> Result<Architecture, Issue> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_with_essence(text: &str) -> Result<Parsed, Issue> {
-    let value = json(text)?;
-    let Value::Object(object) = &value else {
-        return Err(
-            refusal("a config.json is a JSON object in braces").with_fix(format!("this is {}", kind(&value)))
-        );
-    };
-    let log = Log::default();
-    let mut architecture = families::read(object, &log)?;
-    let read = log.read.into_inner();
-    architecture.notes.splice(0..0, log.notes.into_inner());
-    let essence = Value::Object(reduced(object, "", &read)).to_string();
+    let object = object(text)?;
+    let log = Log { read: Some(RefCell::default()), ..Log::default() };
+    let architecture = log.noted(families::read(&object, &log)?);
+    let read = log.read.map(RefCell::into_inner).unwrap_or_default();
+    let essence = Value::Object(reduced(&object, "", &read)).to_string();
     Ok(Parsed { architecture, essence })
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, Issue> {
+    match json(text)? {
+        Value::Object(object) => Ok(object),
+        other => {
+            Err(refusal("a config.json is a JSON object in braces")
+                .with_fix(format!("this is {}", kind(&other))))
+        }
+    }
 }
 
 /// An error about the model.
@@ -89,34 +97,41 @@ fn json(text: &str) -> Result<Value, Issue> {
     })
 }
 
-/// The members of an object that were read, in the objects below it likewise.
+/// The members of an object that were read; of an object in it, the members that were read in turn.
 fn reduced(object: &Map<String, Value>, path: &str, read: &BTreeSet<String>) -> Map<String, Value> {
-    let mut kept = Map::new();
-    for (key, value) in object {
+    let keep = |(key, value): (&String, &Value)| {
         let here = format!("{path}{key}");
-        let below = format!("{here}.");
-        let nested = read.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below));
-        match value {
-            Value::Object(inner) if nested => {
-                kept.insert(key.clone(), Value::Object(reduced(inner, &below, read)));
-            }
-            _ if read.contains(&here) => {
-                kept.insert(key.clone(), value.clone());
-            }
-            _ => {}
-        }
-    }
-    kept
+        let value = match value {
+            Value::Object(inner) => Value::Object(reduced(inner, &format!("{here}."), read)),
+            other => other.clone(),
+        };
+        read.contains(&here).then(|| (key.clone(), value))
+    };
+    object.iter().filter_map(keep).collect()
 }
 
 /// What reading a config leaves behind.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     notes: RefCell<Vec<String>>,
-    read: RefCell<BTreeSet<String>>,
+    /// Paths of the keys that were read, where somebody wants to know.
+    read: Option<RefCell<BTreeSet<String>>>,
 }
 
 impl Log {
+    /// The architecture with what had to be assumed before what its reader noted itself.
+    fn noted(&self, architecture: Architecture) -> Architecture {
+        let mut notes = self.notes.borrow().clone();
+        notes.extend(architecture.notes);
+        Architecture { notes, ..architecture }
+    }
+
+    fn read(&self, path: &str, key: &str) {
+        if let Some(read) = &self.read {
+            read.borrow_mut().insert(format!("{path}{key}"));
+        }
+    }
+
     /// Tells the user of something that had to be assumed.
     pub fn note(&self, note: impl Into<String>) {
         let note = note.into();
@@ -144,7 +159,8 @@ const SYNONYMS: &[&[&str]] = &[
     &["hidden_size", "n_embd", "n_embed", "d_model", "dim"],
     &["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
     &["num_attention_heads", "n_head", "n_heads", "num_heads"],
-    &["max_position_embeddings", "n_positions", "max_seq_len"],
+    &["vocab_size", "padded_vocab_size"],
+    &["max_position_embeddings", "n_positions", "max_seq_len", "seq_length"],
     &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"],
     &["num_experts_per_tok", "moe_k", "moe_topk", "num_experts_per_token", "experts_per_token"],
 ];
@@ -186,6 +202,19 @@ impl<'a> Config<'a> {
         self.own(key).is_some()
     }
 
+    /// The first key that is on or above 0 and whose name has one of these parts.
+    pub fn key_with(&self, parts: &[&str]) -> Option<&'a str> {
+        let is_on = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_) => true,
+        };
+        let named = |key: &str| parts.iter().any(|part| key.contains(part));
+        let (key, _) = self.object.iter().find(|(key, value)| named(key) && is_on(value))?;
+        self.log.read(&self.path, key);
+        Some(key)
+    }
+
     /// The value in the config itself; null counts as absent here.
     fn own(&self, key: &'static str) -> Option<&'a Value> {
         self.member(key).filter(|value| !value.is_null())
@@ -193,7 +222,7 @@ impl<'a> Config<'a> {
 
     fn member(&self, key: &str) -> Option<&'a Value> {
         let value = self.object.get(key)?;
-        self.log.read.borrow_mut().insert(format!("{}{key}", self.path));
+        self.log.read(&self.path, key);
         Some(value)
     }
 
@@ -206,7 +235,7 @@ impl<'a> Config<'a> {
             return Some(value).filter(|value| !value.is_null());
         }
         let value = names().find_map(|name| self.defaults?.get(name))?;
-        if STRUCTURE.contains(&key) {
+        if STRUCTURE.contains(&key) && !self.path.starts_with("vision") {
             self.note(format!(
                 "{}{key} is not in the config: {value}, the default of {}",
                 self.path, self.model_type
@@ -220,6 +249,9 @@ impl<'a> Config<'a> {
     }
 
     fn missing(&self, key: &str) -> Issue {
+        if self.object.get(key).is_some_and(Value::is_null) {
+            return refusal(format!("{}{key} is null", self.path));
+        }
         refusal(format!("{}{key} is missing and {} has no default for it", self.path, self.model_type))
     }
 
@@ -320,9 +352,29 @@ impl<'a> Config<'a> {
         list.iter().map(|value| self.whole(key, value)).collect::<Result<_, _>>().map(Some)
     }
 
+    /// The length of a list, if there is one.
+    pub fn length(&self, key: &'static str) -> Option<u64> {
+        self.list(key).ok().flatten().map(|list| list.len() as u64)
+    }
+
+    /// The side of a square that may be given as a list of its two sides.
+    pub fn side(&self, key: &'static str) -> Result<u64, Issue> {
+        match self.find(key) {
+            Some(Value::Array(_)) => self
+                .sizes(key)?
+                .and_then(|sides| sides.first().copied())
+                .filter(|side| *side > 0)
+                .ok_or_else(|| self.missing(key)),
+            _ => self.size(key),
+        }
+    }
+
     fn list(&self, key: &'static str) -> Result<Option<&'a Vec<Value>>, Issue> {
         match self.find(key) {
             None => Ok(None),
+            Some(Value::Array(list)) if list.len() > LONGEST_LIST => {
+                Err(refusal(format!("{}{key} lists {} things", self.path, list.len())))
+            }
             Some(Value::Array(list)) => Ok(Some(list)),
             Some(value) => Err(self.mistyped(key, value, "a list")),
         }

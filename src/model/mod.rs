@@ -3,10 +3,12 @@
 pub mod blocks;
 pub mod catalogue;
 pub mod config;
+pub mod dimensions;
 pub mod families;
 mod python_json;
+mod search;
 
-use blocks::{Block, Dropout, Layout, Linear, Norm, Param, ParamRole, Visit, in_layout};
+use blocks::{Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout};
 
 /// A table of learned vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +99,83 @@ pub struct Tower {
     pub params: Vec<Param>,
 }
 
+/// The encoder of a model that has a decoder too (t5, bart). The decoder's layers are the model's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoder {
+    /// Learned positions of its own (bart).
+    pub positions: Option<Table>,
+    /// A norm on its embeddings (bart).
+    pub norm: Option<Norm>,
+    /// The distinct layers.
+    pub blocks: Vec<Block>,
+    /// For every layer in order, its index in `blocks`.
+    pub order: Vec<u16>,
+    /// The norm after the last layer.
+    pub final_norm: Option<Norm>,
+    /// As the model's.
+    pub layout: Layout,
+}
+
+impl Encoder {
+    /// Hands over every parameter of the encoder in transformers' order.
+    pub fn visit(&self, visit: Visit<'_>) {
+        with_layers(self.layout, &self.blocks, &self.order, visit, |visit| {
+            if let Some(table) = &self.positions {
+                table.visit(visit);
+            }
+            visit(marker(LAYERS));
+            for norm in [&self.norm, &self.final_norm].into_iter().flatten() {
+                norm.visit(visit);
+            }
+        });
+    }
+}
+
 /// What stands for all the layers in a [`Layout`] of a model.
 pub const LAYERS: &str = "layers";
+
+/// What stands for the whole encoder in a [`Layout`] of a model.
+pub const ENCODER: &str = "encoder";
+
+fn marker(name: &str) -> Param {
+    Param { name: name.into(), shape: Vec::new(), role: ParamRole::Other }
+}
+
+/// Hands over parameters in the order of a layout, with the layers' own in place of their marker.
+fn with_layers(
+    layout: Layout,
+    blocks: &[Block],
+    order: &[u16],
+    visit: Visit<'_>,
+    source: impl FnOnce(Visit<'_>),
+) {
+    let layers = marker(LAYERS);
+    let mut expand = |param: Param| {
+        if param == layers {
+            let blocks = order.iter().filter_map(|kind| blocks.get(usize::from(*kind)));
+            blocks.for_each(|block| block.visit(visit));
+        } else {
+            visit(param);
+        }
+    };
+    in_layout(layout, &mut expand, source);
+}
+
+/// The sum of a figure over the layers; each distinct one is computed once.
+fn over_layers(blocks: &[Block], order: &[u16], figure: impl Fn(&Block) -> u64) -> u64 {
+    let of_block = |(index, block): (usize, &Block)| {
+        let count = order.iter().filter(|kind| usize::from(**kind) == index).count() as u64;
+        figure(block).saturating_mul(count)
+    };
+    blocks.iter().enumerate().map(of_block).fold(0, u64::saturating_add)
+}
+
+/// Parameters of what hands them over.
+fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
+    let mut total: u64 = 0;
+    source(&mut |param: Param| total = total.saturating_add(param.numel()));
+    total
+}
 
 /// A model: everything that its memory depends on, read from its `config.json`.
 ///
@@ -115,12 +192,16 @@ pub struct Architecture {
     pub max_positions: Option<u64>,
     /// The embedding.
     pub embeddings: Embeddings,
+    /// The encoder, where the layers are a decoder's that attends to it.
+    pub encoder: Option<Encoder>,
     /// The distinct layers.
     pub blocks: Vec<Block>,
     /// For every layer in order, its index in `blocks`.
     pub order: Vec<u16>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm>,
+    /// Parameters of the model that belong to no part: deberta's relative positions.
+    pub loose: Vec<Piece>,
     /// The head.
     pub head: Head,
     /// Parts that are loaded and not run.
@@ -142,15 +223,31 @@ impl Architecture {
     ///
     /// `facts/models.csv` lists the counts of transformers' own classes for 250 configs; a test holds both equal.
     pub fn parameters(&self) -> u64 {
-        let mut total: u64 = 0;
-        let mut add = |param: Param| total = total.saturating_add(param.numel());
-        self.visit_outside(&mut add);
-        for (block, count) in self.block_counts() {
-            let mut one: u64 = 0;
-            block.visit(&mut |param: Param| one = one.saturating_add(param.numel()));
-            total = total.saturating_add(one.saturating_mul(count));
-        }
-        total
+        let of_block = |block: &Block| numel(|visit| block.visit(visit));
+        let encoder = self.encoder.as_ref().map_or(0, |encoder| {
+            let outside = numel(|visit| Encoder { order: Vec::new(), ..encoder.clone() }.visit(visit));
+            over_layers(&encoder.blocks, &encoder.order, of_block).saturating_add(outside)
+        });
+        numel(|visit| self.visit_outside(visit)).saturating_add(encoder).saturating_add(over_layers(
+            &self.blocks,
+            &self.order,
+            of_block,
+        ))
+    }
+
+    /// Parameters that a token meets on its way: all but the experts that it does not visit.
+    pub fn active_parameters(&self) -> u64 {
+        let idle = over_layers(&self.blocks, &self.order, |block| match &block.ffn {
+            FeedForward::Moe(moe) => moe.idle_parameters(),
+            FeedForward::Dense(_) | FeedForward::None => 0,
+        });
+        self.parameters().saturating_sub(idle)
+    }
+
+    /// Parameters without those of the towers: the language model alone.
+    pub fn text_parameters(&self) -> u64 {
+        let towers = self.towers.iter().flat_map(|tower| &tower.params).map(Param::numel);
+        self.parameters().saturating_sub(towers.fold(0, u64::saturating_add))
     }
 
     /// Each distinct block with the number of layers that it stands for.
@@ -160,7 +257,7 @@ impl Architecture {
         })
     }
 
-    /// Hands over the parameters outside the layers; a tied head is not handed over.
+    /// Hands over the parameters outside layers and encoder; a tied head is not handed over.
     pub fn visit_outside(&self, visit: Visit<'_>) {
         in_layout(self.layout, visit, |visit| {
             self.visit_embeddings(visit);
@@ -170,18 +267,17 @@ impl Architecture {
 
     /// Hands over every parameter of the model in transformers' order, each layer's names as inside the layer.
     pub fn visit(&self, visit: Visit<'_>) {
-        let marker = Param { name: LAYERS.into(), shape: Vec::new(), role: ParamRole::Other };
-        let mut expand = |param: Param| {
-            if param == marker {
-                let blocks = self.order.iter().filter_map(|kind| self.blocks.get(usize::from(*kind)));
-                blocks.for_each(|block| block.visit(visit));
-            } else {
-                visit(param);
-            }
+        let encoder = marker(ENCODER);
+        let mut expand = |param: Param| match &self.encoder {
+            Some(inside) if param == encoder => inside.visit(visit),
+            _ => visit(param),
         };
-        in_layout(self.layout, &mut expand, |visit| {
+        with_layers(self.layout, &self.blocks, &self.order, &mut expand, |visit| {
             self.visit_embeddings(visit);
-            visit(marker.clone());
+            if self.encoder.is_some() {
+                visit(encoder.clone());
+            }
+            visit(marker(LAYERS));
             self.visit_after_layers(visit);
         });
     }
@@ -203,6 +299,7 @@ impl Architecture {
         if let Some(norm) = &self.final_norm {
             norm.visit(visit);
         }
+        self.loose.iter().for_each(|piece| piece.visit(visit));
         match &self.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => linear.visit(visit),

@@ -1,9 +1,11 @@
 //! Planning: does it fit, and what is the most that does.
 
 mod fit;
+mod on_card;
 mod solve;
 mod table;
 
 pub use fit::{Fit, Margin, fits, within};
+pub use on_card::{OnCard, Outcome, on_card};
 pub use solve::{largest_batch, longest_sequence};
 pub use table::{FitCell, FitRow, table, with_method};

@@ -105,6 +105,8 @@ pub(super) struct Node {
     pub outputs: u8,
     /// Category of the gradients that it makes.
     pub category: Category,
+    /// The module whose operation it is the backward of.
+    module: &'static str,
     /// The checkpointed layer that it belongs to, counted from 1.
     frame: u32,
 }
@@ -246,7 +248,9 @@ impl State {
         let frame = graph.recording;
         let category =
             if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        graph.nodes.push(Node { op, inputs, saved: (saved, saved), pending, outputs, category, frame });
+        let module = self.module;
+        let node = Node { op, inputs, saved: (saved, saved), pending, outputs, category, module, frame };
+        graph.nodes.push(node);
         NodeRef(graph.nodes.len() as u32 - 1)
     }
 
@@ -367,12 +371,14 @@ impl State {
         }
         if grads.iter().any(Option::is_some) {
             let outer = std::mem::replace(&mut self.category, node.category);
+            self.module = node.module;
             let mut results = backward::compute(self, &node, &mut grads);
             // a recomputed variable is a local of the function: it goes before the function's arguments do
             if node.frame != 0 {
                 self.release_saved(&node);
             }
             backward::validate(self, &node, &mut results);
+            self.module = "";
             self.category = outer;
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);
@@ -471,7 +477,7 @@ impl Machine {
         for index in (0..=last).rev() {
             let frame = {
                 let mut state = self.state.borrow_mut();
-                let ending = state.graph.repeats.iter().find(|repeat| repeat.end == index + 1).copied();
+                let ending = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1);
                 if let Some(repeated) = ending {
                     running = Some((repeated, state.begin_repeat(repeated.times)));
                 }

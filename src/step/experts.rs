@@ -15,7 +15,6 @@ use super::tensor::{Layout, Tensor, Value};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expert {
     pub weight: ParamId,
-    pub bias: Option<ParamId>,
     pub experts: u64,
     pub input: u64,
     pub output: u64,

@@ -15,6 +15,7 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
+    super::support::unmodelled(architecture)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);
     let model = Model::load(&machine, architecture, scenario, device, false);
@@ -101,7 +102,7 @@ impl<'a> Training<'a> {
     }
 
     fn peak(&self) -> Peak {
-        self.machine().state.borrow().ledger.peak
+        self.machine().state.borrow_mut().ledger.peak()
     }
 
     /// One iteration: all micro-batches, then the step.

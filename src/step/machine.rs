@@ -66,8 +66,10 @@ pub(super) struct Ledger {
     pub current: u64,
     /// Live bytes by category.
     pub parts: Parts,
-    /// The highest point since [`Ledger::reset_peak`].
-    pub peak: Peak,
+    /// The highest point since [`Ledger::reset_peak`]; its parts are noted when it is left.
+    peak: Peak,
+    /// Whether the highest point is now.
+    rising: bool,
 }
 
 impl Ledger {
@@ -77,7 +79,7 @@ impl Ledger {
         *part = part.saturating_add(bytes);
         if self.current > self.peak.bytes.0 {
             self.peak.bytes.0 = self.current;
-            self.peak.parts = self.parts;
+            self.rising = true;
         }
     }
 
@@ -87,15 +89,37 @@ impl Ledger {
     }
 
     fn subtract(&mut self, category: Category, bytes: u64) {
+        self.note_peak();
         self.current = self.current.saturating_sub(bytes);
         let part = &mut self.parts.0[category.index()];
         *part = part.saturating_sub(bytes);
     }
 
+    fn move_to(&mut self, from: Category, to: Category, bytes: u64) {
+        self.note_peak();
+        let parts = &mut self.parts.0;
+        parts[from.index()] = parts[from.index()].saturating_sub(bytes);
+        parts[to.index()] = parts[to.index()].saturating_add(bytes);
+    }
+
+    /// The parts of the highest point are those of now, if it is now.
+    fn note_peak(&mut self) {
+        if self.rising {
+            self.rising = false;
+            self.peak.parts = self.parts;
+        }
+    }
+
+    /// The highest point since the last reset.
+    pub fn peak(&mut self) -> Peak {
+        self.note_peak();
+        self.peak
+    }
+
     /// Starts a phase: the highest point is now.
     pub fn reset_peak(&mut self) {
         self.peak.bytes.0 = self.current;
-        self.peak.parts = self.parts;
+        self.rising = true;
     }
 }
 
@@ -219,9 +243,7 @@ impl State {
         let storage = &mut self.storages[id as usize];
         let bytes = rounded(storage.requested);
         let from = std::mem::replace(&mut storage.category, category);
-        let parts = &mut self.ledger.parts.0;
-        parts[from.index()] = parts[from.index()].saturating_sub(bytes);
-        parts[category.index()] = parts[category.index()].saturating_add(bytes);
+        self.ledger.move_to(from, category, bytes);
     }
 
     /// Marks the start of a phase in the event stream.
@@ -233,6 +255,7 @@ impl State {
 
     /// Notes the ledger at the start of a body that stands for several identical ones.
     pub fn begin_repeat(&mut self, times: u32) -> Repeat {
+        self.ledger.note_peak();
         let before = self.ledger;
         self.ledger.reset_peak();
         self.repeating = times;
@@ -246,7 +269,7 @@ impl State {
     pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
         let Repeat { before } = repeat;
         let more = u64::from(std::mem::replace(&mut self.repeating, 1)).saturating_sub(1);
-        let first = self.ledger.peak;
+        let first = self.ledger.peak();
         let shift = |value: u64, from: u64, to: u64| {
             if to >= from {
                 value.saturating_add((to - from).saturating_mul(more))
@@ -350,10 +373,8 @@ impl Machine {
         if times == 1 {
             return (body(input), held);
         }
+        // the handle goes before the body runs; what it held is remembered
         let held = held.map(|held| held.value);
-        if let Some(held) = held {
-            self.state.borrow_mut().release(held.storage);
-        }
         let (repeat, first_node) = {
             let mut state = self.state.borrow_mut();
             (state.begin_repeat(times), state.graph.len())

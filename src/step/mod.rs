@@ -23,6 +23,7 @@ mod optimizer;
 mod params;
 mod pointwise;
 mod replay;
+mod support;
 mod tensor;
 
 pub use iteration::run;

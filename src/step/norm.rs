@@ -22,8 +22,11 @@ impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
         self.machine.within(norm.name, || match norm.kind {
-            NormKind::LayerNorm { .. } | NormKind::LayerNormPlain => self.layer_norm(norm),
-            NormKind::Rms => {
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlain | NormKind::LayerNormPlusOne => {
+                self.layer_norm(norm)
+            }
+            NormKind::Identity => self.clone(),
+            NormKind::Rms | NormKind::RmsLate => {
                 let (normed, variance) = self.root_mean_square(norm.width);
                 let cast = normed.to(self.value.dtype);
                 let output = cast.weighted(norm);

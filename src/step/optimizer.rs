@@ -3,6 +3,7 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use super::kernels;
 use super::machine::{NOTHING, State, StorageId};
 use super::params::Parameter;
 use crate::dtype::Dtype;
@@ -38,14 +39,69 @@ impl State {
         self.category = outer;
     }
 
-    /// Scratch for one parameter after the other: so many tensors of its size in that element type.
-    fn scratch_each(&mut self, params: &[Parameter], tensors: u64, dtype: Option<Dtype>) {
+    /// A tensor as large as a parameter that lives for a part of its step.
+    fn scratch_like(&mut self, param: &Parameter, dtype: Dtype) -> StorageId {
+        let bytes = param.numel.saturating_mul(dtype.bytes());
+        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+    }
+
+    /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
+    /// the next parameter's is there.
+    fn step_adam_one_by_one(&mut self, params: &[Parameter]) {
+        let mut denominator = NOTHING;
+        for param in params {
+            let root = self.scratch_like(param, param.dtype);
+            let next = self.scratch_like(param, param.dtype);
+            self.release(root);
+            self.release(std::mem::replace(&mut denominator, next));
+        }
+        self.release(denominator);
+    }
+
+    /// transformers' `Adafactor.step`: float32 copies of gradient and weight where they are 16-bit, then the update in
+    /// float32; the loop's locals live until they are assigned again.
+    fn step_adafactor(&mut self, params: &[Parameter]) {
+        let [mut gradient, mut weight, mut update] = [NOTHING; 3];
+        for param in params {
+            if param.dtype.is_half() {
+                let copy = self.scratch_like(param, Dtype::F32);
+                self.release(std::mem::replace(&mut gradient, copy));
+                let copy = self.scratch_like(param, Dtype::F32);
+                self.release(std::mem::replace(&mut weight, copy));
+            }
+            let squares = self.scratch_like(param, Dtype::F32);
+            let sum = self.scratch_like(param, Dtype::F32);
+            self.release(squares);
+            self.release(std::mem::replace(&mut update, sum));
+            if param.rows > 1 {
+                kernels::column_sum_scratch(self, param.rows, param.numel / param.rows, Dtype::F32);
+            }
+            let scaled = self.scratch_like(param, Dtype::F32);
+            self.release(std::mem::replace(&mut update, scaled));
+            let step = self.scratch_like(param, Dtype::F32);
+            self.release(step);
+        }
+        [gradient, weight, update].into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
+    fn step_adafactor_torch(&mut self, params: &[Parameter]) {
+        let mut update = NOTHING;
+        for param in params {
+            if param.rows > 1 {
+                kernels::column_sum_scratch(self, param.rows, param.numel / param.rows, param.dtype);
+            }
+            let next = self.scratch_like(param, param.dtype);
+            self.release(std::mem::replace(&mut update, next));
+        }
+        self.release(update);
+    }
+
+    /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
+    fn step_with(&mut self, params: &[Parameter], tensors: usize, dtype: Option<Dtype>) {
         for param in params {
             let dtype = dtype.unwrap_or(param.dtype);
-            let bytes = param.numel.saturating_mul(dtype.bytes());
-            let held: Vec<StorageId> = (0..tensors)
-                .map(|_| self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch"))
-                .collect();
+            let held: Vec<StorageId> = (0..tensors).map(|_| self.scratch_like(param, dtype)).collect();
             held.into_iter().rev().for_each(|storage| self.release(storage));
         }
     }
@@ -70,8 +126,10 @@ impl State {
     pub fn first_step(&mut self, optimizer: Optimizer) {
         let params = trained(self);
         for param in &params {
+            self.module = param.module;
             self.make_state(optimizer, param);
         }
+        self.module = "";
         self.step(optimizer);
     }
 
@@ -84,10 +142,11 @@ impl State {
             }
         };
         match optimizer {
+            // bitsandbytes' LAMB keeps float32 moments
+            Optimizer::Lamb => moments(self, 2, param.numel.saturating_mul(4), Dtype::F32),
             Optimizer::AdamW
             | Optimizer::AdamWForLoop
             | Optimizer::Adam
-            | Optimizer::Lamb
             | Optimizer::NAdam
             | Optimizer::SparseAdam
             | Optimizer::AdaBelief => moments(self, 2, own, param.dtype),
@@ -109,12 +168,12 @@ impl State {
             Optimizer::PagedAdamW => {}
             Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
             Optimizer::Adafactor | Optimizer::AdafactorTorch => {
+                // transformers' keeps float32 statistics, torch's the gradient's type
+                let dtype = if optimizer == Optimizer::Adafactor { Dtype::F32 } else { param.dtype };
                 let columns = param.numel / param.rows.max(1);
-                if param.rows > 1 {
-                    self.keep(param.rows.saturating_mul(4), Dtype::F32, times);
-                    self.keep(columns.saturating_mul(4), Dtype::F32, times);
-                } else {
-                    self.keep(param.numel.saturating_mul(4), Dtype::F32, times);
+                let sides: &[u64] = if param.rows > 1 { &[param.rows, columns] } else { &[param.numel] };
+                for side in sides {
+                    self.keep(side.saturating_mul(dtype.bytes()), dtype, times);
                 }
             }
             Optimizer::Shampoo => {
@@ -158,23 +217,26 @@ impl State {
             | Optimizer::Adam
             | Optimizer::RmsProp
             | Optimizer::NAdam
-            | Optimizer::AmsGrad
-            | Optimizer::Lamb
-            | Optimizer::AdaBelief => self.scratch_all(&params, 1),
+            | Optimizer::AmsGrad => self.scratch_all(&params, 1),
             Optimizer::Adagrad => self.scratch_all(&params, 2),
-            Optimizer::AdamWForLoop | Optimizer::SparseAdam => self.scratch_each(&params, 2, None),
+            Optimizer::AdamWForLoop => self.step_adam_one_by_one(&params),
+            Optimizer::Adafactor => self.step_adafactor(&params),
+            Optimizer::AdafactorTorch => self.step_adafactor_torch(&params),
+            // the residual to the mean and the denominator
+            Optimizer::AdaBelief => self.step_with(&params, 2, None),
+            // a preconditioned gradient and the product that makes it
+            Optimizer::Shampoo => self.step_with(&params, 2, Some(Dtype::F32)),
             Optimizer::Sgd
             | Optimizer::SgdMomentum
             | Optimizer::Nesterov
+            | Optimizer::SparseAdam
+            | Optimizer::Lamb
             | Optimizer::AdamWFused
             | Optimizer::AdamW8bit
             | Optimizer::PagedAdamW8bit
             | Optimizer::PagedAdamW
             | Optimizer::Lion
             | Optimizer::Lion8bit => {}
-            Optimizer::Adafactor => self.scratch_each(&params, 4, Some(Dtype::F32)),
-            Optimizer::AdafactorTorch => self.scratch_each(&params, 1, None),
-            Optimizer::Shampoo => self.scratch_each(&params, 2, Some(Dtype::F32)),
         }
     }
 }

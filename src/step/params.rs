@@ -12,6 +12,8 @@ pub(super) type ParamId = u32;
 /// A parameter tensor, or `times` identical ones of repeated layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {
+    /// The module that it belongs to.
+    pub module: &'static str,
     pub numel: u64,
     pub dtype: Dtype,
     /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
@@ -60,7 +62,9 @@ impl State {
         let numel = rows.saturating_mul(columns);
         let storage =
             self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+        let module = self.module;
         self.params.list.push(Parameter {
+            module,
             numel,
             dtype,
             rows,
@@ -109,6 +113,7 @@ impl State {
         self.retain(storage);
         self.params.leaves += 1;
         self.params.list.push(Parameter {
+            module: self.module,
             numel: value.numel,
             dtype: value.dtype,
             rows: 1,

@@ -89,6 +89,7 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
+        super::support::unmodelled(architecture)?;
         let device = Device::of(gpu);
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));

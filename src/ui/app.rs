@@ -1,13 +1,18 @@
 //! The page as a whole: what stands where.
 
+use std::fmt::Write;
+
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::browser;
-use super::controls::Toasts;
-use super::format::Unit;
+use super::controls::Toast;
+use super::live::{on, switch, text};
+use super::markup::Escaped;
 use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
 use super::sync;
+use crate::scenario::Issue;
 use crate::share;
 
 /// Puts the app on the page.
@@ -21,13 +26,13 @@ pub fn mount() {
 #[component]
 fn App() -> impl IntoView {
     let shared = share::decode(&browser::query());
-    let unit = browser::stored(sync::UNIT).and_then(|label| Unit::from_label(&label)).unwrap_or_default();
-    let state = State::new(shared.scenarios, unit);
-    state.notices.set(shared.notices);
+    let state = State::new(shared.scenarios);
+    state.notices.set(lines(&shared.notices));
     provide_context(state);
-    sync::follow(state);
+    let address = sync::follow_address(state);
+    sync::remember_unit(state);
     view! {
-        <Header />
+        <Header address=address />
         <main>
             <Notices />
             <Configure />
@@ -40,29 +45,36 @@ fn App() -> impl IntoView {
             </div>
         </main>
         <Footer />
-        <Toasts />
+        <Toast />
     }
+}
+
+/// What [`State::notices`] holds of notices.
+pub fn lines(notices: &[Issue]) -> String {
+    let mut html = String::new();
+    for notice in notices {
+        // Writing to a string cannot fail.
+        let _ = write!(html, "<p>{}.</p>", Escaped(&notice.to_string()));
+    }
+    html
 }
 
 /// What was wrong with the link that the page was opened with.
 #[component]
 fn Notices() -> impl IntoView {
     let state = State::of_page();
-    let body = move || {
-        let notices = state.notices.get();
-        (!notices.is_empty()).then(|| {
-            view! {
-                <div class="notice">
-                    <div>
-                        <h2>"Part of this link could not be read"</h2>
-                        {notices.into_iter().map(|notice| view! { <p>{notice.to_string()}"."</p> }).collect_view()}
-                    </div>
-                    <button type="button" class="quiet" on:click=move |_| state.notices.set(Vec::new())>
-                        "Dismiss"
-                    </button>
+    let none = move || state.notices.with(String::is_empty);
+    view! {
+        <div class="notices" role="alert">
+            <div class="notice" hidden=switch(none)>
+                <div>
+                    <h2>"Part of this link could not be read"</h2>
+                    <div inner_html=text(move || state.notices.get())></div>
                 </div>
-            }
-        })
-    };
-    view! { <div class="notices" role="alert">{body}</div> }.into_any()
+                <button type="button" on:click=on(move |_: MouseEvent| state.notices.set(String::new()))>
+                    "Dismiss"
+                </button>
+            </div>
+        </div>
+    }
 }

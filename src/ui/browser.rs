@@ -8,7 +8,6 @@ use gloo::events::EventListener;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
 
 /// The query of the address, without `?`.
 pub fn query() -> String {
@@ -37,7 +36,7 @@ pub fn write_query(query: &str, history: History) {
 }
 
 fn path() -> String {
-    window().location().pathname().unwrap_or_else(|_| "./".to_owned())
+    window().location().pathname().unwrap_or_default()
 }
 
 /// The address of the page as it stands.
@@ -62,12 +61,16 @@ pub fn on_hide(mut run: impl FnMut() + 'static) {
 }
 
 /// Puts a text on the clipboard and says whether that worked.
-pub fn copy(text: String, done: impl FnOnce(bool) + 'static) {
+pub fn copy(text: &str, mut done: impl FnMut(bool) + 'static) {
     // `navigator.clipboard` is undefined on pages that were not served securely; the binding does not say so.
     let clipboard = js_sys::Reflect::get(&window().navigator(), &"clipboard".into()).ok();
     let Some(clipboard) = clipboard.filter(|value| !value.is_undefined()) else { return done(false) };
-    let promise = clipboard.unchecked_into::<web_sys::Clipboard>().write_text(&text);
-    leptos::task::spawn_local(async move { done(JsFuture::from(promise).await.is_ok()) });
+    let promise = clipboard.unchecked_into::<web_sys::Clipboard>().write_text(text);
+    // The promise answers with undefined, or with why it failed.
+    let answered = Closure::<dyn FnMut(JsValue)>::new(move |answer: JsValue| done(answer.is_undefined()));
+    drop(promise.then2(&answered, &answered));
+    // One small closure for each click on a button is left to the page.
+    answered.forget();
 }
 
 /// What was stored under a key.
@@ -122,6 +125,11 @@ pub fn reveal(id: &str) {
         options.set_block(web_sys::ScrollLogicalPosition::Nearest);
         element.scroll_into_view_with_scroll_into_view_options(&options);
     }
+}
+
+/// Names the page.
+pub fn name_page(name: &str) {
+    document().set_title(name);
 }
 
 /// Scrolls to the top of the page, as when something new was opened there.

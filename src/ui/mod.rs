@@ -1,13 +1,16 @@
 //! The page: signals over the core, and nothing that the core could do itself.
 //!
 //! What is plain Rust (formats, stops of sliders, search, summaries, charts) is tested without a browser; only
-//! [`browser`] touches `window`.
+//! `browser` touches `window`.
 
 mod app;
 mod browser;
 pub mod chart;
 mod controls;
+pub mod detail;
 pub mod format;
+mod live;
+pub mod markup;
 mod panel;
 pub mod part;
 mod picks;

@@ -2,6 +2,7 @@
 
 use super::controls::Item;
 use super::format::{number, parameters};
+use super::scale::decimal;
 use super::search::rank;
 use crate::hardware::gpus;
 use crate::model::catalogue::{self, aliases, entries};
@@ -71,17 +72,20 @@ pub fn find_gpus(words: &str) -> Vec<Item> {
 }
 
 /// The known items that answer, best first and second names after first names that answer as well, with the item of a
-/// free size: before them where the words are a number that is no name, else after them.
+/// free size: before them where there are no words or a number that is no name, else after them.
 fn with_free_choice(
     words: &str,
     items: impl Iterator<Item = (bool, Item)>,
     free: impl Fn(Option<f64>) -> Item,
 ) -> Vec<Item> {
-    let mut ranked: Vec<_> = items
-        .filter_map(|(second, item)| Some((rank(words, &item.label)?, second, item.label.len(), item)))
-        .collect();
-    if !words.trim().is_empty() {
-        ranked.sort_by_key(|(cost, second, length, _)| (*cost, *second, *length));
+    let mut ranked: Vec<(u32, u32, Item)> = Vec::new();
+    for (second, item) in items {
+        let Some(cost) = rank(words, &item.label) else { continue };
+        // Of equally good names the shorter one says less that was not asked for.
+        let tie =
+            if words.trim().is_empty() { 0 } else { u32::from(second) * 1000 + item.label.len() as u32 };
+        let at = ranked.partition_point(|(other, its_tie, _)| (*other, *its_tie) <= (cost, tie));
+        ranked.insert(at, (cost, tie, item));
     }
     // `4090` is rather the card of that name than a card with 4090 GiB.
     let named = ranked.first().is_some_and(|(cost, ..)| *cost == 0);
@@ -89,6 +93,7 @@ fn with_free_choice(
     match amount(words) {
         Some((size, unit)) if unit || !named => found.insert(0, free(Some(size))),
         Some((size, _)) => found.push(free(Some(size))),
+        None if words.trim().is_empty() => found.insert(0, free(None)),
         None => found.push(free(None)),
     }
     found
@@ -96,17 +101,17 @@ fn with_free_choice(
 
 /// The number in words that are nothing but a number and perhaps its unit, and whether there is one: `13b`, `24 GB`.
 fn amount(words: &str) -> Option<(f64, bool)> {
-    let words = words.trim().to_lowercase();
-    let digits = words.trim_end_matches(char::is_alphabetic);
+    let words = words.trim().to_ascii_lowercase();
+    let digits = words.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &words[digits.len()..];
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
-    let value: f64 = digits.trim().parse().ok()?;
-    (known && value.is_finite() && value > 0.).then_some((value, !unit.is_empty()))
+    let value = decimal(digits.trim())?;
+    (known && value > 0.).then_some((value, !unit.is_empty()))
 }
 
 /// The model that an item stands for.
 pub fn model_of(key: &str) -> ModelChoice {
-    match key.strip_prefix(SIZE).and_then(|size| size.parse().ok()) {
+    match key.strip_prefix(SIZE).and_then(decimal) {
         Some(billions) => ModelChoice::Size(billions),
         None => ModelChoice::Catalogue(key.to_owned()),
     }
@@ -114,7 +119,7 @@ pub fn model_of(key: &str) -> ModelChoice {
 
 /// The card that an item stands for.
 pub fn gpu_of(key: &str) -> GpuChoice {
-    match key.strip_prefix(MEMORY).and_then(|size| size.parse().ok()) {
+    match key.strip_prefix(MEMORY).and_then(decimal) {
         Some(gib) => GpuChoice::Custom(Bytes::gib(gib)),
         None => GpuChoice::Catalogue(key.to_owned()),
     }

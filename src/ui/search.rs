@@ -13,8 +13,8 @@
 /// assert_eq!(rank("llama 3 8b", "mistralai/Mistral-7B-v0.1"), None);
 /// ```
 pub fn rank(query: &str, name: &str) -> Option<u32> {
-    let query = query.to_lowercase();
-    let name = name.to_lowercase();
+    let query = query.to_ascii_lowercase();
+    let name = name.to_ascii_lowercase();
     let mut total = 0;
     for word in words(&query) {
         total += best_of_word(word, &name)?;
@@ -23,7 +23,8 @@ pub fn rank(query: &str, name: &str) -> Option<u32> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| !word.is_empty())
+    text.split(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '.')
+        .filter(|word| !word.is_empty())
 }
 
 fn best_of_word(word: &str, name: &str) -> Option<u32> {
@@ -31,9 +32,9 @@ fn best_of_word(word: &str, name: &str) -> Option<u32> {
     for candidate in words(name) {
         let cost = if candidate == word {
             0
-        } else if candidate.starts_with(word) {
+        } else if let Some(rest) = candidate.strip_prefix(word) {
             // `3` starts `3.1` and `30b`: a version is nearer than another number.
-            if candidate[word.len()..].starts_with('.') { 1 } else { 2 }
+            if rest.starts_with('.') { 1 } else { 2 }
         } else if letters_then(candidate, word) {
             3
         } else {
@@ -46,7 +47,7 @@ fn best_of_word(word: &str, name: &str) -> Option<u32> {
 
 /// Whether the word stands right after the letters that a candidate starts with: `3` in `llama3`, `4090` in `rtx4090`.
 fn letters_then(candidate: &str, word: &str) -> bool {
-    candidate.trim_start_matches(char::is_alphabetic).starts_with(word)
+    candidate.trim_start_matches(|c: char| c.is_ascii_alphabetic()).starts_with(word)
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! The page's state: the scenarios, one estimate for each, and the commands that change them.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 
+use super::detail::Detail;
 use super::format::Unit;
-use crate::estimate::{Estimate, estimate};
-use crate::scenario::{Issue, Scenario};
-
-/// How many scenarios can stand side by side.
-pub const MOST: usize = 4;
+use crate::estimate::{Estimate, Memory, estimate};
+use crate::hardware::Gpu;
+use crate::plan::{Fit, fits};
+use crate::scenario::Scenario;
+use crate::share::MOST_SCENARIOS;
 
 /// A place for a scenario and its answer. Places are made once and reused, so that nothing that still looks at one is
 /// ever left with a disposed signal.
@@ -19,40 +22,50 @@ pub struct Slot {
     pub estimate: Memo<Estimate>,
 }
 
-/// What a moment of the page can be brought back to.
-#[derive(Clone)]
-pub struct Snapshot {
-    scenarios: Vec<Scenario>,
-    active: usize,
+impl Slot {
+    /// Looks at the scenario and its figures; `None` where there are none.
+    pub fn answer<T>(self, look: impl FnOnce(&Scenario, &Memory, &Gpu) -> T) -> Option<T> {
+        self.scenario.with(|scenario| {
+            let gpu = scenario.gpu().ok()?;
+            self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu)))
+        })
+    }
+
+    /// Whether it fits.
+    pub fn fit(self) -> Option<Fit> {
+        self.answer(|_, memory, gpu| fits(memory, gpu))
+    }
 }
 
-/// A message that goes away by itself.
+/// What a moment of the page can be brought back to.
 #[derive(Clone)]
-pub struct Toast {
-    /// What happened.
-    pub text: String,
-    /// What the page looked like before, where it can be undone.
-    pub undo: Option<Snapshot>,
-    /// Tells one toast from the next.
-    pub number: u32,
+struct Snapshot {
+    scenarios: Vec<Scenario>,
+    active: usize,
 }
 
 /// Everything that the page shows hangs on this. Copied freely: it holds handles only.
 #[derive(Clone, Copy)]
 pub struct State {
-    slots: [Slot; MOST],
-    /// The slots on the page, in order; never empty.
-    pub order: RwSignal<Vec<usize>>,
-    /// The position in `order` of the scenario that the controls change.
+    /// All places; the first [`State::count`] of them are on the page.
+    pub slots: [Slot; MOST_SCENARIOS],
+    /// How many scenarios stand side by side, at least one.
+    pub count: RwSignal<usize>,
+    /// The position of the scenario that the controls change.
     pub active: RwSignal<usize>,
-    /// The unit that amounts are shown in.
-    pub unit: RwSignal<Unit>,
-    /// The message that is shown, if any.
-    pub toast: RwSignal<Option<Toast>>,
-    /// What was wrong with the link that the page was opened with.
-    pub notices: RwSignal<Vec<Issue>>,
+    /// Whether amounts are shown in decimal units.
+    pub decimal: RwSignal<bool>,
+    /// The active scenario looked at closely; a moment behind it.
+    pub detail: RwSignal<Option<Arc<Detail>>>,
+    /// What was done last, while it is told; otherwise empty.
+    pub toast: RwSignal<String>,
+    /// Whether that can be undone.
+    pub undoable: RwSignal<bool>,
+    /// What was wrong with the link that the page was opened with, a line each.
+    pub notices: RwSignal<String>,
     /// Rises by one at each change that deserves its own place in the history.
-    pub visits: RwSignal<u32>,
+    pub visits: RwSignal<usize>,
+    before: StoredValue<Option<Snapshot>>,
 }
 
 /// One field of the active scenario: what it is, and how to change it.
@@ -63,29 +76,24 @@ pub struct Lens<T: Send + Sync + 'static> {
     pub set: Callback<T>,
 }
 
-impl<T: Send + Sync + 'static> Clone for Lens<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Send + Sync + 'static> Copy for Lens<T> {}
-
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
-    pub fn new(scenarios: Vec<Scenario>, unit: Unit) -> State {
+    pub fn new(scenarios: Vec<Scenario>) -> State {
         let slots = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
             Slot { scenario, estimate: Memo::new(move |_| scenario.with(estimate)) }
         });
         let state = State {
             slots,
-            order: RwSignal::new(vec![0]),
+            count: RwSignal::new(1),
             active: RwSignal::new(0),
-            unit: RwSignal::new(unit),
-            toast: RwSignal::new(None),
-            notices: RwSignal::new(Vec::new()),
+            decimal: RwSignal::new(false),
+            detail: RwSignal::new(None),
+            toast: RwSignal::new(String::new()),
+            undoable: RwSignal::new(false),
+            notices: RwSignal::new(String::new()),
             visits: RwSignal::new(0),
+            before: StoredValue::new(None),
         };
         state.show(Snapshot { scenarios, active: 0 });
         state
@@ -98,46 +106,45 @@ impl State {
         expect_context::<State>()
     }
 
-    /// The slot of that number.
-    pub fn slot(self, index: usize) -> Slot {
-        self.slots[index.min(MOST - 1)]
+    /// The slots on the page, in order.
+    pub fn shown(self) -> impl Iterator<Item = Slot> {
+        self.slots.into_iter().take(self.count.get())
     }
 
-    /// The slots on the page, in order.
-    pub fn shown(self) -> Vec<Slot> {
-        self.order.with(|order| order.iter().map(|index| self.slot(*index)).collect())
+    /// Whether there is one scenario only.
+    pub fn alone(self) -> bool {
+        self.count.get() == 1
     }
 
     /// The slot that the controls change.
     pub fn current(self) -> Slot {
-        let active = self.active.get();
-        self.slot(self.order.with(|order| order.get(active).or(order.first()).copied().unwrap_or(0)))
+        self.slots[self.active.get().min(MOST_SCENARIOS - 1)]
     }
 
-    /// Every scenario on the page, in order; tracks each of them.
+    /// Every scenario on the page, in order.
     pub fn scenarios(self) -> Vec<Scenario> {
-        self.shown().into_iter().map(|slot| slot.scenario.get()).collect()
+        self.shown().map(|slot| slot.scenario.get()).collect()
     }
 
-    /// Something of the active scenario.
-    pub fn read<T>(self, get: fn(&Scenario) -> T) -> Signal<T>
-    where
-        T: PartialEq + Clone + Send + Sync + 'static,
-    {
-        Memo::new(move |_| self.current().scenario.with(get)).into()
+    /// The unit that amounts are shown in.
+    pub fn unit(self) -> Unit {
+        if self.decimal.get() { Unit::Decimal } else { Unit::Binary }
     }
 
-    /// One field of the active scenario, and how to change it.
-    pub fn lens<T>(self, get: fn(&Scenario) -> T, set: fn(&mut Scenario, T)) -> Lens<T>
-    where
-        T: PartialEq + Clone + Send + Sync + 'static,
-    {
-        let value = self.read(get);
-        let set = Callback::new(move |new: T| {
-            let slot = untrack(|| self.current());
-            slot.scenario.update(|scenario| set(scenario, new));
-        });
+    /// One field of the active scenario.
+    pub fn lens<T: Send + Sync + 'static>(
+        self,
+        get: fn(&Scenario) -> T,
+        set: fn(&mut Scenario, T),
+    ) -> Lens<T> {
+        let value = Signal::derive(move || self.current().scenario.with(get));
+        let set = Callback::new(move |new: T| self.change(|scenario| set(scenario, new)));
         Lens { value, set }
+    }
+
+    /// Changes the active scenario.
+    pub fn change(self, change: impl FnOnce(&mut Scenario)) {
+        untrack(|| self.current()).scenario.update(change);
     }
 
     fn snapshot(self) -> Snapshot {
@@ -146,96 +153,87 @@ impl State {
 
     fn show(self, snapshot: Snapshot) {
         let Snapshot { mut scenarios, active } = snapshot;
-        scenarios.truncate(MOST);
         if scenarios.is_empty() {
             scenarios.push(Scenario::default());
         }
-        let count = scenarios.len();
+        let count = scenarios.len().min(MOST_SCENARIOS);
         for (slot, scenario) in self.slots.iter().zip(scenarios) {
-            if untrack(|| slot.scenario.with(|old| *old != scenario)) {
-                slot.scenario.set(scenario);
-            }
+            slot.scenario.set(scenario);
         }
-        if untrack(|| self.order.with(|order| !order.iter().copied().eq(0..count))) {
-            self.order.set((0..count).collect());
-        }
+        self.count.set(count);
         self.active.set(active.min(count - 1));
     }
 
-    fn say(self, text: impl Into<String>, undo: Option<Snapshot>) {
-        let number = untrack(|| self.toast.with(|old| old.as_ref().map_or(0, |toast| toast.number + 1)));
-        self.toast.set(Some(Toast { text: text.into(), undo, number }));
+    fn say(self, text: &str, before: Option<Snapshot>) {
+        self.undoable.set(before.is_some());
+        self.before.set_value(before);
+        self.toast.set(text.to_owned());
     }
 
     /// Shows a message for a moment.
-    pub fn tell(self, text: impl Into<String>) {
+    pub fn tell(self, text: &str) {
         self.say(text, None);
     }
 
-    /// Goes back to what the toast's act changed.
+    /// Takes the message away.
+    pub fn hush(self) {
+        self.say("", None);
+    }
+
+    /// Goes back to what the last act changed.
     pub fn undo(self) {
-        let toast = untrack(|| self.toast.get());
-        self.toast.set(None);
-        if let Some(snapshot) = toast.and_then(|toast| toast.undo) {
+        let before = self.before.get_value();
+        self.hush();
+        if let Some(snapshot) = before {
             self.show(snapshot);
         }
     }
 
     /// Shows what a link says, as when the visitor goes back.
-    pub fn arrive(self, scenarios: Vec<Scenario>, notices: Vec<Issue>) {
-        let active = untrack(|| self.active.get());
-        self.toast.set(None);
+    pub fn arrive(self, scenarios: Vec<Scenario>, notices: String) {
+        let active = self.active.get_untracked();
+        self.hush();
         self.show(Snapshot { scenarios, active });
         self.notices.set(notices);
     }
 
-    /// Replaces the active scenario by another, as an act of its own in the history.
-    pub fn open(self, scenario: Scenario, text: impl Into<String>) {
+    /// Does something that can be undone and has its own place in the history.
+    fn act(self, text: &str, act: impl FnOnce()) {
         let before = self.snapshot();
         self.visits.update(|count| *count += 1);
-        untrack(|| self.current()).scenario.set(scenario);
+        act();
         self.say(text, Some(before));
+    }
+
+    /// Replaces the active scenario by another.
+    pub fn open(self, scenario: Scenario, text: &str) {
+        self.act(text, || self.change(|old| *old = scenario));
     }
 
     /// Back to the first answer.
     pub fn reset(self) {
-        let before = self.snapshot();
-        self.visits.update(|count| *count += 1);
-        self.show(Snapshot { scenarios: vec![Scenario::default()], active: 0 });
-        self.say("Reset to the first example", Some(before));
-    }
-
-    /// Whether one more scenario can stand beside the others.
-    pub fn has_room(self) -> bool {
-        self.order.with(Vec::len) < MOST
+        self.act("Reset to the first example", || self.show(Snapshot { scenarios: Vec::new(), active: 0 }));
     }
 
     /// Pins the active scenario and puts a copy beside it, which the controls change from now on.
     pub fn duplicate(self) {
         let Snapshot { mut scenarios, active } = self.snapshot();
-        if scenarios.len() >= MOST {
-            return;
-        }
         let Some(copy) = scenarios.get(active).cloned() else { return };
-        let first = scenarios.len() == 1;
-        scenarios.insert(active + 1, copy);
-        if first {
+        if scenarios.len() < MOST_SCENARIOS {
+            scenarios.insert(active + 1, copy);
             self.visits.update(|count| *count += 1);
+            self.show(Snapshot { scenarios, active: active + 1 });
         }
-        self.show(Snapshot { scenarios, active: active + 1 });
     }
 
     /// Takes a scenario off the page.
     pub fn remove(self, position: usize) {
-        let before = self.snapshot();
-        let mut scenarios = before.scenarios.clone();
-        if scenarios.len() < 2 || position >= scenarios.len() {
-            return;
+        let Snapshot { mut scenarios, active } = self.snapshot();
+        if scenarios.len() > 1 && position < scenarios.len() {
+            scenarios.remove(position);
+            let active = if active > position { active - 1 } else { active };
+            self.act(&format!("Removed {}", letter(position)), || self.show(Snapshot { scenarios, active }));
         }
-        scenarios.remove(position);
-        let active = if before.active > position { before.active - 1 } else { before.active };
-        self.show(Snapshot { scenarios, active });
-        self.say(format!("Removed {}", letter(position)), Some(before));
     }
 }
 

@@ -5,13 +5,15 @@ use std::rc::Rc;
 
 use leptos::prelude::*;
 
+use super::app::lines;
 use super::browser::{self, History, Later};
+use super::live::follow;
 use super::state::State;
 use super::summary;
 use crate::share;
 
 /// Where the unit is stored.
-pub const UNIT: &str = "headroom.unit";
+const UNIT: &str = "headroom.unit";
 
 /// Browsers refuse more than about three writes a second.
 const PAUSE: u32 = 250;
@@ -21,19 +23,19 @@ const PAUSE: u32 = 250;
 struct Link {
     wanted: String,
     written: String,
-    visit: u32,
+    visit: usize,
 }
 
-/// A handle to the address.
+/// The address of the page.
 #[derive(Clone, Default)]
-struct Writer {
+pub struct Address {
     link: Rc<RefCell<Link>>,
     later: Later,
 }
 
-impl Writer {
+impl Address {
     /// Writes what is wanted now.
-    fn flush(&self) {
+    pub fn flush(&self) {
         self.later.cancel();
         self.write(History::Replace);
     }
@@ -47,68 +49,69 @@ impl Writer {
     }
 
     /// Follows a change: a new visit gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, query: String, visit: u32) {
-        if self.link.borrow().visit != visit {
+    fn want(&self, query: String, visit: usize) {
+        let is_new = self.link.borrow().visit != visit;
+        if is_new {
             // What was seen before the act must be in the entry that back leads to.
             self.flush();
+        }
+        {
             let mut link = self.link.borrow_mut();
             link.visit = visit;
             link.wanted = query;
-            drop(link);
+        }
+        if is_new {
             self.write(History::Push);
         } else {
-            self.link.borrow_mut().wanted = query;
-            let writer = self.clone();
-            self.later.run(PAUSE, move || writer.write(History::Replace));
+            let address = self.clone();
+            self.later.run(PAUSE, move || address.write(History::Replace));
         }
     }
 
     /// Takes over what the visitor travelled to.
-    fn arrive(&self, query: String) {
+    fn arrive(&self, query: &str) {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
-        link.wanted.clone_from(&query);
-        link.written = query;
+        query.clone_into(&mut link.wanted);
+        query.clone_into(&mut link.written);
     }
 }
 
-/// Writes every change of the scenarios to the address, and follows the visitor who goes back.
-pub fn follow(state: State) {
-    let writer = Writer::default();
-    writer.arrive(browser::query());
-    let travelled = writer.clone();
+/// Writes every change of the scenarios to the address and the title, and follows the visitor who goes back.
+pub fn follow_address(state: State) -> Address {
+    let address = Address::default();
+    address.arrive(&browser::query());
+    let travelled = address.clone();
     browser::on_travel(move || {
         let query = browser::query();
         let shared = share::decode(&query);
-        travelled.arrive(query);
-        state.arrive(shared.scenarios, shared.notices);
+        travelled.arrive(&query);
+        state.arrive(shared.scenarios, lines(&shared.notices));
     });
-    let hidden = writer.clone();
+    let hidden = address.clone();
     browser::on_hide(move || hidden.flush());
-    let flusher = StoredValue::new_local(writer.clone());
-    provide_context(Flush(Callback::new(move |()| flusher.with_value(Writer::flush))));
-    let written = StoredValue::new_local(writer);
-    Effect::new(move |_| {
-        let query = share::encode(&state.scenarios());
-        let visit = state.visits.get();
-        written.with_value(|writer| writer.want(query, visit));
-    });
-    let naming = StoredValue::new_local(Later::default());
-    Effect::new(move |_| {
+    let written = address.clone();
+    follow(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
+    let later = Later::default();
+    follow(move || {
         let name = page_name(state);
-        naming.with_value(|naming| naming.run(PAUSE, move || document().set_title(&name)));
+        later.run(PAUSE, move || browser::name_page(&name));
     });
-    Effect::new(move |_| browser::store(UNIT, Some(state.unit.get().label())));
+    address
 }
 
 /// What tabs, bookmarks and the history show.
 fn page_name(state: State) -> String {
     let slot = state.current();
-    let needed = slot.estimate.with(|estimate| estimate.memory.as_ref().map(|memory| memory.needed()));
-    let amount = needed.map(|needed| format!("{} · ", state.unit.get().amount(needed))).unwrap_or_default();
+    let unit = state.unit();
+    let amount =
+        slot.answer(|_, memory, _| format!("{} · ", unit.amount(memory.needed()))).unwrap_or_default();
     format!("{amount}{} · Headroom", slot.scenario.with(summary::title))
 }
 
-/// Brings the address up to date at once, before it is copied.
-#[derive(Clone, Copy)]
-pub struct Flush(pub Callback<()>);
+/// Takes the unit that was chosen before, and remembers the one that is.
+pub fn remember_unit(state: State) {
+    let is_decimal = |label: &str| label == super::format::Unit::Decimal.label();
+    state.decimal.set(browser::stored(UNIT).is_some_and(|label| is_decimal(&label)));
+    follow(move || browser::store(UNIT, Some(state.unit().label())));
+}

@@ -1,131 +1,204 @@
 //! The answer in words.
 
-use super::format::{Unit, percent};
+use std::fmt::Write;
+
+use super::detail::Detail;
+use super::format::{Unit, exact, percent};
+use super::markup::{self, Escaped};
+use super::part::Part;
 use super::summary;
-use crate::estimate::Memory;
+use crate::accuracy::{Band, Basis};
+use crate::estimate::{Estimate, Memory};
+use crate::hardware::Gpu;
+use crate::plan::{Fit, Margin, OnCard, Outcome, fits};
 use crate::scenario::Scenario;
-use crate::units::Bytes;
 
-/// Whether a run fits on its card, and by how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
-    /// It fits; so much stays free.
-    Fits(Bytes),
-    /// It does not fit; so much is too much.
-    Over(Bytes),
-}
-
-impl Fit {
-    /// Of so much on a card that has so much.
-    pub fn of(needed: Bytes, capacity: Bytes) -> Fit {
-        if needed <= capacity {
-            Fit::Fits(capacity.saturating_sub(needed))
-        } else {
-            Fit::Over(needed.saturating_sub(capacity))
-        }
-    }
-
-    /// The first words of the verdict.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Fit::Fits(_) => "Fits",
-            Fit::Over(_) => "Does not fit",
-        }
-    }
-
-    /// The name in the style sheet.
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Fit::Fits(_) => "fits",
-            Fit::Over(_) => "over",
-        }
-    }
-
-    /// `14.5 GiB to spare`.
-    pub fn margin(self, unit: Unit) -> String {
-        match self {
-            Fit::Fits(free) => format!("{} to spare", unit.amount(free)),
-            Fit::Over(over) => format!("{} too much", unit.amount(over)),
-        }
+/// The first words of a verdict.
+pub const fn word(fit: &Fit) -> &'static str {
+    match fit.margin {
+        Margin::Headroom(_) => "Fits",
+        Margin::Overshoot(_) => "Does not fit",
     }
 }
 
-/// What the verdict of a scenario says.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// What the card must have.
-    pub needed: Bytes,
-    /// Whether it fits.
-    pub fit: Fit,
-    /// `on the GeForce RTX 4090 with 14.5 GiB to spare`.
-    pub margin: String,
-    /// `39% of 24.0 GiB`.
-    pub share: String,
-    /// `backward pass`.
-    pub phase: &'static str,
-    /// `8.93 GiB allocated + 500 MiB CUDA context`.
-    pub composition: String,
+/// Its name in the style sheet.
+pub const fn class(fit: &Fit) -> &'static str {
+    match fit.margin {
+        Margin::Headroom(_) => "fits",
+        Margin::Overshoot(_) => "over",
+    }
 }
 
-impl Verdict {
-    /// The verdict on an answer; `None` where the card is unknown, which leaves no answer either.
-    pub fn of(scenario: &Scenario, memory: &Memory, unit: Unit) -> Option<Verdict> {
-        let capacity = scenario.gpu().ok()?.memory;
-        let (phase, peak) = memory.peak();
-        let needed = memory.needed();
-        let fit = Fit::of(needed, capacity);
-        let joint = match fit {
-            Fit::Fits(_) => " with",
-            Fit::Over(_) => ":",
-        };
-        Some(Verdict {
-            needed,
-            fit,
-            margin: format!("on the {}{joint} {}", summary::card(scenario, unit), fit.margin(unit)),
-            share: format!("{} of {}", percent(needed, capacity), unit.amount(capacity)),
-            phase: phase.label(),
-            composition: format!(
-                "{} allocated + {} CUDA context",
-                unit.amount(peak.bytes),
-                unit.amount(memory.context)
+/// `14.5 GiB to spare`.
+pub fn margin(fit: &Fit, unit: Unit) -> String {
+    match fit.margin {
+        Margin::Headroom(free) => format!("{} to spare", unit.amount(free)),
+        Margin::Overshoot(over) => format!("{} too much", unit.amount(over)),
+    }
+}
+
+/// `on the GeForce RTX 4090 with 14.5 GiB to spare`.
+fn circumstances(fit: &Fit, scenario: &Scenario, unit: Unit) -> String {
+    let joint = if fit.fits() { " with" } else { ":" };
+    format!("on the {}{joint} {}", summary::card(scenario, unit), margin(fit, unit))
+}
+
+/// The whole of it in one sentence, to be read aloud.
+pub fn sentence(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> String {
+    let fit = fits(memory, gpu);
+    format!(
+        "{}. {} {}. The peak is in the {}.",
+        unit.amount(fit.needed),
+        word(&fit),
+        circumstances(&fit, scenario, unit),
+        memory.peak().0.label()
+    )
+}
+
+/// The verdict on a scenario with figures, and what a close look adds where there was time for one.
+pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> String {
+    let fit = fits(memory, gpu);
+    let (phase, peak) = memory.peak();
+    let (number, name) = unit.split(fit.needed);
+    format!(
+        "<p class=\"total\" title=\"{}\"><strong>{number}</strong> <span>{name}</span></p>\
+         <div class=\"words\"><p class=\"sentence\"><span class=\"stamp\">{}</span> {}</p>\
+         <p class=\"aside\"><span>{} of {}</span><span>peak in the {}</span>\
+         <span class=\"composition\">{} allocated + {} CUDA context</span></p>\
+         <p class=\"on-card\">{}</p></div>{}",
+        exact(fit.needed),
+        word(&fit),
+        Escaped(&circumstances(&fit, scenario, unit)),
+        percent(fit.needed, fit.capacity),
+        unit.amount(fit.capacity),
+        phase.label(),
+        unit.amount(peak.bytes),
+        unit.amount(memory.context),
+        detail.map(|detail| on_card(detail, unit)).unwrap_or_default(),
+        meter(memory, &fit),
+    )
+}
+
+/// A bar as narrow as can be, for the verdict that stays in view on a phone.
+fn meter(memory: &Memory, fit: &Fit) -> String {
+    let whole = fit.needed.max(fit.capacity);
+    let mut html = String::from(
+        "<svg class=\"meter\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
+    );
+    let mut start = 0.;
+    for part in Part::all() {
+        let width = part.at_peak(memory).percent_of(whole);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            html,
+            "<rect class=\"part {}\" x=\"{start:.2}\" width=\"{width:.2}\" height=\"1\"/>",
+            part.class()
+        );
+        start += width;
+    }
+    html.push_str("</svg>");
+    html
+}
+
+/// What is said where there is no figure.
+pub fn excuse(estimate: &Estimate) -> String {
+    format!(
+        "<p class=\"total\" aria-hidden=\"true\"><strong>–</strong></p><div class=\"words\">\
+         <p class=\"sentence\"><span class=\"stamp\">No answer</span> for this scenario</p>{}</div>",
+        markup::issues(estimate.errors())
+    )
+}
+
+/// What the close look adds: what the run does on the card, and how sure that is.
+fn on_card(detail: &Detail, unit: Unit) -> String {
+    let OnCard { outcome, reserved, shown } = detail.on_card;
+    let (class, told) = match outcome {
+        Outcome::Runs => (
+            "runs",
+            format!("PyTorch reserves {}, nvidia-smi shows {}", unit.amount(reserved), unit.amount(shown)),
+        ),
+        Outcome::RunsExpandable => (
+            "tight",
+            "Tight: the tensors fit, the holes between them do not. It runs with \
+             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+                .to_owned(),
+        ),
+        Outcome::Fails(failure) => (
+            "fails",
+            format!(
+                "Out of memory in the {}: {} more is asked for with {} reserved",
+                failure.phase.map_or("loading of the model", |phase| phase.label()),
+                unit.amount(failure.requested),
+                unit.amount(reserved)
             ),
-        })
-    }
+        ),
+    };
+    format!(
+        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">accurate to ±{:.1}%</span>",
+        exact(reserved),
+        basis(&detail.band),
+        detail.band.percent
+    )
+}
 
-    /// The whole of it in one sentence, to be read aloud.
-    pub fn sentence(&self, unit: Unit) -> String {
-        format!(
-            "{}. {} {}. The peak is in the {}.",
-            unit.amount(self.needed),
-            self.fit.word(),
-            self.margin,
-            self.phase
-        )
-    }
+/// What the band rests on, in a sentence.
+fn basis(band: &Band) -> String {
+    let rows = band.rows;
+    let kind = match band.basis {
+        Basis::SameKind => "measured runs of this family, method, precision and attention",
+        Basis::SameFamily => "measured runs of this family under other settings",
+        Basis::OtherFamilies => "measured runs of other families: this one was not measured yet",
+    };
+    format!("The worst error over {rows} {kind}, and at least that of the measuring device against real GPUs")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate;
+    use crate::scenario::{GpuChoice, ModelChoice};
+    use crate::units::Bytes;
 
-    #[test]
-    fn a_full_card_still_fits() {
-        assert_eq!(Fit::of(Bytes(7), Bytes(7)), Fit::Fits(Bytes(0)));
-        assert_eq!(Fit::of(Bytes(8), Bytes(7)), Fit::Over(Bytes(1)));
+    fn of(scenario: &Scenario) -> (String, String) {
+        let memory = estimate(scenario).memory.expect("an answer");
+        let gpu = scenario.gpu().expect("a card");
+        (html(scenario, &memory, &gpu, None, Unit::Binary), sentence(scenario, &memory, &gpu, Unit::Binary))
     }
 
     #[test]
-    fn the_verdict_names_card_share_and_phase() {
-        let scenario = Scenario::default();
-        let memory = Memory {
-            context: Bytes(1 << 30),
-            parameters: Default::default(),
-            first: Default::default(),
-            steady: Default::default(),
-            resting: Default::default(),
-        };
-        let verdict = Verdict::of(&scenario, &memory, Unit::Binary).expect("the default card is known");
-        assert!(verdict.margin.starts_with("on the GeForce RTX 4090 with 2"), "{verdict:?}");
-        assert!(verdict.sentence(Unit::Binary).contains("The peak is in the forward pass"), "{verdict:?}");
+    fn what_fits_says_what_is_left() {
+        let (html, sentence) = of(&Scenario::default());
+        assert!(html.contains(">Fits<") && html.contains("on the GeForce RTX 4090 with "), "{html}");
+        assert!(sentence.contains("to spare. The peak is in the "), "{sentence}");
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_is_missing() {
+        let (html, _) = of(&Scenario { gpu: GpuChoice::Custom(Bytes::gib(2.)), ..Scenario::default() });
+        assert!(html.contains(">Does not fit<") && html.contains("on the 2.00 GiB card: "), "{html}");
+        assert!(html.contains(" too much"), "{html}");
+    }
+
+    #[test]
+    fn without_an_answer_the_reasons_stand_there() {
+        let scenario = Scenario { model: ModelChoice::Catalogue("<nobody>".into()), ..Scenario::default() };
+        let html = excuse(&estimate(&scenario));
+        assert!(html.contains("No answer") && html.contains("&lt;nobody&gt;"), "{html}");
+    }
+
+    #[test]
+    fn a_close_look_says_what_is_reserved_and_how_sure_that_is() {
+        let detail = Detail::of(&Scenario::default()).expect("an answer");
+        let html = on_card(&detail, Unit::Binary);
+        assert!(html.contains(">PyTorch reserves 1") && html.contains(">accurate to ±1.0%<"), "{html}");
+        let band = Band { percent: 1.0, basis: Basis::SameFamily, rows: 7 };
+        assert!(basis(&band).starts_with("The worst error over 7 measured runs of this family under other"));
+    }
+
+    #[test]
+    fn a_run_that_fails_says_where() {
+        let small = Scenario { gpu: GpuChoice::Custom(Bytes::gib(9.)), ..Scenario::default() };
+        let html = on_card(&Detail::of(&small).expect("an answer"), Unit::Binary);
+        assert!(html.contains("class=\"fails\"") && html.contains(">Out of memory in the "), "{html}");
     }
 }

@@ -47,7 +47,7 @@ for (const width of [320, 390, 768, 1280, 1920]) {
 }
 
 test("the theme follows the system, can be turned, and is remembered", async ({ headroom, page }) => {
-  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
   await page.emulateMedia({ colorScheme: "light" });
   await headroom.open();
   const light = await background();

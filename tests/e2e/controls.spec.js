@@ -1,13 +1,14 @@
 // Every control changes the answer, the chart, the table and the link, at once.
 import { expect, test } from "./support/test.js";
 
-// Name of the control, what somebody does with it, and what the link then says.
+// Name of the control, what somebody chooses, the key in the link, and the link to start from where it is not the
+// first answer (there the logits hide what attention keeps).
 const CHOICES = [
   ["Method", "full", "method"],
-  ["Precision", "amp-bf16", "p"],
+  ["Precision", "fp32", "p"],
   ["Optimizer", "sgd", "o"],
   ["Gradient checkpointing", "off", "gc"],
-  ["Attention", "eager", "attn"],
+  ["Attention", "eager", "attn", "?v=1&gc=off"],
   ["Target modules", "qv", "t"],
 ];
 const NUMBERS = [
@@ -17,8 +18,8 @@ const NUMBERS = [
 ];
 
 /** Opens the page, does something, and waits until everything that `changed` names is another. */
-async function follows(headroom, act, changed = ["verdict", "chart", "parts"]) {
-  await headroom.open();
+async function follows(headroom, act, { from = "", changed = ["verdict", "chart", "parts"] } = {}) {
+  await headroom.open(from);
   const before = await headroom.answer();
   await act();
   for (const what of changed) {
@@ -26,9 +27,9 @@ async function follows(headroom, act, changed = ["verdict", "chart", "parts"]) {
   }
 }
 
-for (const [name, value, key] of CHOICES) {
+for (const [name, value, key, from] of CHOICES) {
   test(`${name} is followed`, async ({ headroom }) => {
-    await follows(headroom, () => headroom.choice(name).selectOption(value));
+    await follows(headroom, () => headroom.choice(name).selectOption(value), { from });
     await headroom.expectLink(key, value);
   });
 }
@@ -69,7 +70,7 @@ test("a model can be given by its size alone", async ({ headroom }) => {
 });
 
 test("GPU is followed", async ({ headroom }) => {
-  await follows(headroom, () => headroom.search("GPU", "h100"), ["verdict", "chart"]);
+  await follows(headroom, () => headroom.search("GPU", "h100"), { changed: ["verdict", "chart"] });
   await expect.poll(() => headroom.link().get("gpu")).toMatch(/^h100/);
 });
 

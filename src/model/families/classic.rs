@@ -1,41 +1,44 @@
-//! The decoders from before llama: gpt2, gpt_neox, opt, bloom, falcon.
+//! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, bloom, falcon, mpt.
 
-use super::parts::{LAYER_NORM, activation, decoder, dropout, rotated, stack};
+use super::parts;
+use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, rotated, stack};
 use crate::model::blocks::{
-    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
+    Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
-use crate::model::{Architecture, HeadTransform, LAYERS, Table};
+use crate::model::{Architecture, Table};
 use crate::scenario::Issue;
+
+/// Reads a decoder from before llama; none where the model type is not one.
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+    Some(match config.model_type {
+        "gpt2" => gpt2(config, LinearClass::Conv1d),
+        "gpt-sw3" => gpt2(&config.like("gpt2"), LinearClass::Conv1d),
+        "openai-gpt" => openai_gpt(config),
+        "gpt_bigcode" => gpt_bigcode(config),
+        "gpt_neo" => gpt_neo(config),
+        "gpt_neox" => gpt_neox(config),
+        "bloom" => bloom(config),
+        "falcon" => falcon(config),
+        // the names of falcon's own code, from before transformers had it
+        "RefinedWeb" | "RefinedWebModel" => falcon(&config.like("falcon")),
+        "mpt" => mpt(config),
+        _ => return None,
+    })
+}
 
 /// Multi-head attention with every head alike and one projection for q, k and v.
 fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCode) -> Attention {
-    Attention {
-        heads,
-        kv_heads: heads,
-        head_dim: hidden / heads,
-        projection: Projection::Fused(qkv),
-        output,
-        qk_norm: None,
-        rotary: Rotary::None,
-        window: None,
-        softcap: false,
-        causal: true,
-        sinks: false,
-        dropout: Dropout::default(),
-        code,
-    }
+    parts::attention(heads, hidden / heads, Projection::Fused(qkv), output, code)
 }
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
-pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embd")?;
     let heads = config.size("n_head")?;
     let inner = config.size_or("n_inner", 4 * hidden)?;
-    let conv = |name, input, output| {
-        Linear::new(name, input, output).with_bias(true).with_class(LinearClass::Conv1d)
-    };
+    let conv = |name, input, output| Linear::new(name, input, output).with_bias(true).with_class(class);
     let attention = Attention {
         dropout: dropout(config, "attn_pdrop")?,
         ..fused(
@@ -52,15 +55,17 @@ pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
             mlp: Norm::new("ln_2", hidden, LAYER_NORM),
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: conv("mlp.c_fc", hidden, inner),
             down: conv("mlp.c_proj", inner, hidden),
             act: activation(config, "activation_function")?,
         }),
         residual_dropout: dropout(config, "resid_pdrop")?,
+        loose: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp."],
     };
-    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layer")?, block);
     let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
     model.embeddings.positions =
         Some(Table { name: "wpe", rows: config.size("n_positions")?, width: hidden });
@@ -68,8 +73,136 @@ pub fn gpt2(config: &Config<'_>) -> Result<Architecture, Issue> {
     Ok(model)
 }
 
+/// openai-gpt: gpt2 with its norms after the halves.
+fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let mut model = gpt2(config, LinearClass::Conv1d)?;
+    let act = activation(config, "afn")?;
+    for block in &mut model.blocks {
+        if let Wiring::PreNorm { attention, mlp } = block.wiring.clone() {
+            block.wiring = Wiring::PostNorm { attention, mlp };
+        }
+        if let FeedForward::Dense(Mlp::Plain { act: own, .. }) = &mut block.ffn {
+            *own = act;
+        }
+        block.layout = &["attn.", "ln_1", "mlp."];
+    }
+    model.final_norm = None;
+    model.embeddings.tokens.name = "tokens_embed";
+    if let Some(table) = &mut model.embeddings.positions {
+        table.name = "positions_embed";
+    }
+    Ok(model)
+}
+
+/// gpt_bigcode: gpt2 with `nn.Linear` and, mostly, one head of keys and values.
+fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let mut model = gpt2(config, LinearClass::Linear)?;
+    if config.optional_flag("multi_query")?.unwrap_or(true) {
+        for block in &mut model.blocks {
+            if let Mixer::Attention(attention) = &mut block.mixer {
+                attention.kv_heads = 1;
+                if let Projection::Fused(linear) = &mut attention.projection {
+                    linear.output = linear.input + 2 * attention.head_dim;
+                }
+            }
+        }
+    }
+    for block in &mut model.blocks {
+        if let Mixer::Attention(attention) = &mut block.mixer {
+            attention.code = AttentionCode::Standard;
+        }
+    }
+    Ok(model)
+}
+
+/// gpt_neo: every other layer sees a window only.
+fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("hidden_size")?;
+    let heads = config.size("num_attention_heads")?;
+    let inner = config.size_or("intermediate_size", 4 * hidden)?;
+    let window = config.optional("window_size")?;
+    let projection = Projection::Separate {
+        q: Linear::new("attn.attention.q_proj", hidden, hidden),
+        k: Linear::new("attn.attention.k_proj", hidden, hidden),
+        v: Linear::new("attn.attention.v_proj", hidden, hidden),
+    };
+    let output = Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true);
+    let attention = Attention {
+        dropout: dropout(config, "attention_dropout")?,
+        ..parts::attention(heads, hidden / heads, projection, output, AttentionCode::Own("gpt_neo"))
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm {
+            attention: Norm::new("ln_1", hidden, LAYER_NORM),
+            mlp: Norm::new("ln_2", hidden, LAYER_NORM),
+        },
+        mixer: Mixer::None,
+        cross: None,
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: Linear::new("mlp.c_fc", hidden, inner).with_bias(true),
+            down: Linear::new("mlp.c_proj", inner, hidden).with_bias(true),
+            act: activation(config, "activation_function")?,
+        }),
+        residual_dropout: dropout(config, "resid_dropout")?,
+        loose: Vec::new(),
+        layout: &[
+            "ln_1",
+            "attn.attention.k_proj",
+            "attn.attention.v_proj",
+            "attn.attention.q_proj",
+            "attn.",
+            "ln_2",
+        ],
+    };
+    // Configs list the kinds of layers as [[["global", "local"], 12]]; all that are published alternate.
+    let layers = stack((0..config.depth("num_hidden_layers")?).map(|layer| layer % 2 == 1), |windowed| {
+        let window = window.filter(|_| windowed);
+        Ok(Block { mixer: Mixer::Attention(Attention { window, ..attention.clone() }), ..block.clone() })
+    })?;
+    let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
+    let rows = config.size("max_position_embeddings")?;
+    model.embeddings.positions = Some(Table { name: "wpe", rows, width: hidden });
+    model.embeddings.dropout = dropout(config, "embed_dropout")?;
+    Ok(model)
+}
+
+/// mpt: alibi, no bias anywhere.
+fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let hidden = config.size("d_model")?;
+    let heads = config.size("n_heads")?;
+    let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
+    let attention = Attention {
+        rotary: Rotary::Alibi,
+        dropout: dropout(&config.nested("attn_config", "mpt")?, "attn_pdrop")?,
+        ..fused(
+            hidden,
+            heads,
+            Linear::new("attn.Wqkv", hidden, 3 * hidden),
+            Linear::new("attn.out_proj", hidden, hidden),
+            AttentionCode::Own("mpt"),
+        )
+    };
+    let block = Block {
+        wiring: Wiring::PreNorm { attention: norm("norm_1"), mlp: norm("norm_2") },
+        mixer: Mixer::Attention(attention),
+        cross: None,
+        ffn: FeedForward::Dense(Mlp::Plain {
+            up: Linear::new("ffn.up_proj", hidden, 4 * hidden),
+            down: Linear::new("ffn.down_proj", 4 * hidden, hidden),
+            act: Activation::Gelu,
+        }),
+        residual_dropout: dropout(config, "resid_pdrop")?,
+        loose: Vec::new(),
+        layout: &["norm_1", "attn.", "norm_2"],
+    };
+    let layers = repeated(config.depth("n_layers")?, block);
+    let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
+    model.embeddings.dropout = dropout(config, "emb_pdrop")?;
+    Ok(model)
+}
+
 /// gpt_neox: pythia, dolly, redpajama.
-pub fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size("intermediate_size")?;
@@ -94,15 +227,17 @@ pub fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
             Wiring::PreNorm { attention: first, mlp: second }
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: Linear::new("mlp.dense_h_to_4h", hidden, inner).with_bias(true),
             down: Linear::new("mlp.dense_4h_to_h", inner, hidden).with_bias(true),
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["input_layernorm", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "embed_in", layers, Norm::new("final_layer_norm", hidden, LAYER_NORM))?;
     model.embeddings.dropout = dropout(config, "hidden_dropout")?;
     Ok(model)
@@ -114,79 +249,8 @@ fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
     rotated(config, head_dim, key, 0.25)
 }
 
-/// opt.
-pub fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
-    let hidden = config.size("hidden_size")?;
-    let heads = config.size("num_attention_heads")?;
-    let inner = config.size("ffn_dim")?;
-    let bias = config.flag("enable_bias")?;
-    let kind =
-        if config.flag("layer_norm_elementwise_affine")? { LAYER_NORM } else { NormKind::LayerNormPlain };
-    let linear = |name, input, output| Linear::new(name, input, output).with_bias(bias);
-    let drop = dropout(config, "dropout")?;
-    let before = config.flag("do_layer_norm_before")?;
-    let [first, second] =
-        ["self_attn_layer_norm", "final_layer_norm"].map(|name| Norm::new(name, hidden, kind));
-    let attention = Attention {
-        projection: Projection::Separate {
-            q: linear("self_attn.q_proj", hidden, hidden),
-            k: linear("self_attn.k_proj", hidden, hidden),
-            v: linear("self_attn.v_proj", hidden, hidden),
-        },
-        dropout: dropout(config, "attention_dropout")?,
-        ..fused(
-            hidden,
-            heads,
-            Linear::new("", 0, 0),
-            linear("self_attn.out_proj", hidden, hidden),
-            AttentionCode::Opt,
-        )
-    };
-    let block = Block {
-        wiring: if before {
-            Wiring::PreNorm { attention: first, mlp: second }
-        } else {
-            Wiring::PostNorm { attention: first, mlp: second }
-        },
-        mixer: Mixer::Attention(attention),
-        ffn: FeedForward::Dense(Mlp::Plain {
-            up: linear("fc1", hidden, inner),
-            down: linear("fc2", inner, hidden),
-            act: activation(config, "activation_function")?,
-        }),
-        residual_dropout: drop,
-        layout: &[
-            "self_attn.k_proj",
-            "self_attn.v_proj",
-            "self_attn.q_proj",
-            "self_attn.out_proj",
-            "self_attn_layer_norm",
-            "fc",
-        ],
-    };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
-    let mut model = decoder(config, "embed_tokens", layers, Norm::new("final_layer_norm", hidden, kind))?;
-    // The position table has two rows more than positions.
-    let positions = config.size("max_position_embeddings")? + 2;
-    model.embeddings.positions = Some(Table { name: "embed_positions", rows: positions, width: hidden });
-    model.layout =
-        &["embed_tokens", "embed_positions", "project_out", "project_in", "final_layer_norm", LAYERS];
-    if !before || config.flag("_remove_final_layer_norm")? {
-        model.final_norm = None;
-    }
-    let width = config.size_or("word_embed_proj_dim", hidden)?;
-    if width != hidden {
-        model.embeddings.tokens.width = width;
-        model.embeddings.project_in = Some(Linear::new("project_in", width, hidden));
-        model.head.transform = Some(HeadTransform::Project(Linear::new("project_out", hidden, width)));
-        model.head.linear.input = width;
-    }
-    // OPT drops out inside its layers only.
-    Ok(model)
-}
-
 /// bloom.
-pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embed")?;
     let heads = config.size("n_head")?;
     let linear = |name, input, output| Linear::new(name, input, output).with_bias(true);
@@ -207,15 +271,17 @@ pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
             mlp: Norm::new("post_attention_layernorm", hidden, LAYER_NORM),
         },
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: linear("mlp.dense_h_to_4h", hidden, 4 * hidden),
             down: linear("mlp.dense_4h_to_h", 4 * hidden, hidden),
             act: Activation::BloomGelu,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("n_layer")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("n_layer")?, block);
     let mut model = decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
     model.hidden = hidden;
     model.embeddings.norm = Some(Norm::new("word_embeddings_layernorm", hidden, LAYER_NORM));
@@ -223,7 +289,7 @@ pub fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// falcon 1 and 2 (falcon 3 is a llama).
-pub fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = hidden / heads;
@@ -263,14 +329,16 @@ pub fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let block = Block {
         wiring,
         mixer: Mixer::Attention(attention),
+        cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: linear("mlp.dense_h_to_4h", hidden, inner),
             down: linear("mlp.dense_4h_to_h", inner, hidden),
             act: activation(config, "activation")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
+        loose: Vec::new(),
         layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
     };
-    let layers = stack(config.depth("num_hidden_layers")?, |_| Ok(block.clone()))?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "word_embeddings", layers, Norm::new("ln_f", hidden, LAYER_NORM))
 }

@@ -1,9 +1,21 @@
 //! One reader per shape of family: from config keys to blocks.
 
 mod classic;
+mod custom;
+mod deepseek;
 mod encoder;
+mod fairseq;
+mod gemma4;
+mod hybrid;
+mod latent;
 mod llama;
+mod multimodal;
 mod parts;
+mod plan;
+mod seq2seq;
+mod tower;
+mod variant;
+mod variants;
 
 use std::sync::LazyLock;
 
@@ -34,36 +46,60 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
         log.note("the config describes a quantised checkpoint; it is counted as its unquantised weights");
     }
     let config = Config::new(object, model_type, log);
-    match model_type {
-        "gpt2" => classic::gpt2(&config),
-        "gpt_neox" => classic::gpt_neox(&config),
-        "opt" => classic::opt(&config),
-        "bloom" => classic::bloom(&config),
-        "falcon" | "RefinedWeb" | "RefinedWebModel" => classic::falcon(&config.like("falcon")),
-        "bert" => encoder::bert(&config),
-        _ => match llama::variant(model_type) {
-            Some(variant) => llama::read(&config, &variant),
-            None => unknown(&config),
-        },
-    }
+    let readers = [
+        classic::read,
+        fairseq::read,
+        custom::read,
+        encoder::read,
+        seq2seq::read,
+        hybrid::read,
+        deepseek::read,
+        multimodal::read,
+        llama::known,
+    ];
+    readers.into_iter().find_map(|reader| reader(&config)).unwrap_or_else(|| unknown(&config))
 }
 
-/// A config of an unknown family: llama's, if it has llama's keys.
+/// Language models that transformers has and this project has not.
+fn is_elsewhere(model_type: &str) -> bool {
+    include_str!("../../../data/elsewhere.txt").lines().any(|known| known == model_type)
+}
+
+/// Parts of keys that a plain llama has not: they say what would be counted wrongly.
+const MORE_THAN_LLAMA: [&str; 12] = [
+    "expert",
+    "moe",
+    "lora_rank",
+    "mamba",
+    "ssm",
+    "state_size",
+    "conv",
+    "encoder",
+    "vision",
+    "audio",
+    "qk_norm",
+    "qk_layernorm",
+];
+
+/// A config of an unknown family: llama's, if it has llama's keys and no others that matter.
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
+    let name = match config.model_type {
+        "" => "a config without model_type".to_owned(),
+        name => format!("the model type {:?}", name.chars().take(60).collect::<String>()),
+    };
+    if is_elsewhere(config.model_type) {
+        return Err(refusal(format!("{name} is not known: its layers are not those of any family here")));
+    }
     let wanted =
         ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
     let missing: Vec<&str> = wanted.into_iter().filter(|key| !config.has(key)).collect();
-    let name = match config.model_type {
-        "" => "a config without model_type".to_owned(),
-        name => format!("the model type {name:?}"),
-    };
     if !missing.is_empty() {
-        return Err(refusal(format!(
-            "{name} is not known, and it is not llama's either: {} missing",
-            missing.join(", ")
-        ))
-        .with_fix("give the config.json of a language model that transformers knows"));
+        return Err(refusal(format!("{name} is not known, and for a llama it lacks {}", missing.join(", ")))
+            .with_fix("give the config.json of a language model"));
+    }
+    if let Some(key) = config.key_with(&MORE_THAN_LLAMA) {
+        return Err(refusal(format!("{name} is not known, and {key} says that it is no plain llama")));
     }
     config.note(format!("{name} is not known: counted as a llama of these dimensions"));
-    llama::read(config, &llama::LLAMA)
+    llama::read(config, &variant::LLAMA)
 }

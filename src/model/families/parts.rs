@@ -1,7 +1,11 @@
 //! Pieces that the readers of several families share.
 
-use crate::model::blocks::{Activation, Block, Dropout, NormKind};
-use crate::model::blocks::{Linear, Norm};
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::model::blocks::{
+    Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
+};
 use crate::model::config::Config;
 use crate::model::{Architecture, Embeddings, Head, Objective, Table};
 use crate::scenario::Issue;
@@ -9,24 +13,64 @@ use crate::scenario::Issue;
 /// `nn.LayerNorm` with a bias.
 pub const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
 
-/// The distinct layers and their order, from one description per layer.
-pub fn stack(
-    depth: u64,
-    mut layer: impl FnMut(u64) -> Result<Block, Issue>,
+/// Layers that are all alike.
+pub fn repeated(depth: u64, block: Block) -> (Vec<Block>, Vec<u16>) {
+    (vec![block], vec![0; depth as usize])
+}
+
+/// The distinct layers and their order, from what is particular to each: layers of which the same is said are made once.
+pub fn stack<K: Copy + Eq + Hash>(
+    layers: impl IntoIterator<Item = K>,
+    mut make: impl FnMut(K) -> Result<Block, Issue>,
 ) -> Result<(Vec<Block>, Vec<u16>), Issue> {
     let mut blocks: Vec<Block> = Vec::new();
+    let mut by_key: HashMap<K, u16> = HashMap::new();
+    let mut by_block: HashMap<Block, u16> = HashMap::new();
     let mut order = Vec::new();
-    let mut known = std::collections::HashMap::new();
-    for index in 0..depth {
-        let block = layer(index)?;
-        let next = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
-        let kind = *known.entry(block).or_insert_with_key(|block| {
-            blocks.push(block.clone());
-            next
-        });
+    for key in layers {
+        let kind = match by_key.get(&key) {
+            Some(kind) => *kind,
+            None => {
+                let block = make(key)?;
+                let next = u16::try_from(blocks.len()).unwrap_or(u16::MAX);
+                let kind = *by_block.entry(block).or_insert_with_key(|block| {
+                    blocks.push(block.clone());
+                    next
+                });
+                by_key.insert(key, kind);
+                kind
+            }
+        };
         order.push(kind);
     }
     Ok((blocks, order))
+}
+
+/// Causal attention with every head alike, without positions, norms or windows of its own.
+pub fn attention(
+    heads: u64,
+    head_dim: u64,
+    projection: Projection,
+    output: Linear,
+    code: AttentionCode,
+) -> Attention {
+    Attention {
+        heads,
+        kv_heads: heads,
+        head_dim,
+        projection,
+        output,
+        qk_norm: None,
+        rotary: Rotary::None,
+        window: None,
+        softcap: false,
+        causal: true,
+        sinks: false,
+        gated: false,
+        position_bias: None,
+        dropout: Dropout::default(),
+        code,
+    }
 }
 
 /// The activation that a config names, by how transformers implements it.
@@ -94,9 +138,11 @@ pub fn decoder(
             scaled: false,
             dropout: Dropout::default(),
         },
+        encoder: None,
         blocks,
         order,
         final_norm: Some(final_norm),
+        loose: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),
             tied: config.flag("tie_word_embeddings")?,

@@ -71,6 +71,11 @@ impl<'a> Model<'a> {
                 let v = make(v, None);
                 Heads { q, k, v }
             }
+            // refused by `support`
+            Projection::KeysAreValues { q, .. } | Projection::QueriesOnly(q) => {
+                let q = x.through(&layer.linear(q)).to_heads();
+                Heads { k: q.clone(), v: q.clone(), q }
+            }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
                 let tokens = self.scenario.tokens();

@@ -222,7 +222,7 @@ impl<'a> Model<'a> {
     }
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
-        self.architecture.blocks.iter().filter_map(|block| super::attention_of(&block.mixer))
+        self.architecture.blocks.iter().filter_map(|block| block.mixer.attention())
     }
 }
 

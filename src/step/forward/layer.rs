@@ -67,6 +67,10 @@ impl<'a> Model<'a> {
                 drop(sum);
                 output
             }
+            Wiring::Single(norm) => {
+                let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
+                hidden.add(&self.feed_forward(layer, &mixed.output))
+            }
             Wiring::PostNorm { attention, mlp } => {
                 self.post_norm_layer(layer, [attention, mlp], hidden, shared)
             }
@@ -174,13 +178,17 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let drops = self.dropout(layer.block.residual_dropout);
         let normed = hidden.normed(&layer.norm(first));
-        let Mixed { output: attended, weights } = match &layer.block.mixer {
-            Mixer::Attention(attention) => match &attention.projection {
-                Projection::Fused(qkv) => self.machine.within("self_attn", || {
-                    self.bloom_attention(layer, (attention, qkv), &normed, hidden, shared)
-                }),
-                Projection::Separate { .. } => self.mixer(layer, &normed, shared),
-            },
+        let fused = layer.block.mixer.attention().and_then(|attention| match &attention.projection {
+            Projection::Fused(qkv) => Some((attention, qkv)),
+            Projection::Separate { .. } | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => {
+                None
+            }
+        });
+        let Mixed { output: attended, weights } = match fused {
+            Some(fused) => self
+                .machine
+                .within("self_attn", || self.bloom_attention(layer, fused, &normed, hidden, shared)),
+            None => self.mixer(layer, &normed, shared),
         };
         let next = attended.normed(&layer.norm(second));
         drop(normed);
@@ -245,8 +253,9 @@ impl<'a> Model<'a> {
         }
         let Mixed { output: context, weights: _weights } = self.mixer(layer, hidden, shared);
         let attended = {
-            let mut projected = match &layer.block.mixer {
-                Mixer::Attention(attention) => context.through(&layer.linear(&attention.output)),
+            let mut projected = match layer.block.mixer.attention() {
+                Some(attention) => context.through(&layer.linear(&attention.output)),
+                None => context.clone(),
             };
             projected = projected.dropout(drops);
             let sum = projected.add(hidden);
@@ -336,6 +345,14 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
+            // refused by `support`
+            Mixer::Latent(_)
+            | Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => Mixed { output: hidden.clone(), weights: None },
             Mixer::Attention(attention) => {
                 self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
             }
@@ -346,6 +363,7 @@ impl<'a> Model<'a> {
         self.machine.within("mlp", || match &layer.block.ffn {
             FeedForward::Dense(mlp) => self.mlp(layer, mlp, hidden),
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
+            FeedForward::None => hidden.clone(),
         })
     }
 }

@@ -60,6 +60,7 @@ impl Loader<'_> {
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
     fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+        self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
             self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
@@ -130,12 +131,14 @@ impl Loader<'_> {
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
-            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
+            if moe.expert_bias {
+                self.parameter((moe.experts, output));
+            }
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
                 Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
             });
-            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+            Expert { weight, experts: moe.experts, input, output, adapter }
         };
         vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),
@@ -144,12 +147,16 @@ impl Loader<'_> {
     }
 
     fn norm(&mut self, spec: &Norm) -> NormLayer {
+        self.state.module = spec.name;
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
-            NormKind::LayerNormPlain | NormKind::RmsPlain => (false, false),
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsCastLast | NormKind::LayerNormPython => {
-                (true, false)
-            }
+            NormKind::LayerNormPlusOne => (true, true),
+            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::Rms
+            | NormKind::RmsPlusOne
+            | NormKind::RmsCastLast
+            | NormKind::RmsLate
+            | NormKind::LayerNormPython => (true, false),
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
@@ -157,6 +164,7 @@ impl Loader<'_> {
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
+        self.state.module = table.name;
         self.parameter((table.rows, table.width))
     }
 }
@@ -202,6 +210,14 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bound.linears.push(layer);
     };
     match &block.mixer {
+        // refused by `support`
+        Mixer::Latent(_)
+        | Mixer::Cross(_)
+        | Mixer::StateSpace(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Module(_)
+        | Mixer::None => {}
         Mixer::Attention(attention) => {
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
@@ -209,7 +225,13 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                     add(loader, &mut bound, k, Part::Key);
                     add(loader, &mut bound, v, Part::QueryOrValue);
                 }
-                Projection::Fused(linear) => add(loader, &mut bound, linear, Part::QueryOrValue),
+                Projection::KeysAreValues { q, k } => {
+                    add(loader, &mut bound, q, Part::QueryOrValue);
+                    add(loader, &mut bound, k, Part::Key);
+                }
+                Projection::QueriesOnly(linear) | Projection::Fused(linear) => {
+                    add(loader, &mut bound, linear, Part::QueryOrValue);
+                }
             }
             add(loader, &mut bound, &attention.output, Part::Output);
             if let Some(norms) = &attention.qk_norm {
@@ -221,6 +243,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         }
     }
     match &block.ffn {
+        FeedForward::None => {}
         FeedForward::Dense(mlp) => {
             for linear in mlp_linears(mlp) {
                 add(loader, &mut bound, linear, Part::Mlp);
@@ -263,6 +286,7 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
             [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
         }
         Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
+        Wiring::Single(norm) => [Some(norm), None, None, None],
     }
 }
 
@@ -274,7 +298,7 @@ fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u3
     while at < order.len() {
         let rest = &order[at..];
         let mut best = (1, 1);
-        if !whole && !(first_apart && at == 0) {
+        if !(whole || first_apart && at == 0) {
             for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
                 let body = &rest[..period];
                 let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
@@ -383,6 +407,7 @@ impl<'a> Model<'a> {
                 loader.parameter((1, param.numel()));
             }
         }
+        loader.state.module = "";
         buffers(&mut loader, architecture);
         drop(loader);
         Model {
@@ -405,7 +430,7 @@ impl<'a> Model<'a> {
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
-    let attention = architecture.blocks.iter().find_map(|block| super::attention_of(&block.mixer));
+    let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention());
     let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
         // falcon makes a rotary embedding even where it uses alibi
         (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),

@@ -47,7 +47,7 @@ impl<'a> Model<'a> {
                 hidden = hidden.activated(*act);
                 hidden.through(&layer.linear(down))
             }
-            FeedForward::Dense(_) | FeedForward::Moe(_) => self.feed_forward(layer, &x),
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => self.feed_forward(layer, &x),
         }
     }
 
@@ -67,7 +67,9 @@ impl<'a> Model<'a> {
                 let output = active.through(&layer.linear(down));
                 (Some(active), output)
             }
-            FeedForward::Dense(_) | FeedForward::Moe(_) => (None, self.feed_forward(layer, x)),
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => {
+                (None, self.feed_forward(layer, x))
+            }
         }
     }
 }

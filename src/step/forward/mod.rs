@@ -25,7 +25,7 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, Block, Dropout, Linear, LinearClass, Mixer, Norm};
+use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
 use families::Code;
 use inputs::{Embedded, Shared};
@@ -56,13 +56,6 @@ fn find<T: Copy>(list: &[T], is: impl Fn(&T) -> bool) -> T {
     match list.iter().find(|item| is(item)) {
         Some(item) => *item,
         None => unreachable!("loading binds every module of a block"),
-    }
-}
-
-/// The softmax attention of a layer.
-fn attention_of(mixer: &Mixer) -> Option<&Attention> {
-    match mixer {
-        Mixer::Attention(attention) => Some(attention),
     }
 }
 
@@ -165,7 +158,7 @@ impl<'a> Model<'a> {
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(attention_of(&layer.block.mixer));
+                let arguments = shared.arguments(layer.block.mixer.attention());
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }
@@ -173,7 +166,7 @@ impl<'a> Model<'a> {
 
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: &Shared<Value>) {
-        let shared = shared.of(attention_of(&self.layers[index].block.mixer)).map(|value| {
+        let shared = shared.of(self.layers[index].block.mixer.attention()).map(|value| {
             self.machine.state.borrow_mut().retain(value.storage);
             Tensor { machine: self.machine, value: *value }
         });

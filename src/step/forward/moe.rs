@@ -100,7 +100,7 @@ impl<'a> Model<'a> {
             return (x.flattened().through(&bound), None);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);
-        let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
+        let expert = Expert { weight, experts: 1, input, output, adapter: Some(adapter) };
         let delta = Delta::activate(self.machine, &expert, adapter);
         let x = x.flattened();
         let adapted = delta.adapted(self.machine, &expert);

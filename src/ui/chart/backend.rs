@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt::Write;
 
+use crate::ui::markup::Escaped;
 use plotters::style::RGBColor;
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
@@ -88,24 +89,6 @@ pub fn text_width(text: &str, size: f64) -> f64 {
 
 fn pixels(units: i32) -> f64 {
     f64::from(units) / f64::from(SCALE)
-}
-
-/// A text in which nothing is markup.
-pub struct Escaped<'a>(pub &'a str);
-
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                other => f.write_char(other)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;

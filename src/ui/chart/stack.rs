@@ -8,9 +8,12 @@ use plotters::prelude::{Cartesian2d, ChartBuilder, DrawingArea, IntoDrawingArea,
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 
-use super::backend::{Escaped, Marks, SCALE, Svg, text_width};
+use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
+use crate::estimate::Parts;
 use crate::ui::format::{Unit, exact, percent};
+use crate::ui::markup::Escaped;
+use crate::ui::part::Part;
 use crate::units::Bytes;
 
 /// One coloured stretch of a bar.
@@ -38,6 +41,15 @@ pub struct Bar {
 }
 
 impl Bar {
+    /// The stretches of the parts of a moment and of the CUDA context.
+    pub fn segments(parts: &Parts, context: Bytes) -> Vec<Segment> {
+        let tensors = parts.iter().map(|(category, bytes)| (Part::Tensors(category), bytes));
+        tensors
+            .chain([(Part::Context, context)])
+            .map(|(part, bytes)| Segment { class: part.class(), label: part.label(), bytes })
+            .collect()
+    }
+
     /// The length of the whole bar.
     pub fn total(&self) -> Bytes {
         self.segments.iter().map(|segment| segment.bytes).sum()

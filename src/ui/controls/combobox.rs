@@ -1,11 +1,13 @@
 //! A box to type a few words into and a list of what they may mean (the WAI-ARIA combobox with a list).
 
-use leptos::ev::KeyboardEvent;
+use leptos::ev::{Event, FocusEvent, KeyboardEvent, MouseEvent, PointerEvent};
 use leptos::html;
 use leptos::prelude::*;
 
-use super::field::{Field, Messages};
+use super::Messages;
+use super::name::Name;
 use crate::ui::browser;
+use crate::ui::live::{on, state, switch, text};
 
 /// One thing that can be picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,108 @@ pub struct Item {
 
 /// How far Page Up and Page Down go.
 const PAGE: usize = 8;
+
+/// A combobox while it is used.
+#[derive(Clone, Copy)]
+struct List {
+    id: &'static str,
+    input: NodeRef<html::Input>,
+    open: RwSignal<bool>,
+    typed: RwSignal<String>,
+    active: RwSignal<usize>,
+    chosen: Signal<String>,
+    find: fn(&str) -> Vec<Item>,
+    pick: Callback<String>,
+}
+
+impl List {
+    fn items(self) -> Vec<Item> {
+        if !self.open.get() {
+            return Vec::new();
+        }
+        let typed = self.typed.get();
+        // Untouched, the box still says what is chosen: then everything is listed.
+        if typed == self.chosen.get_untracked() { (self.find)("") } else { (self.find)(&typed) }
+    }
+
+    fn option_id(self, index: usize) -> String {
+        format!("{}-option-{index}", self.id)
+    }
+
+    /// Shows an option within the list, once it is there.
+    fn reveal(self, index: usize) {
+        self.active.set(index);
+        request_animation_frame(move || browser::reveal(&self.option_id(index)));
+    }
+
+    fn select_text(self) {
+        if let Some(input) = self.input.get_untracked() {
+            input.select();
+        }
+    }
+
+    fn show(self) {
+        if !self.open.get_untracked() {
+            let now = self.chosen.get_untracked();
+            self.typed.set(now.clone());
+            self.open.set(true);
+            self.reveal(untrack(|| self.items()).iter().position(|item| item.label == now).unwrap_or(0));
+        }
+    }
+
+    /// Closes the list; the box says again what is chosen.
+    fn close(self) {
+        self.open.set(false);
+        request_animation_frame(move || self.select_text());
+    }
+
+    fn write(self, typed: String) {
+        self.typed.set(typed);
+        self.open.set(true);
+        self.reveal(0);
+    }
+
+    fn choose(self, index: usize) {
+        if let Some(item) = untrack(|| self.items()).into_iter().nth(index) {
+            self.close();
+            self.pick.run(item.key);
+        }
+    }
+
+    fn press(self, event: &KeyboardEvent) {
+        let open = self.open.get_untracked();
+        let at = self.active.get_untracked();
+        let last = untrack(|| self.items()).len().saturating_sub(1);
+        match event.key().as_str() {
+            "ArrowDown" | "ArrowUp" if !open => self.show(),
+            "ArrowDown" => self.reveal(if at >= last { 0 } else { at + 1 }),
+            "ArrowUp" => self.reveal(if at == 0 { last } else { at - 1 }),
+            "PageDown" if open => self.reveal((at + PAGE).min(last)),
+            "PageUp" if open => self.reveal(at.saturating_sub(PAGE)),
+            "Enter" if open => self.choose(at),
+            "Escape" if open => self.close(),
+            _ => return,
+        }
+        event.prevent_default();
+    }
+
+    fn option(self, index: usize, item: Item) -> impl IntoView {
+        let chosen = item.label == self.chosen.get_untracked();
+        view! {
+            <li
+                id=self.option_id(index)
+                role="option"
+                class:active=switch(move || self.active.get() == index)
+                aria-selected=chosen.to_string()
+                on:pointerenter=on(move |_: PointerEvent| self.active.set(index))
+                on:click=on(move |_: MouseEvent| self.choose(index))
+            >
+                <span class="option-name">{item.label}</span>
+                <span class="option-detail">{item.detail}</span>
+            </li>
+        }
+    }
+}
 
 /// A labelled box with a searchable list.
 #[component]
@@ -39,140 +143,66 @@ pub fn Combobox(
     /// What is wrong with the choice.
     messages: Messages,
 ) -> impl IntoView {
-    let input = NodeRef::<html::Input>::new();
-    // What is being typed, while the list is open; `None` while it is closed.
-    let typed = RwSignal::new(None::<String>);
-    let active = RwSignal::new(0_usize);
-    let open = Memo::new(move |_| typed.with(Option::is_some));
-    let items = Memo::new(move |_| match typed.get() {
-        None => Vec::new(),
-        // Untouched, the box still says what is chosen: then everything is listed.
-        Some(text) if text == chosen.get_untracked() => find(""),
-        Some(text) => find(&text),
-    });
-    let option_id = move |index: usize| format!("{id}-option-{index}");
-
-    let select_text = move || {
-        if let Some(input) = input.get_untracked() {
-            input.select();
-        }
+    let list = List {
+        id,
+        input: NodeRef::new(),
+        open: RwSignal::new(false),
+        typed: RwSignal::new(String::new()),
+        active: RwSignal::new(0),
+        chosen,
+        find,
+        pick,
     };
-    let show = move || {
-        if open.get_untracked() {
-            return;
-        }
-        let now = chosen.get_untracked();
-        typed.set(Some(now.clone()));
-        let at = items.with_untracked(|items| items.iter().position(|item| item.label == now));
-        active.set(at.unwrap_or(0));
-        if let Some(at) = at {
-            request_animation_frame(move || browser::reveal(&option_id(at)));
-        }
+    let is_open = move || list.open.get();
+    let options = move || {
+        let items = list.items().into_iter().enumerate();
+        items.map(|(index, item)| list.option(index, item)).collect::<Vec<_>>()
     };
-    let close = move || typed.set(None);
-    let choose = move |key: String| {
-        close();
-        pick.run(key);
+    let shown = move || if is_open() { list.typed.get() } else { chosen.get() };
+    let results = move || match (is_open(), list.items().len()) {
+        (false, _) => String::new(),
+        (true, 1) => "1 result".to_owned(),
+        (true, count) => format!("{count} results"),
     };
-    let move_to = move |index: usize| {
-        let last = items.with_untracked(Vec::len).saturating_sub(1);
-        active.set(index.min(last));
-        browser::reveal(&option_id(index.min(last)));
-    };
-    let press = move |event: KeyboardEvent| {
-        let (at, last) = (active.get_untracked(), items.with_untracked(Vec::len).saturating_sub(1));
-        let is_open = open.get_untracked();
-        match event.key().as_str() {
-            "ArrowDown" | "ArrowUp" if !is_open => show(),
-            "ArrowDown" => move_to(if at == last { 0 } else { at + 1 }),
-            "ArrowUp" => move_to(if at == 0 { last } else { at - 1 }),
-            "PageDown" if is_open => move_to(at + PAGE),
-            "PageUp" if is_open => move_to(at.saturating_sub(PAGE)),
-            "Enter" if is_open => {
-                if let Some(item) = items.with_untracked(|items| items.get(at).cloned()) {
-                    choose(item.key);
-                    request_animation_frame(select_text);
-                }
-            }
-            "Escape" if is_open => {
-                close();
-                request_animation_frame(select_text);
-            }
-            _ => return,
-        }
-        event.prevent_default();
-    };
-    let list = move || {
-        let chosen = chosen.get_untracked();
-        let rows = items.get().into_iter().enumerate();
-        let rows = rows.map(|(index, item)| {
-            let Item { key, label, detail } = item;
-            let selected = (label == chosen).to_string();
-            view! {
-                <li
-                    id=option_id(index)
-                    role="option"
-                    class:active=move || active.get() == index
-                    aria-selected=selected
-                    on:pointermove=move |_| {
-                        if active.get_untracked() != index {
-                            active.set(index);
-                        }
-                    }
-                    on:click=move |_| choose(key.clone())
-                >
-                    <span class="option-name">{label}</span>
-                    <span class="option-detail">{detail}</span>
-                </li>
-            }
-        });
-        rows.collect_view()
-    };
+    let active = move || if is_open() { list.option_id(list.active.get()) } else { String::new() };
+    let messages_id = format!("{id}-messages");
     view! {
-        <Field id=id label=label help=vec![("", help)] messages=messages wide=true>
+        <div class="field wide">
+            <Name id=id label=label help=vec![("", help)] />
             <div class="combobox">
                 <input
-                    node_ref=input
+                    node_ref=list.input
                     type="text"
                     id=id
                     role="combobox"
                     autocomplete="off"
                     spellcheck="false"
                     aria-autocomplete="list"
-                    aria-expanded=move || open.get().to_string()
+                    aria-expanded=state(is_open)
                     aria-controls=format!("{id}-list")
-                    aria-activedescendant=move || open.get().then(|| option_id(active.get()))
-                    aria-describedby=format!("{id}-messages")
-                    prop:value=move || typed.get().unwrap_or_else(|| chosen.get())
-                    on:focus=move |_| select_text()
-                    on:click=move |_| show()
-                    on:blur=move |_| close()
-                    on:input=move |event| {
-                        typed.set(Some(event_target_value(&event)));
-                        active.set(0);
-                        request_animation_frame(move || browser::reveal(&option_id(0)));
-                    }
-                    on:keydown=press
+                    aria-activedescendant=text(active)
+                    aria-describedby=messages_id.clone()
+                    prop:value=text(shown)
+                    on:focus=on(move |_: FocusEvent| list.select_text())
+                    on:click=on(move |_: MouseEvent| list.show())
+                    on:blur=on(move |_: FocusEvent| list.open.set(false))
+                    on:input=on(move |event: Event| list.write(event_target_value(&event)))
+                    on:keydown=on(move |event: KeyboardEvent| list.press(&event))
                 />
                 <ul
                     id=format!("{id}-list")
                     role="listbox"
                     aria-label="Suggestions"
-                    class:open=move || open.get()
+                    class:open=switch(is_open)
                     // A press inside the list must not take the focus from the box, which would close the list.
-                    on:pointerdown=|event| event.prevent_default()
-                    on:mousedown=|event| event.prevent_default()
+                    on:pointerdown=on(|event: PointerEvent| event.prevent_default())
+                    on:mousedown=on(|event: MouseEvent| event.prevent_default())
                 >
-                    {list}
+                    {options}
                 </ul>
             </div>
-            <span class="unseen" aria-live="polite">
-                {move || open.get().then(|| match items.with(Vec::len) {
-                    1 => "1 result".to_owned(),
-                    count => format!("{count} results"),
-                })}
-            </span>
-        </Field>
+            <span class="unseen" aria-live="polite">{text(results)}</span>
+            <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
+        </div>
     }
-    .into_any()
 }

@@ -1,16 +1,19 @@
 //! Accessible controls, one a file. They know labels, values and callbacks, not what a scenario is.
 
 mod combobox;
-mod field;
-mod help;
+mod name;
 mod select;
 mod slider;
 mod text;
 mod toast;
 
+use leptos::prelude::*;
+
 pub use combobox::{Combobox, Item};
-pub use field::{Messages, message};
 pub use select::{Choice, Select};
 pub use slider::Slider;
 pub use text::TextBox;
-pub use toast::Toasts;
+pub use toast::Toast;
+
+/// What is wrong with a control's value, as HTML; mostly empty.
+pub type Messages = Signal<String>;

@@ -1,8 +1,11 @@
 //! A choice among a few.
 
+use leptos::ev::Event;
 use leptos::prelude::*;
 
-use super::field::{Field, Messages};
+use super::Messages;
+use super::name::Name;
+use crate::ui::live::{on, text};
 
 /// One thing that can be chosen.
 #[derive(Clone, Copy)]
@@ -32,34 +35,24 @@ pub fn Select(
     messages: Messages,
 ) -> impl IntoView {
     let help = choices.iter().map(|choice| (choice.label, choice.help)).collect();
-    let slugs: Vec<&'static str> = choices.iter().map(|choice| choice.slug).collect();
-    let sentences: Vec<&'static str> = choices.iter().map(|choice| choice.help).collect();
-    let options = choices
-        .into_iter()
-        .map(|choice| view! { <option value=choice.slug>{choice.label}</option> })
-        .collect_view();
-    let chosen = {
-        let slugs = slugs.clone();
-        move || slugs.get(value.get()).copied().unwrap_or_default()
-    };
-    let choose = move |event: leptos::ev::Event| {
+    let options: Vec<_> =
+        choices.iter().map(|choice| view! { <option value=choice.slug>{choice.label}</option> }).collect();
+    let known = choices.clone();
+    let chosen = move || known.get(value.get()).map_or("", |choice| choice.slug).to_owned();
+    let choose = move |event: Event| {
         let slug = event_target_value(&event);
-        if let Some(index) = slugs.iter().position(|known| *known == slug) {
+        if let Some(index) = choices.iter().position(|choice| choice.slug == slug) {
             set.run(index);
         }
     };
+    let messages_id = format!("{id}-messages");
     view! {
-        <Field id=id label=label help=help messages=messages>
-            <select
-                id=id
-                prop:value=chosen
-                title=move || sentences.get(value.get()).copied().unwrap_or_default()
-                aria-describedby=format!("{id}-messages")
-                on:change=choose
-            >
+        <div class="field">
+            <Name id=id label=label help=help />
+            <select id=id prop:value=text(chosen) aria-describedby=messages_id.clone() on:change=on(choose)>
                 {options}
             </select>
-        </Field>
+            <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
+        </div>
     }
-    .into_any()
 }

@@ -1,11 +1,13 @@
 //! A number: a slider for its usual values and a box for any other, in one control.
 
-use leptos::ev::KeyboardEvent;
+use leptos::ev::{Event, FocusEvent, KeyboardEvent};
 use leptos::prelude::*;
 
-use super::field::{Field, Messages};
-use crate::scenario::{Field as Place, Issue};
+use super::Messages;
+use super::name::Name;
+use super::text::Draft;
 use crate::ui::format::number;
+use crate::ui::live::{on, state, text};
 use crate::ui::scale::Scale;
 
 /// A labelled number with slider and box.
@@ -29,90 +31,85 @@ pub fn Slider(
     /// What is wrong with the value.
     messages: Messages,
     /// What stands behind the box: `GiB`.
-    #[prop(optional)]
     unit: &'static str,
 ) -> impl IntoView {
-    // What is being typed, while the box has the focus.
-    let typed = RwSignal::new(None::<String>);
-    let complaint = RwSignal::new(None::<String>);
-    let nearest = Memo::new(move |_| scale.nearest(value.get()));
+    let draft = Draft::new();
     let last = scale.stops.len().saturating_sub(1);
-
+    let shown = move || number(value.get());
     let take = move |new: f64| {
-        complaint.set(None);
+        draft.settle();
         set.run(new);
     };
-    let slide = move |event: leptos::ev::Event| {
+    let slide = move |event: Event| {
         if let Ok(index) = event_target_value(&event).parse::<usize>() {
             take(scale.at(index));
         }
     };
-    let write = move |event: leptos::ev::Event| {
+    let write = move |event: Event| {
         let text = event_target_value(&event);
-        match scale.read(&text) {
-            Ok(new) => take(new),
-            Err(wanted) => complaint.set(Some(wanted)),
+        let read = scale.read(&text);
+        if let Ok(new) = read {
+            set.run(new);
         }
-        typed.set(Some(text));
+        draft.wrote(text, read.map(drop));
     };
     let press = move |event: KeyboardEvent| {
-        let up = match event.key().as_str() {
-            "ArrowUp" => true,
-            "ArrowDown" => false,
-            "Enter" => return typed.set(Some(number(value.get_untracked()))),
+        let now = value.get_untracked();
+        match event.key().as_str() {
+            "ArrowUp" => take(scale.step(now, true)),
+            "ArrowDown" => take(scale.step(now, false)),
+            "Enter" => draft.settle(),
             _ => return,
-        };
+        }
         event.prevent_default();
-        take(scale.step(value.get_untracked(), up));
-        typed.set(Some(number(value.get_untracked())));
+        draft.begin(number(value.get_untracked()));
     };
-    let shown = move || typed.get().unwrap_or_else(|| number(value.get()));
-    let fill = move || format!("{}%", nearest.get() as f64 / last.max(1) as f64 * 100.);
-    let problems = Signal::derive(move || {
-        let kept = complaint.get().map(|wanted| {
-            // Which field it is does not matter here: this control shows it.
-            Issue::error(Place::Link, wanted)
-                .with_fix(format!("still computing with {}", number(value.get())))
-        });
-        kept.into_iter().chain(messages.get()).collect::<Vec<_>>()
-    });
-    let spoken = move || scale.spoken(value.get());
-    let suffix = (!unit.is_empty()).then(|| view! { <span class="unit" aria-hidden="true">{unit}</span> });
+    let nearest = move || scale.nearest(value.get());
+    let fill = move || format!("{:.1}%", nearest() as f64 / last.max(1) as f64 * 100.);
+    let spoken = move || text(move || scale.spoken(value.get()));
+    let messages_id = format!("{id}-messages");
     view! {
-        <Field id=id label=label help=vec![("", help)] messages=problems>
-            <input
-                type="range"
-                aria-label=label
-                min="0"
-                max=last
-                step="1"
-                prop:value=move || nearest.get().to_string()
-                aria-valuetext=spoken
-                style:--fill=fill
-                on:input=slide
-            />
-            <input
-                type="text"
-                id=id
-                class="number"
-                role="spinbutton"
-                inputmode=if scale.whole { "numeric" } else { "decimal" }
-                autocomplete="off"
-                spellcheck="false"
-                prop:value=shown
-                aria-valuenow=move || number(value.get())
-                aria-valuetext=spoken
-                aria-valuemin=number(scale.least)
-                aria-valuemax=number(scale.most)
-                aria-invalid=move || complaint.with(Option::is_some).to_string()
-                aria-describedby=format!("{id}-messages")
-                on:focus=move |_| typed.set(Some(number(value.get_untracked())))
-                on:blur=move |_| typed.set(None)
-                on:input=write
-                on:keydown=press
-            />
-            {suffix}
-        </Field>
+        <div class="field">
+            <Name id=id label=label help=vec![("", help)] />
+            <div class="field-control">
+                <input
+                    type="range"
+                    aria-label=label
+                    min="0"
+                    max=last.to_string()
+                    step="1"
+                    prop:value=text(move || nearest().to_string())
+                    aria-valuetext=spoken()
+                    style:--fill=text(fill)
+                    on:input=on(slide)
+                />
+                <input
+                    type="text"
+                    id=id
+                    class="number"
+                    role="spinbutton"
+                    inputmode=if scale.whole { "numeric" } else { "decimal" }
+                    autocomplete="off"
+                    spellcheck="false"
+                    prop:value=text(move || draft.shown(shown))
+                    aria-valuenow=text(shown)
+                    aria-valuetext=spoken()
+                    aria-valuemin=number(scale.least)
+                    aria-valuemax=number(scale.most)
+                    aria-invalid=state(move || draft.is_wrong())
+                    aria-describedby=messages_id.clone()
+                    on:focus=on(move |_: FocusEvent| draft.begin(untrack(shown)))
+                    on:blur=on(move |_: FocusEvent| draft.end())
+                    on:input=on(write)
+                    on:keydown=on(press)
+                />
+                <span class="unit" aria-hidden="true">{unit}</span>
+            </div>
+            <div
+                class="field-messages"
+                id=messages_id
+                inner_html=text(move || draft.messages(shown, messages))
+            ></div>
+        </div>
     }
-    .into_any()
 }

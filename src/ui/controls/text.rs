@@ -1,9 +1,79 @@
 //! A line of text that means something.
 
+use leptos::ev::{Event, FocusEvent};
 use leptos::prelude::*;
 
-use super::field::{Field, Messages};
-use crate::scenario::{Field as Place, Issue};
+use super::Messages;
+use super::name::Name;
+use crate::scenario::{Field, Issue};
+use crate::ui::live::{on, state, text};
+use crate::ui::markup;
+
+/// What stands in a box while it is written in, and what is wrong with it.
+#[derive(Clone, Copy)]
+pub struct Draft {
+    typing: RwSignal<bool>,
+    typed: RwSignal<String>,
+    complaint: RwSignal<String>,
+}
+
+impl Draft {
+    /// Nothing is being written.
+    pub fn new() -> Draft {
+        Draft {
+            typing: RwSignal::new(false),
+            typed: RwSignal::new(String::new()),
+            complaint: RwSignal::new(String::new()),
+        }
+    }
+
+    /// What the box shows: what is being written, else the value.
+    pub fn shown(self, value: impl FnOnce() -> String) -> String {
+        if self.typing.get() { self.typed.get() } else { value() }
+    }
+
+    /// The focus came: from now on the box is not overwritten.
+    pub fn begin(self, value: String) {
+        self.typed.set(value);
+        self.typing.set(true);
+    }
+
+    /// The focus went.
+    pub fn end(self) {
+        self.typing.set(false);
+    }
+
+    /// Somebody wrote; what was wrong with it, or nothing.
+    pub fn wrote(self, typed: String, complaint: Result<(), String>) {
+        self.typing.set(true);
+        self.typed.set(typed);
+        self.complaint.set(complaint.err().unwrap_or_default());
+    }
+
+    /// The value came from elsewhere: there is nothing to complain about any more.
+    pub fn settle(self) {
+        self.complaint.set(String::new());
+    }
+
+    /// Whether something is wrong.
+    pub fn is_wrong(self) -> bool {
+        self.complaint.with(|complaint| !complaint.is_empty())
+    }
+
+    /// What is wrong with what was written, then what is wrong with the value.
+    pub fn messages(self, kept: impl FnOnce() -> String, messages: Messages) -> String {
+        let complaint = self.complaint.get();
+        let own = if complaint.is_empty() {
+            String::new()
+        } else {
+            // Which field it belongs to does not matter: it is shown right here.
+            let issue =
+                Issue::error(Field::Link, complaint).with_fix(format!("still computing with {}", kept()));
+            markup::issues([&issue])
+        };
+        own + &messages.get()
+    }
+}
 
 /// A labelled box for a line of text. What it cannot read leaves the last good value and says so.
 #[component]
@@ -21,32 +91,32 @@ pub fn TextBox(
     /// What is wrong with the value.
     messages: Messages,
 ) -> impl IntoView {
-    let typed = RwSignal::new(None::<String>);
-    let complaint = RwSignal::new(None::<String>);
-    let write = move |event: leptos::ev::Event| {
+    let draft = Draft::new();
+    let write = move |event: Event| {
         let text = event_target_value(&event);
-        complaint.set(set.run(text.clone()).err());
-        typed.set(Some(text));
+        draft.wrote(text.clone(), set.run(text));
     };
-    let problems = Signal::derive(move || {
-        let complaint = complaint.get().map(|text| Issue::error(Place::Link, text));
-        complaint.into_iter().chain(messages.get()).collect::<Vec<_>>()
-    });
+    let messages_id = format!("{id}-messages");
     view! {
-        <Field id=id label=label help=vec![("", help)] messages=problems wide=true>
+        <div class="field wide">
+            <Name id=id label=label help=vec![("", help)] />
             <input
                 type="text"
                 id=id
                 autocomplete="off"
                 spellcheck="false"
-                prop:value=move || typed.get().unwrap_or_else(|| value.get())
-                aria-invalid=move || complaint.with(Option::is_some).to_string()
-                aria-describedby=format!("{id}-messages")
-                on:focus=move |_| typed.set(Some(value.get_untracked()))
-                on:blur=move |_| typed.set(None)
-                on:input=write
+                prop:value=text(move || draft.shown(|| value.get()))
+                aria-invalid=state(move || draft.is_wrong())
+                aria-describedby=messages_id.clone()
+                on:focus=on(move |_: FocusEvent| draft.begin(value.get_untracked()))
+                on:blur=on(move |_: FocusEvent| draft.end())
+                on:input=on(write)
             />
-        </Field>
+            <div
+                class="field-messages"
+                id=messages_id
+                inner_html=text(move || draft.messages(|| value.get(), messages))
+            ></div>
+        </div>
     }
-    .into_any()
 }

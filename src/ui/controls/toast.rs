@@ -1,8 +1,10 @@
 //! The message that goes away by itself, with its undo.
 
+use leptos::ev::{FocusEvent, MouseEvent, PointerEvent};
 use leptos::prelude::*;
 
 use crate::ui::browser::Later;
+use crate::ui::live::{follow, on, switch, text};
 use crate::ui::state::State;
 
 /// How long a message stays: long enough to reach its button with a keyboard.
@@ -10,45 +12,41 @@ const STAYS: u32 = 8_000;
 
 /// The place where messages appear.
 #[component]
-pub fn Toasts() -> impl IntoView {
+pub fn Toast() -> impl IntoView {
     let state = State::of_page();
-    let timer = StoredValue::new_local(Later::default());
+    let timer = Later::default();
+    // A pointer or the focus on it holds it.
     let held = RwSignal::new(false);
-    Effect::new(move |_| {
-        let shown = state.toast.with(|toast| toast.as_ref().map(|toast| toast.number));
-        timer.with_value(|timer| match shown {
-            // A pointer or the focus on it holds it.
-            Some(_) if !held.get() => timer.run(STAYS, move || state.toast.set(None)),
-            _ => timer.cancel(),
-        });
+    let silent = move || state.toast.with(String::is_empty);
+    follow(move || {
+        if silent() || held.get() {
+            timer.cancel();
+        } else {
+            timer.run(STAYS, move || state.hush());
+        }
     });
-    let body = move || {
-        state.toast.get().map(|toast| {
-            let undo = toast.undo.is_some().then(|| {
-                view! {
-                    <button type="button" on:click=move |_| state.undo()>
-                        "Undo"
-                    </button>
-                }
-            });
-            view! {
-                <div
-                    class="toast"
-                    on:pointerenter=move |_| held.set(true)
-                    on:pointerleave=move |_| held.set(false)
-                    on:focusin=move |_| held.set(true)
-                    on:focusout=move |_| held.set(false)
-                >
-                    <span>{toast.text}</span>
-                    {undo}
-                </div>
-            }
-        })
-    };
     view! {
         <div class="toasts" aria-live="polite">
-            {body}
+            <div
+                class="toast"
+                hidden=switch(silent)
+                on:pointerenter=on(move |_: PointerEvent| held.set(true))
+                on:pointerleave=on(move |_: PointerEvent| held.set(false))
+                on:focusin=on(move |_: FocusEvent| held.set(true))
+                on:focusout=on(move |_: FocusEvent| held.set(false))
+            >
+                <span>{text(move || state.toast.get())}</span>
+                <button
+                    type="button"
+                    hidden=switch(move || !state.undoable.get())
+                    on:click=on(move |_: MouseEvent| {
+                        held.set(false);
+                        state.undo();
+                    })
+                >
+                    "Undo"
+                </button>
+            </div>
         </div>
     }
-    .into_any()
 }

@@ -1,115 +1,162 @@
-//! Where the memory goes: the chart of the peak and what belongs to it.
+//! Where the memory goes: the charts and what belongs to them.
 
-use leptos::html;
 use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
+use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
-use super::phases::Phases;
-use crate::ui::browser;
-use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
-use crate::ui::part::Part;
+use crate::estimate::{Iteration, Memory, Phase};
+use crate::ui::browser::Later;
+use crate::ui::chart::stack::{Bar, Layout, draw};
+use crate::ui::chart::timeline;
+use crate::ui::detail::Detail;
+use crate::ui::format::Unit;
+use crate::ui::live::{follow, switch, text};
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
+use crate::units::Bytes;
 
-/// What the width is taken for until it is measured.
-const USUAL_WIDTH: u32 = 720;
+/// How long the controls must rest before the scenario is looked at closely.
+const REST: u32 = 120;
 
 /// The parts of the answer below the verdict.
 #[component]
 pub fn Answer() -> impl IntoView {
     let state = State::of_page();
-    let silent = Memo::new(move |_| {
-        !state.shown().iter().any(|slot| slot.estimate.with(|estimate| estimate.memory.is_some()))
-    });
+    look_closely(state);
+    let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
+    let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
         <div class="panels">
-            <section class="panel peak" hidden=move || silent.get()>
-                <h2>"Memory at the peak"</h2>
-                <PeakChart />
-                <Breakdown />
-            </section>
-            <div class="side">
+            <div class="column">
+                <section class="panel peak" hidden=switch(silent)>
+                    <h2>"Memory at the peak"</h2>
+                    <Chart label="Memory at the peak" draw=Box::new(move |width| peak(state, width)) />
+                    <Breakdown />
+                </section>
+                <section class="panel" hidden=switch(unknown)>
+                    <h2>"Over one step"</h2>
+                    <Chart label="Over one step" draw=Box::new(move |width| step(state, width)) />
+                    <p class="remark">
+                        "Every allocation and every free of an iteration that is not the first, in PyTorch's order."
+                    </p>
+                </section>
+            </div>
+            <div class="column">
                 <Differences />
-                <Phases />
+                <section class="panel" hidden=switch(unknown)>
+                    <h2>"Peak by phase"</h2>
+                    <Chart label="Peak by phase" draw=Box::new(move |width| phases(state, width)) />
+                    <p class="remark">{text(move || first_iteration(state))}</p>
+                </section>
                 <Table />
             </div>
         </div>
     }
-    .into_any()
 }
 
-/// The chart of all scenarios on one axis.
-#[component]
-fn PeakChart() -> impl IntoView {
-    let state = State::of_page();
-    let (figure, width) = measured();
-    let bars = Memo::new(move |_| {
-        let slots = state.shown();
-        let alone = slots.len() == 1;
-        let active = state.active.get();
-        let bars = slots.iter().enumerate().filter_map(|(position, slot)| {
-            let capacity = slot.scenario.with(|scenario| scenario.gpu().ok())?.memory;
-            let segments = slot.estimate.with(|estimate| estimate.memory.as_ref().map(segments))?;
-            let name = if alone { String::new() } else { letter(position).to_owned() };
-            Some(Bar { name, segments, capacity, faded: !alone && position != active })
-        });
-        bars.collect::<Vec<_>>()
-    });
-    let svg = move || {
-        let alone = state.order.with(Vec::len) == 1;
-        let layout = Layout {
-            width: width.get(),
-            bar: if alone { 48 } else { 28 },
-            gap: 10,
-            names: if alone { 0 } else { 24 },
-            amounts: if alone { 0 } else { 80 },
-            labelled: alone,
-        };
-        bars.with(|bars| draw(bars, state.unit.get(), layout, &described(state)))
-    };
-    view! {
-        <figure class="chart" aria-label="Memory at the peak" node_ref=figure>
-            <div class="drawing" inner_html=svg></div>
-        </figure>
-    }
-    .into_any()
-}
-
-/// A figure and its width, as it changes.
-pub fn measured() -> (NodeRef<html::Figure>, RwSignal<u32>) {
-    let figure = NodeRef::<html::Figure>::new();
-    let width = RwSignal::new(USUAL_WIDTH);
-    Effect::new(move |_| {
-        if let Some(element) = figure.get() {
-            browser::watch_width(&element, move |now| {
-                let now = now.floor() as u32;
-                if now > 0 && width.get_untracked() != now {
-                    width.set(now);
-                }
-            });
+/// Keeps [`State::detail`] a moment behind the active scenario.
+fn look_closely(state: State) {
+    let later = Later::default();
+    let mut first = true;
+    follow(move || {
+        let slot = state.current();
+        let scenario = slot.scenario.get();
+        let look = move || state.detail.set(Detail::of(&scenario).map(Into::into));
+        if slot.estimate.with(|estimate| estimate.memory.is_none()) {
+            later.cancel();
+            state.detail.set(None);
+        } else if std::mem::take(&mut first) {
+            // The first paint is complete.
+            look();
+        } else {
+            later.run(REST, look);
         }
     });
-    (figure, width)
 }
 
-/// The stretches of one answer.
-fn segments(memory: &crate::estimate::Memory) -> Vec<Segment> {
-    Part::all()
-        .map(|part| Segment { class: part.class(), label: part.label(), bytes: part.at_peak(memory) })
-        .filter(|segment| segment.bytes.0 > 0)
-        .collect()
+/// All scenarios on one axis.
+fn peak(state: State, width: u32) -> String {
+    let unit = state.unit();
+    let alone = state.alone();
+    let active = state.active.get();
+    let mut name = String::from("Stacked bars of memory");
+    let mut bars = Vec::new();
+    for (position, slot) in state.shown().enumerate() {
+        slot.answer(|scenario, memory, gpu| {
+            name.push_str(&format!(". {}: {}", summary::title(scenario), unit.amount(memory.needed())));
+            bars.push(Bar {
+                name: if alone { String::new() } else { letter(position).to_owned() },
+                segments: Bar::segments(&memory.peak().1.parts, memory.context),
+                capacity: gpu.memory,
+                faded: !alone && position != active,
+            });
+        });
+    }
+    let layout = if alone {
+        Layout { width, bar: 48, gap: 10, names: 0, amounts: 0, labelled: true }
+    } else {
+        Layout { width, bar: 28, gap: 10, names: 24, amounts: 80, labelled: false }
+    };
+    draw(&bars, unit, layout, &name)
 }
 
-/// The chart in a sentence, for those who do not see it; the table beneath has the figures.
-fn described(state: State) -> String {
-    let unit = state.unit.get();
-    let bars = state.shown().into_iter().map(|slot| {
-        let title = slot.scenario.with(summary::title);
-        let needed = slot.estimate.with(|estimate| estimate.memory.as_ref().map(|memory| memory.needed()));
-        let amount = needed.map_or_else(|| "no answer".to_owned(), |needed| unit.amount(needed));
-        format!("{title}: {amount}")
+/// The active scenario from the beginning of a step to its end.
+fn step(state: State, width: u32) -> String {
+    let unit = state.unit();
+    let detail = state.detail.get();
+    let drawn = state.current().answer(|_, memory, gpu| {
+        let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
+        timeline::draw(moments, memory.context, gpu.memory, unit, width)
     });
-    format!("Stacked bars of memory. {}", bars.collect::<Vec<_>>().join("; "))
+    drawn.unwrap_or_default()
+}
+
+/// The peaks of the phases of the active scenario.
+fn phases(state: State, width: u32) -> String {
+    let unit = state.unit();
+    let layout = Layout { width, bar: 16, gap: 10, names: 108, amounts: 76, labelled: false };
+    let drawn = state.current().answer(|_, memory, gpu| {
+        let highest = memory.steady.highest().0;
+        let bars = Phase::ALL.map(|phase| Bar {
+            name: phase_name(phase).to_owned(),
+            segments: Bar::segments(&memory.steady.phase(phase).parts, memory.context),
+            capacity: gpu.memory,
+            faded: phase != highest,
+        });
+        draw(&bars, unit, layout, "Bars of the memory at the peak of each phase")
+    });
+    drawn.unwrap_or_default()
+}
+
+/// What stands before the bar of a phase.
+const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Forward => "Forward",
+        Phase::Backward => "Backward",
+        Phase::Step => "Optimizer step",
+    }
+}
+
+/// What the first iteration does otherwise than those that are drawn.
+fn first_iteration(state: State) -> String {
+    let unit = state.unit();
+    state.current().answer(|_, memory, _| remark(memory, unit)).unwrap_or_default()
+}
+
+fn remark(memory: &Memory, unit: Unit) -> String {
+    let needed = |iteration: &Iteration| -> Bytes { iteration.highest().1.bytes + memory.context };
+    let (first, later) = (needed(&memory.first), needed(&memory.steady));
+    if first > later {
+        let phase = memory.first.highest().0.label();
+        format!("Every iteration but the first, which goes higher: {} in the {phase}.", unit.amount(first))
+    } else if first < later {
+        format!(
+            "Every iteration but the first, which has no optimizer state before its step and stays at {}.",
+            unit.amount(first)
+        )
+    } else {
+        "Every iteration; the first goes as high.".to_owned()
+    }
 }

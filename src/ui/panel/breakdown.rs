@@ -1,95 +1,120 @@
 //! The table beneath the chart: every part, its bytes, its share, and why it is there.
 
+use std::fmt::Write;
+
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use super::explain::Explanation;
 use crate::estimate::Memory;
-use crate::ui::format::{exact, percent};
+use crate::explain::Line;
+use crate::share::MOST_SCENARIOS;
+use crate::ui::format::{Unit, exact, percent};
+use crate::ui::live::{on, state as aria, switch, text};
+use crate::ui::markup::{Escaped, capitalised};
 use crate::ui::part::Part;
-use crate::ui::state::{Slot, State, letter};
-use crate::ui::summary;
-use crate::ui::verdict::Fit;
+use crate::ui::state::{State, letter};
+use crate::ui::{summary, verdict};
 use crate::units::Bytes;
 
 /// The parts of all scenarios side by side.
 #[component]
 pub fn Breakdown() -> impl IntoView {
     let state = State::of_page();
-    let alone = Memo::new(move |_| state.order.with(Vec::len) == 1);
-    let heads = move || {
-        let many = !alone.get();
-        let heads = state.shown().into_iter().enumerate().map(|(position, slot)| {
-            let name = if many { letter(position) } else { "Memory" };
-            let title = many.then(|| view! { <small>{slot.scenario.with(summary::title)}</small> });
-            view! { <th scope="col">{name} {title}</th> }
-        });
-        heads.collect_view()
+    let alone = move || state.alone();
+    let head = move |position: usize| {
+        let title = move || {
+            if alone() {
+                return "Memory".to_owned();
+            }
+            let title = state.slots[position].scenario.with(summary::title);
+            format!("{} <small>{}</small>", letter(position), Escaped(&title))
+        };
+        view! { <th scope="col" hidden=switch(move || position >= state.count.get()) inner_html=text(title)></th> }
     };
-    let rows = Part::all().map(|part| view! { <Row part=part alone=alone /> }).collect_view();
+    let fit = move |position: usize| {
+        let slot = state.slots[position];
+        let class = move || slot.fit().map_or("none", |fit| verdict::class(&fit)).to_owned();
+        let html = move || match slot.fit() {
+            Some(fit) => format!(
+                "<span class=\"stamp\">{}</span><small>{}</small>",
+                verdict::word(&fit),
+                verdict::margin(&fit, state.unit())
+            ),
+            None => "no answer".to_owned(),
+        };
+        view! {
+            <td hidden=switch(move || position >= state.count.get()) data-fit=text(class) inner_html=text(html)></td>
+        }
+    };
+    let positions = 0..MOST_SCENARIOS;
     view! {
-        <div class="table-box" tabindex="-1">
-            <table class="breakdown" class:compared=move || !alone.get()>
+        <div class="table-box">
+            <table class="breakdown" class:compared=switch(move || !alone())>
                 <caption class="unseen">"The parts of the memory at the peak"</caption>
                 <thead>
                     <tr>
                         <th scope="col">"Part"</th>
-                        {heads}
-                        <th scope="col" hidden=move || !alone.get()>"Share"</th>
-                        <td class="bar" hidden=move || !alone.get()></td>
+                        {positions.clone().map(head).collect::<Vec<_>>()}
+                        <th scope="col" hidden=switch(move || !alone())>"Share"</th>
+                        <td class="bar" hidden=switch(move || !alone())></td>
                     </tr>
                 </thead>
-                <tbody>{rows}</tbody>
+                <tbody>
+                    {Part::all().map(|part| view! { <Row part=part /> }).collect::<Vec<_>>()}
+                </tbody>
                 <tfoot>
                     <tr class="sum">
                         <th scope="row">"Needed"</th>
-                        {move || cells(state, Memory::needed)}
-                        <td hidden=move || !alone.get()>"100%"</td>
-                        <td class="bar" hidden=move || !alone.get()></td>
+                        {cells(state, None)}
+                        <td hidden=switch(move || !alone())>"100%"</td>
+                        <td class="bar" hidden=switch(move || !alone())></td>
                     </tr>
-                    <tr class="fit" hidden=move || alone.get()>
+                    <tr hidden=switch(alone)>
                         <th scope="row">"On its card"</th>
-                        {move || state.shown().into_iter().map(|slot| fit_cell(state, slot)).collect_view()}
+                        {positions.map(fit).collect::<Vec<_>>()}
                     </tr>
                 </tfoot>
             </table>
         </div>
     }
-    .into_any()
 }
 
-/// The amounts of every scenario, with the difference to the first.
-fn cells(state: State, of: impl Fn(&Memory) -> Bytes + Copy) -> impl IntoView {
-    let unit = state.unit.get();
-    let amount = |slot: &Slot| slot.estimate.with(|estimate| estimate.memory.as_ref().map(of));
-    let slots = state.shown();
-    let first = slots.first().and_then(amount);
-    let cells = slots.iter().enumerate().map(|(position, slot)| {
-        let Some(bytes) = amount(slot) else {
-            return view! { <td>"–"</td> }.into_any();
-        };
-        let delta = first.filter(|first| position > 0 && *first != bytes).map(|first| {
-            let class = if bytes < first { "delta less" } else { "delta more" };
-            view! { <small class=class>{unit.difference(first, bytes)}</small> }
-        });
-        let text = if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) };
-        view! { <td title=exact(bytes)>{text} {delta}</td> }.into_any()
-    });
-    cells.collect_view()
+/// A part at the peak, or all of them.
+fn bytes_of(part: Option<Part>, memory: &Memory) -> Bytes {
+    part.map_or_else(|| memory.needed(), |part| part.at_peak(memory))
 }
 
-fn fit_cell(state: State, slot: Slot) -> impl IntoView {
-    let needed = slot.estimate.with(|estimate| estimate.memory.as_ref().map(Memory::needed));
-    let capacity = slot.scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory).ok());
-    let Some(fit) = needed.zip(capacity).map(|(needed, capacity)| Fit::of(needed, capacity)) else {
-        return view! { <td>"no answer"</td> }.into_any();
+/// The amounts of every scenario.
+fn cells(state: State, part: Option<Part>) -> impl IntoView {
+    let amount = move |position: usize| {
+        state.slots[position].estimate.with(|estimate| Some(bytes_of(part, estimate.memory.as_ref()?)))
     };
-    view! {
-        <td data-fit=fit.slug()>
-            <span class="stamp">{fit.word()}</span>
-            <small>{fit.margin(state.unit.get())}</small>
-        </td>
+    let cell = move |position: usize| {
+        let html = move || {
+            let first = if position == 0 { None } else { amount(0) };
+            amount(position).map_or_else(|| "–".to_owned(), |bytes| amount_html(bytes, first, state.unit()))
+        };
+        let title = move || amount(position).map(exact).unwrap_or_default();
+        view! {
+            <td
+                hidden=switch(move || position >= state.count.get())
+                title=text(title)
+                inner_html=text(html)
+            ></td>
+        }
+    };
+    (0..MOST_SCENARIOS).map(cell).collect::<Vec<_>>()
+}
+
+/// An amount, and beneath it the difference to the first.
+fn amount_html(bytes: Bytes, first: Option<Bytes>, unit: Unit) -> String {
+    let mut html = if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) };
+    if let Some(first) = first.filter(|first| *first != bytes) {
+        let class = if bytes < first { "less" } else { "more" };
+        // Writing to a string cannot fail.
+        let _ = write!(html, " <small class=\"delta {class}\">{}</small>", unit.difference(first, bytes));
     }
-    .into_any()
+    html
 }
 
 /// One part, and the explanation that it opens.
@@ -97,55 +122,122 @@ fn fit_cell(state: State, slot: Slot) -> impl IntoView {
 fn Row(
     /// Which part.
     part: Part,
-    /// Whether there is one scenario only.
-    alone: Memo<bool>,
 ) -> impl IntoView {
     let state = State::of_page();
     let open = RwSignal::new(false);
     // A part that no scenario has is not listed.
-    let absent = Memo::new(move |_| {
-        let has = |slot: &Slot| {
-            slot.estimate
-                .with(|estimate| estimate.memory.as_ref().is_some_and(|memory| part.at_peak(memory).0 > 0))
-        };
-        !state.shown().iter().any(has)
-    });
-    let share = move || {
-        state.current().estimate.with(|estimate| {
-            estimate.memory.as_ref().map(|memory| percent(part.at_peak(memory), memory.needed()))
+    let absent = move || {
+        state.shown().all(|slot| {
+            slot.estimate.with(|estimate| {
+                estimate.memory.as_ref().is_none_or(|memory| part.at_peak(memory) == Bytes::ZERO)
+            })
         })
     };
-    let length = move || {
-        state.current().estimate.with(|estimate| {
-            let memory = estimate.memory.as_ref();
-            let largest = memory.and_then(|memory| Part::all().map(|part| part.at_peak(memory)).max());
-            let share = memory.zip(largest).map(|(memory, largest)| part.at_peak(memory).percent_of(largest));
-            format!("{:.2}%", share.unwrap_or(0.))
-        })
+    let of_active = move |look: fn(Part, &Memory) -> String| {
+        state
+            .current()
+            .estimate
+            .with(|estimate| estimate.memory.as_ref().map(|memory| look(part, memory)).unwrap_or_default())
     };
-    let explained = format!("why-{}", part.slug());
+    let explanation = move || {
+        if !open.get() {
+            return String::new();
+        }
+        let detail = state.detail.get();
+        let lines = detail.as_ref().map_or(&[][..], |detail| &detail.lines[..]);
+        let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
+        explanation(part, &bytes, lines, state.unit())
+    };
+    let id = format!("why-{}", part.slug());
     view! {
-        <tr class=format!("part-row {}", part.class()) hidden=move || absent.get()>
+        <tr class=format!("part-row {}", part.class()) hidden=switch(absent)>
             <th scope="row">
                 <button
                     type="button"
-                    aria-expanded=move || open.get().to_string()
-                    aria-controls=explained.clone()
-                    on:click=move |_| open.update(|open| *open = !*open)
+                    aria-expanded=aria(move || open.get())
+                    aria-controls=id.clone()
+                    on:click=on(move |_: MouseEvent| open.update(|open| *open = !*open))
                 >
                     <i class="swatch"></i>
-                    <span>{part.label()}</span>
+                    {part.label()}
                 </button>
             </th>
-            {move || cells(state, move |memory| part.at_peak(memory))}
-            <td class="share" hidden=move || !alone.get()>{share}</td>
-            <td class="bar" aria-hidden="true" hidden=move || !alone.get()>
-                <i style:width=length></i>
+            {cells(state, Some(part))}
+            <td class="share" hidden=switch(move || !state.alone())>
+                {text(move || of_active(|part, memory| percent(part.at_peak(memory), memory.needed())))}
+            </td>
+            <td class="bar" aria-hidden="true" hidden=switch(move || !state.alone())>
+                <i style:width=text(move || of_active(length))></i>
             </td>
         </tr>
-        <tr class="why" id=format!("why-{}", part.slug()) hidden=move || absent.get() || !open.get()>
-            <td colspan="6">{move || open.get().then(|| view! { <Explanation part=part /> })}</td>
+        <tr class="why" id=id hidden=switch(move || absent() || !open.get())>
+            <td colspan="7" inner_html=text(explanation)></td>
         </tr>
     }
-    .into_any()
+}
+
+/// How long the bar of a part is beside the longest.
+fn length(part: Part, memory: &Memory) -> String {
+    let longest = Part::all().map(|part| part.at_peak(memory)).max().unwrap_or_default();
+    format!("{:.2}%", part.at_peak(memory).percent_of(longest))
+}
+
+/// Why a part is there, and its tensors with their sums.
+fn explanation(part: Part, bytes: &str, lines: &[Line], unit: Unit) -> String {
+    let mut html = format!("<p>{} {bytes} at the peak.</p>", Escaped(part.help()));
+    let mut own = lines.iter().filter(|line| Part::Tensors(line.category) == part).peekable();
+    if own.peek().is_none() {
+        return html;
+    }
+    html.push_str("<ul>");
+    let mut reason = ("", "");
+    for line in own {
+        // What holds for several lines is said once. Writing to a string cannot fail.
+        if reason != (line.why, line.source) {
+            reason = (line.why, line.source);
+            let why = capitalised(line.why);
+            let _ =
+                write!(html, "<li class=\"reason\">{}. <i>{}</i></li>", Escaped(&why), Escaped(line.source));
+        }
+        let _ = write!(
+            html,
+            "<li><b>{}</b><code>{}</code><span title=\"{}\">{}</span></li>",
+            Escaped(&line.what),
+            Escaped(&line.formula),
+            exact(line.bytes),
+            unit.amount(line.bytes),
+        );
+    }
+    html.push_str("</ul>");
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use crate::ui::detail::Detail;
+
+    #[test]
+    fn a_difference_is_told_where_there_is_one() {
+        let (small, large) = (Bytes(1 << 30), Bytes(3 << 30));
+        assert_eq!(amount_html(large, None, Unit::Binary), "3.00 GiB");
+        assert_eq!(amount_html(large, Some(large), Unit::Binary), "3.00 GiB");
+        assert_eq!(
+            amount_html(small, Some(large), Unit::Binary),
+            "1.00 GiB <small class=\"delta less\">−2.00 GiB</small>"
+        );
+        assert!(amount_html(Bytes(0), Some(small), Unit::Binary).starts_with("– <small"));
+    }
+
+    #[test]
+    fn every_part_of_an_answer_is_explained_with_its_sums() {
+        let scenario = Scenario::default();
+        let detail = Detail::of(&scenario).expect("an answer");
+        let memory = crate::estimate(&scenario).memory.expect("an answer");
+        for part in Part::all().filter(|part| part.at_peak(&memory).0 > 1 << 20 && *part != Part::Context) {
+            let html = explanation(part, "1 byte", &detail.lines, Unit::Binary);
+            assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
+        }
+    }
 }

@@ -1,117 +1,146 @@
 //! Scenarios side by side: which of them the controls change, and in what they differ.
 
+use std::fmt::Write;
+
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use crate::ui::format::parameters;
-use crate::ui::state::{Slot, State, letter};
+use crate::estimate::Parameters;
+use crate::scenario::Scenario;
+use crate::share::MOST_SCENARIOS;
+use crate::ui::format::{Unit, parameters};
+use crate::ui::live::{on, state as aria, switch, text};
+use crate::ui::markup::Escaped;
+use crate::ui::state::{State, letter};
 use crate::ui::summary;
 
 /// The scenarios on the page and what can be done with them.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
-    let many = Memo::new(move |_| state.order.with(Vec::len) > 1);
-    let tab = move |(position, slot): (usize, Slot)| {
+    let tab = move |position: usize| {
+        let active = move || state.active.get() == position;
         view! {
-            <li class:active=move || state.active.get() == position>
+            <li hidden=switch(move || position >= state.count.get()) class:active=switch(active)>
                 <button
                     type="button"
                     class="tab"
-                    aria-pressed=move || (state.active.get() == position).to_string()
-                    on:click=move |_| state.active.set(position)
+                    aria-pressed=aria(active)
+                    on:click=on(move |_: MouseEvent| state.active.set(position))
                 >
                     <b>{letter(position)}</b>
-                    <span>{move || slot.scenario.with(summary::title)}</span>
+                    <span>{text(move || state.slots[position].scenario.with(summary::title))}</span>
                 </button>
                 <button
                     type="button"
                     class="remove"
                     aria-label=format!("Remove {}", letter(position))
-                    on:click=move |_| state.remove(position)
+                    on:click=on(move |_: MouseEvent| state.remove(position))
                 >
                     "×"
                 </button>
             </li>
         }
     };
-    let tabs = move || {
-        if many.get() {
-            view! { <ul>{state.shown().into_iter().enumerate().map(tab).collect_view()}</ul> }.into_any()
-        } else {
-            view! {
-                <p class="title">
-                    {move || state.current().scenario.with(summary::title)} " " <span>{move || counts(state)}</span>
-                </p>
-            }
-            .into_any()
-        }
+    let counts = move || {
+        let slot = state.current();
+        slot.answer(|_, memory, _| counts(&memory.parameters)).unwrap_or_default()
     };
+    let act = move || if state.alone() { "Compare with another" } else { "Duplicate" }.to_owned();
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
-            {tabs}
+            <p class="title" hidden=switch(move || !state.alone())>
+                {text(move || state.current().scenario.with(summary::title))}
+                " "
+                <span>{text(counts)}</span>
+            </p>
+            <ul hidden=switch(move || state.alone())>
+                {(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}
+            </ul>
             <button
                 type="button"
                 class="compare"
-                disabled=move || !state.has_room()
+                disabled=switch(move || state.count.get() >= MOST_SCENARIOS)
                 title="Keeps this scenario and puts a copy beside it to change"
-                on:click=move |_| state.duplicate()
+                on:click=on(move |_: MouseEvent| state.duplicate())
             >
-                {move || if many.get() { "Duplicate" } else { "Compare with another" }}
+                {text(act)}
             </button>
         </div>
     }
-    .into_any()
 }
 
 /// How many parameters there are, and how many of them are trained.
-fn counts(state: State) -> Option<String> {
-    state.current().estimate.with(|estimate| {
-        let counts = estimate.memory.as_ref()?.parameters;
-        let trained = if counts.trainable == counts.total {
-            "all trained".to_owned()
-        } else {
-            format!("{} of them trained", parameters(counts.trainable))
-        };
-        Some(format!("{} parameters, {trained}", parameters(counts.total)))
-    })
+fn counts(counts: &Parameters) -> String {
+    let total = parameters(counts.total);
+    if counts.trainable == counts.total {
+        format!("{total} parameters, all trained")
+    } else {
+        format!("{total} parameters, {} of them trained", parameters(counts.trainable))
+    }
 }
 
 /// The inputs in which the scenarios differ.
 #[component]
 pub fn Differences() -> impl IntoView {
     let state = State::of_page();
-    let rows = Memo::new(move |_| summary::differences(&state.scenarios(), state.unit.get()));
-    let body = move || {
-        let slots = state.shown();
-        if slots.len() < 2 {
-            return None;
+    let html =
+        move || if state.alone() { String::new() } else { differences(&state.scenarios(), state.unit()) };
+    view! {
+        <section class="panel" hidden=switch(move || state.alone())>
+            <h2>"What differs"</h2>
+            <div class="table-box" inner_html=text(html)></div>
+        </section>
+    }
+}
+
+fn differences(scenarios: &[Scenario], unit: Unit) -> String {
+    let rows = summary::differences(scenarios, unit);
+    if rows.is_empty() {
+        return "<p class=\"remark\">Nothing yet: change a control, and it shows here.</p>".to_owned();
+    }
+    let mut html = String::from(
+        "<table class=\"differences\"><caption class=\"unseen\">Inputs in which the scenarios differ</caption>\
+         <thead><tr><th scope=\"col\">Input</th>",
+    );
+    for position in 0..scenarios.len() {
+        // Writing to a string cannot fail.
+        let _ = write!(html, "<th scope=\"col\">{}</th>", letter(position));
+    }
+    html.push_str("</tr></thead><tbody>");
+    for (name, values) in rows {
+        let _ = write!(html, "<tr><th scope=\"row\">{name}</th>");
+        for value in &values {
+            let class = if values.first() == Some(value) { "" } else { " class=\"changed\"" };
+            let _ = write!(html, "<td{class}>{}</td>", Escaped(value));
         }
-        let rows = rows.get();
-        let table = if rows.is_empty() {
-            view! { <p class="remark">"Nothing yet: change a control, and it shows here."</p> }.into_any()
-        } else {
-            let heads = (0..slots.len()).map(|position| view! { <th scope="col">{letter(position)}</th> });
-            let heads = heads.collect_view();
-            let rows = rows.into_iter().map(|(name, values)| {
-                let first = values.first().cloned().unwrap_or_default();
-                let cells = values.into_iter().map(|value| {
-                    let changed = value != first;
-                    view! { <td class:changed=changed>{value}</td> }
-                });
-                view! { <tr><th scope="row">{name}</th>{cells.collect_view()}</tr> }
-            });
-            view! {
-                <div class="table-box">
-                    <table class="differences">
-                        <caption class="unseen">"Inputs in which the scenarios differ"</caption>
-                        <thead><tr><th scope="col">"Input"</th>{heads}</tr></thead>
-                        <tbody>{rows.collect_view()}</tbody>
-                    </table>
-                </div>
-            }
-            .into_any()
-        };
-        Some(view! { <section class="panel"><h2>"What differs"</h2>{table}</section> })
-    };
-    view! { {body} }.into_any()
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table>");
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_stands_out() {
+        let first = Scenario::default();
+        assert!(differences(&[first.clone(), first.clone()], Unit::Binary).contains("Nothing yet"));
+        let second = Scenario { batch: 4, ..first.clone() };
+        let html = differences(&[first, second], Unit::Binary);
+        assert!(
+            html.contains("<th scope=\"row\">Micro-batch size</th><td>1</td><td class=\"changed\">4</td>"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn trained_parameters_are_told_from_frozen_ones() {
+        let some = Parameters { total: 8_030_261_248, trainable: 41_943_040 };
+        assert_eq!(counts(&some), "8.03B parameters, 41.9M of them trained");
+        let all = Parameters { total: 124_439_808, trainable: 124_439_808 };
+        assert_eq!(counts(&all), "124M parameters, all trained");
+    }
 }

@@ -1,45 +1,46 @@
 //! The controls: everything that a scenario consists of.
 
+use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, GpuChoice, Issue, LoraTargets, Mask, Method, ModelChoice, Modules,
+    AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, Mask, Method, ModelChoice, Modules,
     Optimizer, Precision, Scenario,
 };
-use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox, message};
+use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
+use crate::ui::live::{on, switch, text};
 use crate::ui::scale::{self, Scale};
-use crate::ui::state::{Lens, State};
-use crate::ui::{picks, presets, summary};
+use crate::ui::state::State;
+use crate::ui::{markup, picks, presets, summary};
 use crate::units::Bytes;
 
-/// The control that shows the issues of a field; `None` for those that stand above all controls.
-const fn control(field: Field) -> Option<&'static str> {
+/// The control that shows the issues of a field; none for those that stand above all controls.
+const fn control(field: Field) -> &'static str {
     match field {
-        Field::Model => Some("model"),
-        Field::Gpu => Some("gpu"),
-        Field::Method => Some("method"),
-        Field::LoraRank => Some("rank"),
-        Field::LoraTargets => Some("targets"),
-        Field::Precision => Some("precision"),
-        Field::Optimizer => Some("optimizer"),
-        Field::Batch => Some("batch"),
-        Field::Sequence => Some("sequence"),
-        Field::Accumulation => Some("accumulation"),
-        Field::Checkpointing => Some("checkpointing"),
-        Field::Attention => Some("attention"),
-        Field::Mask => Some("mask"),
-        Field::Link => None,
+        Field::Model => "model",
+        Field::Gpu => "gpu",
+        Field::Method => "method",
+        Field::LoraRank => "rank",
+        Field::LoraTargets => "targets",
+        Field::Precision => "precision",
+        Field::Optimizer => "optimizer",
+        Field::Batch => "batch",
+        Field::Sequence => "sequence",
+        Field::Accumulation => "accumulation",
+        Field::Checkpointing => "checkpointing",
+        Field::Attention => "attention",
+        Field::Mask => "mask",
+        Field::Link => "",
     }
 }
 
 /// The issues of the active scenario that belong to a control.
-fn issues(state: State, id: Option<&'static str>) -> Messages {
-    Memo::new(move |_| {
+fn messages(state: State, id: &'static str) -> Messages {
+    Signal::derive(move || {
         state.current().estimate.with(|estimate| {
-            estimate.issues.iter().filter(|issue| control(issue.field) == id).cloned().collect::<Vec<Issue>>()
+            markup::issues(estimate.issues.iter().filter(|issue| control(issue.field) == id))
         })
     })
-    .into()
 }
 
 /// The choices of an enum of the core.
@@ -52,254 +53,293 @@ macro_rules! choices {
     };
 }
 
-/// A control for an enum of the core.
-macro_rules! select {
-    ($state:ident, $name:ident, $id:literal, $label:literal, $($path:ident).+) => {{
-        let lens = $state.lens(
-            |scenario| scenario.$($path).+.index(),
-            |scenario, index| {
-                if let Some(choice) = $name::ALL.get(index) {
-                    scenario.$($path).+ = *choice;
-                }
-            },
-        );
-        view! {
-            <Select
-                id=$id
-                label=$label
-                choices=choices!($name)
-                value=lens.value
-                set=lens.set
-                messages=issues($state, Some($id))
-            />
+/// The setter of a field that is an enum of the core, by position.
+macro_rules! set_choice {
+    ($name:ident, $($path:ident).+) => {
+        |scenario: &mut Scenario, index: usize| {
+            if let Some(choice) = $name::ALL.get(index) {
+                scenario.$($path).+ = *choice;
+            }
         }
-    }};
+    };
 }
 
-/// A control for a whole number of a scenario.
-fn whole(
-    state: State,
-    (id, label, help): (&'static str, &'static str, &'static str),
+/// A control for an enum of the core.
+fn choice(
+    (id, label): (&'static str, &'static str),
+    choices: Vec<Choice>,
+    get: fn(&Scenario) -> usize,
+    set: fn(&mut Scenario, usize),
+) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(get, set);
+    view! {
+        <Select id=id label=label choices=choices value=lens.value set=lens.set messages=messages(state, id) />
+    }
+}
+
+/// A control for a number of a scenario.
+fn amount(
+    (id, label, help, unit): (&'static str, &'static str, &'static str, &'static str),
     scale: &'static Scale,
     get: fn(&Scenario) -> f64,
     set: fn(&mut Scenario, f64),
 ) -> impl IntoView {
-    let Lens { value, set } = state.lens(get, set);
-    view! { <Slider id=id label=label help=help scale=scale value=value set=set messages=issues(state, Some(id)) /> }
-        .into_any()
+    let state = State::of_page();
+    let lens = state.lens(get, set);
+    view! {
+        <Slider
+            id=id
+            label=label
+            help=help
+            scale=scale
+            value=lens.value
+            set=lens.set
+            messages=messages(state, id)
+            unit=unit
+        />
+    }
+}
+
+/// A searchable control.
+fn search(
+    (id, label, help): (&'static str, &'static str, &'static str),
+    find: fn(&str) -> Vec<crate::ui::controls::Item>,
+    get: fn(&Scenario) -> String,
+    set: fn(&mut Scenario, String),
+) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(get, set);
+    view! {
+        <Combobox
+            id=id
+            label=label
+            help=help
+            chosen=lens.value
+            find=find
+            pick=lens.set
+            messages=messages(state, id)
+        />
+    }
 }
 
 /// All controls of the active scenario.
 #[component]
 pub fn Configure() -> impl IntoView {
     let state = State::of_page();
-    let elsewhere = issues(state, None);
+    let elsewhere = messages(state, "");
     view! {
-        <form class="configure" aria-label="Scenario" on:submit=|event| event.prevent_default()>
+        <form class="configure" aria-label="Scenario" on:submit=on(|event: SubmitEvent| event.prevent_default())>
             <Presets />
-            {move || elsewhere.get().into_iter().map(message).collect_view()}
+            <div inner_html=text(move || elsewhere.get())></div>
             <fieldset>
                 <legend>"Model and card"</legend>
-                <Model />
-                <Gpu />
+                <ModelAndCard />
             </fieldset>
             <fieldset>
                 <legend>"Training"</legend>
-                {select!(state, Method, "method", "Method", method)}
+                {choice(
+                    ("method", "Method"),
+                    choices!(Method),
+                    |scenario| scenario.method.index(),
+                    set_choice!(Method, method),
+                )}
                 <Adapters />
-                {select!(state, Precision, "precision", "Precision", precision)}
-                {select!(state, Optimizer, "optimizer", "Optimizer", optimizer)}
+                {choice(
+                    ("precision", "Precision"),
+                    choices!(Precision),
+                    |scenario| scenario.precision.index(),
+                    set_choice!(Precision, precision),
+                )}
+                {choice(
+                    ("optimizer", "Optimizer"),
+                    choices!(Optimizer),
+                    |scenario| scenario.optimizer.index(),
+                    set_choice!(Optimizer, optimizer),
+                )}
             </fieldset>
             <fieldset>
                 <legend>"Batch"</legend>
-                {whole(
-                    state,
-                    ("batch", "Micro-batch size", "Sequences in one forward pass. Activations and logits grow with it."),
+                {amount(
+                    (
+                        "batch",
+                        "Micro-batch size",
+                        "Sequences in one forward pass. Activations and logits grow with it.",
+                        "",
+                    ),
                     &scale::BATCH,
                     |scenario| scenario.batch as f64,
                     |scenario, value| scenario.batch = value as u64,
                 )}
-                {whole(
-                    state,
-                    ("sequence", "Sequence length", "Tokens per sequence, padding included."),
+                {amount(
+                    ("sequence", "Sequence length", "Tokens per sequence, padding included.", ""),
                     &scale::SEQUENCE,
                     |scenario| scenario.sequence as f64,
                     |scenario, value| scenario.sequence = value as u64,
                 )}
-                {whole(
-                    state,
+                {amount(
                     (
                         "accumulation",
                         "Gradient accumulation",
                         "Forward and backward passes per optimizer step. The batch that the optimizer sees is this \
-                         many micro-batches; memory hardly grows.",
+                         many micro-batches; the gradients live on between them.",
+                        "",
                     ),
                     &scale::ACCUMULATION,
                     |scenario| scenario.accumulation as f64,
                     |scenario, value| scenario.accumulation = value as u64,
                 )}
-                {select!(state, Mask, "mask", "Padding mask", mask)}
+                {choice(
+                    ("mask", "Padding mask"),
+                    choices!(Mask),
+                    |scenario| scenario.mask.index(),
+                    set_choice!(Mask, mask),
+                )}
             </fieldset>
             <fieldset>
                 <legend>"Memory savers"</legend>
-                {select!(state, Checkpointing, "checkpointing", "Gradient checkpointing", checkpointing)}
-                {select!(state, AttentionKernel, "attention", "Attention", attention)}
+                {choice(
+                    ("checkpointing", "Gradient checkpointing"),
+                    choices!(Checkpointing),
+                    |scenario| scenario.checkpointing.index(),
+                    set_choice!(Checkpointing, checkpointing),
+                )}
+                {choice(
+                    ("attention", "Attention"),
+                    choices!(AttentionKernel),
+                    |scenario| scenario.attention.index(),
+                    set_choice!(AttentionKernel, attention),
+                )}
             </fieldset>
         </form>
     }
-    .into_any()
 }
 
-/// The model, and its size where it is no real one.
-#[component]
-fn Model() -> impl IntoView {
-    let state = State::of_page();
-    let model = state.lens(|scenario| scenario.model.clone(), |scenario, model| scenario.model = model);
-    let chosen = Signal::derive(move || model.value.with(picks::model_label));
-    let size = state.lens(
-        |scenario| match scenario.model {
-            ModelChoice::Size(billions) => Some(billions),
-            ModelChoice::Catalogue(_) | ModelChoice::Custom(_) => None,
-        },
-        |scenario, billions| {
-            if let Some(billions) = billions {
-                scenario.model = ModelChoice::Size(billions);
-            }
-        },
-    );
-    let by_size = Memo::new(move |_| size.value.get().is_some());
-    view! {
-        <Combobox
-            id="model"
-            label="Model"
-            help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a Llama-shaped model of that many parameters."
-            chosen=chosen
-            find=picks::find_models
-            pick=Callback::new(move |key: String| model.set.run(picks::model_of(&key)))
-            messages=issues(state, Some("model"))
-        />
-        {move || by_size.get().then(|| view! {
-            <Slider
-                id="billions"
-                label="Model size"
-                help="Billions of parameters. The shape is between those of real Llama-like models of nearby sizes."
-                scale=&scale::BILLIONS
-                value=Signal::derive(move || size.value.get().unwrap_or(1.))
-                set=Callback::new(move |billions| size.set.run(Some(billions)))
-                messages=Signal::stored(Vec::new())
-                unit="B"
-            />
-        })}
+/// The size of a model that is no real one.
+fn size(scenario: &Scenario) -> Option<f64> {
+    match scenario.model {
+        ModelChoice::Size(billions) => Some(billions),
+        ModelChoice::Catalogue(_) | ModelChoice::Custom(_) => None,
     }
-    .into_any()
 }
 
-/// The card, and its memory where it is no real one.
-#[component]
-fn Gpu() -> impl IntoView {
-    let state = State::of_page();
-    let gpu = state.lens(|scenario| scenario.gpu.clone(), |scenario, gpu| scenario.gpu = gpu);
-    let chosen = Signal::derive(move || gpu.value.with(picks::gpu_label));
-    let memory = state.lens(
-        |scenario| match scenario.gpu {
-            GpuChoice::Custom(memory) => Some(memory),
-            GpuChoice::Catalogue(_) => None,
-        },
-        |scenario, memory| {
-            if let Some(memory) = memory {
-                scenario.gpu = GpuChoice::Custom(memory);
-            }
-        },
-    );
-    let custom = Memo::new(move |_| memory.value.get().is_some());
-    view! {
-        <Combobox
-            id="gpu"
-            label="GPU"
-            help="The card that the run is to fit on. Type a name, or an amount such as 24 for any card with that memory."
-            chosen=chosen
-            find=picks::find_gpus
-            pick=Callback::new(move |key: String| gpu.set.run(picks::gpu_of(&key)))
-            messages=issues(state, Some("gpu"))
-        />
-        {move || custom.get().then(|| view! {
-            <Slider
-                id="memory"
-                label="GPU memory"
-                help="What a program can have of the card, in GiB: what nvidia-smi shows as total."
-                scale=&scale::CARD
-                value=Signal::derive(move || memory.value.get().unwrap_or_default().as_gib())
-                set=Callback::new(move |gib| memory.set.run(Some(Bytes::gib(gib))))
-                messages=Signal::stored(Vec::new())
-                unit="GiB"
-            />
-        })}
+/// The memory of a card that is no real one.
+fn memory(scenario: &Scenario) -> Option<Bytes> {
+    match scenario.gpu {
+        GpuChoice::Custom(memory) => Some(memory),
+        GpuChoice::Catalogue(_) => None,
     }
-    .into_any()
+}
+
+/// The model and the card, with a number each where they are no real ones.
+#[component]
+fn ModelAndCard() -> impl IntoView {
+    let state = State::of_page();
+    let is = move |look: fn(&Scenario) -> bool| switch(move || state.current().scenario.with(look));
+    view! {
+        {search(
+            (
+                "model",
+                "Model",
+                "Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a Llama-shaped \
+                 model of that many parameters.",
+            ),
+            picks::find_models,
+            |scenario| picks::model_label(&scenario.model),
+            |scenario, key| scenario.model = picks::model_of(&key),
+        )}
+        <div hidden=is(|scenario| size(scenario).is_none())>
+            {amount(
+                (
+                    "billions",
+                    "Model size",
+                    "Billions of parameters. The shape is between those of real Llama-like models of nearby sizes.",
+                    "B",
+                ),
+                &scale::BILLIONS,
+                |scenario| size(scenario).unwrap_or(1.),
+                |scenario, billions| scenario.model = ModelChoice::Size(billions),
+            )}
+        </div>
+        {search(
+            (
+                "gpu",
+                "GPU",
+                "The card that the run is to fit on. Type a name, or an amount such as 24 for any card with that memory.",
+            ),
+            picks::find_gpus,
+            |scenario| picks::gpu_label(&scenario.gpu),
+            |scenario, key| scenario.gpu = picks::gpu_of(&key),
+        )}
+        <div hidden=is(|scenario| memory(scenario).is_none())>
+            {amount(
+                (
+                    "memory",
+                    "GPU memory",
+                    "What a program can have of the card, in GiB: what nvidia-smi shows as total.",
+                    "GiB",
+                ),
+                &scale::CARD,
+                |scenario| memory(scenario).unwrap_or_default().as_gib(),
+                |scenario, gib| scenario.gpu = GpuChoice::Custom(Bytes::gib(gib)),
+            )}
+        </div>
+    }
 }
 
 /// What only LoRA and QLoRA have.
 #[component]
 fn Adapters() -> impl IntoView {
     let state = State::of_page();
-    let adapted = state.read(|scenario| summary::adapts(scenario.method));
-    let named = state.read(|scenario| scenario.lora.targets == LoraTargets::Named);
-    let targets = state.lens(
-        |scenario| scenario.lora.targets.index(),
-        |scenario, index| {
-            if let Some(targets) = LoraTargets::ALL.get(index) {
-                scenario.lora.targets = *targets;
-                // Names are kept only where they are read; the first ones are peft's for most families.
-                scenario.lora.modules = match targets {
-                    LoraTargets::Named => "q_proj,v_proj".parse().unwrap_or_default(),
-                    LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => {
-                        Modules::NONE
-                    }
-                };
-            }
-        },
-    );
-    let modules =
-        state.lens(|scenario| scenario.lora.modules, |scenario, modules| scenario.lora.modules = modules);
+    let is = move |look: fn(&Scenario) -> bool| switch(move || state.current().scenario.with(look));
+    let names = state.lens(|scenario| scenario.lora.modules.to_string(), |_, _| {});
     let read = move |text: String| match text.parse::<Modules>() {
-        Ok(new) => {
-            modules.set.run(new);
+        Ok(modules) => {
+            state.change(|scenario| scenario.lora.modules = modules);
             Ok(())
         }
         Err(unknown) => {
-            Err(format!("No layer is called {unknown:?}: write names such as q_proj, v_proj, down_proj"))
+            Err(format!("no layer is called {unknown}; write names such as q_proj, v_proj, down_proj"))
         }
     };
-    move || {
-        adapted.get().then(|| {
-            view! {
-                {whole(
-                    state,
-                    ("rank", "LoRA rank", "The inner size of the adapters: r in peft's LoraConfig."),
-                    &scale::RANK,
-                    |scenario| scenario.lora.rank as f64,
-                    |scenario, value| scenario.lora.rank = value as u64,
-                )}
-                <Select
-                    id="targets"
-                    label="Target modules"
-                    choices=choices!(LoraTargets)
-                    value=targets.value
-                    set=targets.set
-                    messages=issues(state, Some("targets"))
+    view! {
+        <div class="adapters" hidden=is(|scenario| !summary::adapts(scenario.method))>
+            {amount(
+                ("rank", "LoRA rank", "The inner size of the adapters: r in peft's LoraConfig.", ""),
+                &scale::RANK,
+                |scenario| scenario.lora.rank as f64,
+                |scenario, value| scenario.lora.rank = value as u64,
+            )}
+            {choice(
+                ("targets", "Target modules"),
+                choices!(LoraTargets),
+                |scenario| scenario.lora.targets.index(),
+                set_targets,
+            )}
+            <div hidden=is(|scenario| scenario.lora.targets != LoraTargets::Named)>
+                <TextBox
+                    id="modules"
+                    label="Layer names"
+                    help="As in peft's target_modules, with commas between them."
+                    value=names.value
+                    set=Callback::new(read)
+                    messages=Signal::stored(String::new())
                 />
-                {move || named.get().then(|| view! {
-                    <TextBox
-                        id="modules"
-                        label="Layer names"
-                        help="As in peft's target_modules, with commas between them."
-                        value=Signal::derive(move || modules.value.get().to_string())
-                        set=Callback::new(read)
-                        messages=Signal::stored(Vec::new())
-                    />
-                })}
+            </div>
+        </div>
+    }
+}
+
+/// Names of layers are kept only where they are read; the first ones are peft's for most families.
+fn set_targets(scenario: &mut Scenario, index: usize) {
+    if let Some(targets) = LoraTargets::ALL.get(index) {
+        scenario.lora.targets = *targets;
+        scenario.lora.modules = match targets {
+            LoraTargets::Named => "q_proj,v_proj".parse().unwrap_or_default(),
+            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => {
+                Modules::NONE
             }
-        })
+        };
     }
 }
 
@@ -307,26 +347,22 @@ fn Adapters() -> impl IntoView {
 #[component]
 fn Presets() -> impl IntoView {
     let state = State::of_page();
-    let buttons = presets::PRESETS.iter().map(|preset| {
+    let button = |preset: &'static presets::Preset| {
+        let open =
+            move |_: MouseEvent| state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
         view! {
-            <button
-                type="button"
-                class="chip"
-                title=preset.help
-                on:click=move |_| state.open((preset.scenario)(), format!("Opened the example “{}”", preset.label))
-            >
+            <button type="button" class="chip" title=preset.help on:click=on(open)>
                 {preset.label}
             </button>
         }
-    });
+    };
     view! {
         <div class="presets" role="group" aria-label="Examples">
             <span aria-hidden="true">"Examples"</span>
-            {buttons.collect_view()}
-            <button type="button" class="chip quiet" on:click=move |_| state.reset()>
+            {presets::PRESETS.iter().map(button).collect::<Vec<_>>()}
+            <button type="button" class="chip quiet" on:click=on(move |_: MouseEvent| state.reset())>
                 "Reset"
             </button>
         </div>
     }
-    .into_any()
 }

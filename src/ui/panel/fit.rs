@@ -1,5 +1,6 @@
 //! What can be trained on a card: models by methods, each with the largest micro-batch.
 
+use leptos::ev::MouseEvent;
 use leptos::html;
 use leptos::prelude::*;
 
@@ -8,11 +9,13 @@ use crate::plan::{self, FitCell, FitRow};
 use crate::scenario::{Checkpointing, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
-use crate::ui::format::parameters;
+use crate::ui::format::{Unit, parameters};
+use crate::ui::live::{follow, on, state as aria, switch, text};
+use crate::ui::markup::Escaped;
 use crate::ui::scale;
 use crate::ui::state::State;
 use crate::ui::summary;
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
 
 /// The models of the table, small before large: those that people start from.
 const MODELS: [&str; 15] = [
@@ -36,113 +39,98 @@ const MODELS: [&str; 15] = [
 /// How long the controls must rest before the table is computed anew.
 const REST: u32 = 200;
 
-/// What the table is computed for.
-#[derive(Clone, PartialEq)]
-struct Question {
-    base: Scenario,
-    memory: Bytes,
-}
-
 /// The table of what can be trained.
 #[component]
 pub fn Table() -> impl IntoView {
     let state = State::of_page();
-    let section = NodeRef::<html::Section>::new();
+    let place = NodeRef::<html::Div>::new();
     let visible = RwSignal::new(false);
-    // The amount that was asked for; the card of the scenario otherwise.
-    let asked = RwSignal::new(None::<Bytes>);
-    let card = state.read(|scenario| scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default());
-    let memory = Memo::new(move |_| asked.get().unwrap_or_else(|| card.get()));
-    let question = Memo::new(move |_| {
-        // Neither model nor batch of the scenario matters: they are what the table varies.
-        let usual = Scenario::default();
-        let base = state.current().scenario.get();
-        Question { base: Scenario { model: usual.model, batch: 1, ..base }, memory: memory.get() }
-    });
+    // The MiB that were asked for; 0 while it is the scenario's own card.
+    let asked = RwSignal::new(0_usize);
+    let memory = move || match asked.get() {
+        0 => {
+            state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default())
+        }
+        mib => Bytes::mib(mib as u64),
+    };
     let rows = RwSignal::new(Vec::<FitRow>::new());
     let busy = RwSignal::new(true);
-    let timer = StoredValue::new_local(Later::default());
+    let timer = Later::default();
 
-    Effect::new(move |_| {
-        if let Some(element) = section.get() {
+    follow(move || {
+        if let Some(element) = place.get() {
             browser::watch_visible(&element, move |now| visible.set(now));
         }
     });
-    Effect::new(move |answered: Option<Option<Question>>| {
-        let answered = answered.flatten();
-        let question = question.get();
-        if !visible.get() || answered.as_ref() == Some(&question) {
-            return answered;
-        }
-        busy.set(true);
-        let begun = question.clone();
-        timer.with_value(|timer| {
+    let mut answered = None;
+    follow(move || {
+        let question = (base(state), memory());
+        if visible.get() && answered.as_ref() != Some(&question) {
+            busy.set(true);
             let later = timer.clone();
-            timer.run(REST, move || compute(later, question, 0, rows, busy));
-        });
-        Some(begun)
+            let (base, memory) = question.clone();
+            answered = Some(question);
+            timer.run(REST, move || compute(later, base, memory, 0, rows, busy));
+        }
     });
-    let slide = Callback::new(move |gib: f64| asked.set(Some(Bytes::gib(gib))));
-    let heads =
-        Method::ALL.iter().map(|method| view! { <th scope="col">{method.label()}</th> }).collect_view();
+    let conditions = move || state.current().scenario.with(conditions);
+    let head = |method: &Method| view! { <th scope="col">{method.label()}</th> };
+    let row = |(index, model)| view! { <Row index=index model=model rows=rows /> };
     view! {
-        <section class="panel fit" aria-labelledby="fit-title" node_ref=section>
+        <section class="panel fit" aria-labelledby="fit-title">
             <h2 id="fit-title">"What can I train?"</h2>
-            <div class="budget">
+            <div class="budget" node_ref=place>
                 <Slider
                     id="budget"
                     label="On a card with"
                     help="The memory of the card; the scenario's own until you change it."
                     scale=&scale::CARD
-                    value=Signal::derive(move || (memory.get().as_gib() * 10.).round() / 10.)
-                    set=slide
-                    messages=Signal::stored(Vec::new())
+                    value=Signal::derive(move || (memory().as_gib() * 10.).round() / 10.)
+                    set=Callback::new(move |gib: f64| asked.set((gib * 1024.) as usize))
+                    messages=Signal::stored(String::new())
                     unit="GiB"
                 />
             </div>
-            <p class="remark">{move || conditions(&question.get().base)}</p>
+            <p class="remark">{text(conditions)}</p>
             <div class="table-box">
-                <table class="fits" aria-busy=move || busy.get().to_string()>
+                <table class="fits" aria-busy=aria(move || busy.get())>
                     <caption class="unseen">"The largest micro-batch by model and method"</caption>
                     <thead>
                         <tr>
                             <th scope="col">"Model"</th>
-                            {heads}
+                            {Method::ALL.iter().map(head).collect::<Vec<_>>()}
                         </tr>
                     </thead>
-                    <tbody>
-                        {MODELS
-                            .into_iter()
-                            .enumerate()
-                            .map(|(index, model)| view! { <Row index=index model=model rows=rows /> })
-                            .collect_view()}
-                    </tbody>
+                    <tbody>{MODELS.into_iter().enumerate().map(row).collect::<Vec<_>>()}</tbody>
                 </table>
             </div>
         </section>
     }
-    .into_any()
+}
+
+/// What the table takes from the scenario: all but model and batch, which it varies.
+fn base(state: State) -> Scenario {
+    let usual = Scenario::default();
+    Scenario { model: usual.model, batch: 1, ..state.current().scenario.get() }
 }
 
 /// Computes one model after the other, so that no key press waits for more than one of them.
 fn compute(
     later: Later,
-    question: Question,
+    base: Scenario,
+    memory: Bytes,
     index: usize,
     rows: RwSignal<Vec<FitRow>>,
     busy: RwSignal<bool>,
 ) {
     let Some(model) = MODELS.get(index) else { return busy.set(false) };
-    let found = plan::table(&[model], &question.base, question.memory).pop();
-    rows.update(|rows| {
-        if let Some(found) = found {
-            match rows.get_mut(index) {
-                Some(row) => *row = found,
-                None => rows.push(found),
-            }
-        }
-    });
-    later.clone().run(0, move || compute(later, question, index + 1, rows, busy));
+    if let Some(found) = plan::table(&[model], &base, memory).pop() {
+        rows.update(|rows| match rows.get_mut(index) {
+            Some(row) => *row = found,
+            None => rows.push(found),
+        });
+    }
+    later.clone().run(0, move || compute(later, base, memory, index + 1, rows, busy));
 }
 
 /// What holds for every cell.
@@ -152,87 +140,103 @@ fn conditions(base: &Scenario) -> String {
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "with gradient checkpointing",
     };
     format!(
-        "The largest micro-batch of {} tokens per sequence, {checkpointing}; the rest as in the scenario. Choose a cell to open it.",
-        crate::units::grouped(base.sequence)
+        "The largest micro-batch of {} tokens per sequence, {checkpointing}; the rest as in the scenario. \
+         Choose a cell to open it.",
+        grouped(base.sequence)
     )
 }
 
+/// One model.
 #[component]
 fn Row(
     /// Its place in the table.
     index: usize,
-    /// Its model.
+    /// Its id.
     model: &'static str,
     /// What has been computed.
     rows: RwSignal<Vec<FitRow>>,
 ) -> impl IntoView {
     let state = State::of_page();
-    let row = Memo::new(move |_| rows.with(|rows| rows.get(index).cloned()));
-    let cells = move || match row.get() {
-        Some(row) => row
-            .cells
-            .into_iter()
-            .map(|cell| view! { <td>{content(state, cell)}</td> })
-            .collect_view()
-            .into_any(),
-        None => Method::ALL.iter().map(|_| view! { <td>"…"</td> }).collect_view().into_any(),
+    let own = move || {
+        state
+            .current()
+            .scenario
+            .with(|scenario| matches!(&scenario.model, ModelChoice::Catalogue(id) if id == model))
     };
-    let size = catalogue::find(model).map(|entry| parameters(entry.parameters));
-    let chosen = state.read(|scenario| scenario.model.clone());
-    let own = move || chosen.with(|chosen| matches!(chosen, ModelChoice::Catalogue(id) if id == model));
-    view! {
-        <tr class:own=own>
-            <th scope="row">
-                <span>{model.rsplit('/').next().unwrap_or(model)}</span>
-                <small>{size}</small>
-            </th>
-            {cells}
-        </tr>
-    }
-    .into_any()
-}
-
-fn content(state: State, cell: FitCell) -> impl IntoView {
-    match cell {
-        FitCell::Fits { batch, scenario } => {
-            let title = summary::title(&scenario);
-            let opened = format!("Opened {title}, micro-batch {batch}");
-            let hint = format!(": open {title}");
-            view! {
+    let size = catalogue::find(model).map(|entry| parameters(entry.parameters)).unwrap_or_default();
+    let cell = move |column: usize| {
+        let found = move |rows: &Vec<FitRow>| rows.get(index).and_then(|row| row.cells.get(column)).cloned();
+        let html = move || {
+            let unit = state.unit();
+            rows.with(found).map_or_else(|| "…".to_owned(), |cell| content(&cell, unit))
+        };
+        let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
+        let open = move |_: MouseEvent| {
+            if let Some(FitCell::Fits { batch, scenario }) = rows.with_untracked(found) {
+                let told = format!("Opened {}, micro-batch {}", summary::title(&scenario), grouped(batch));
+                state.open(*scenario, &told);
+                browser::scroll_to_top();
+            }
+        };
+        view! {
+            <td>
                 <button
                     type="button"
                     class="cell"
-                    on:click=move |_| {
-                        state.open((*scenario).clone(), opened.clone());
-                        browser::scroll_to_top();
-                    }
-                >
-                    "batch "
-                    <b>{crate::units::grouped(batch)}</b>
-                    <span class="unseen">{hint}</span>
-                </button>
-            }
-            .into_any()
+                    disabled=switch(shut)
+                    inner_html=text(html)
+                    on:click=on(open)
+                ></button>
+            </td>
         }
-        FitCell::TooLarge { needed } => {
-            view! { <span class="too-large">"needs " {move || state.unit.get().amount(needed)}</span> }
-                .into_any()
+    };
+    view! {
+        <tr class:own=switch(own)>
+            <th scope="row">
+                <span>{model.rsplit('/').next().unwrap_or(model)}</span>
+                " "
+                <small>{size}</small>
+            </th>
+            {(0..Method::ALL.len()).map(cell).collect::<Vec<_>>()}
+        </tr>
+    }
+}
+
+/// What a cell says.
+fn content(cell: &FitCell, unit: Unit) -> String {
+    match cell {
+        FitCell::Fits { batch, scenario } => {
+            let title = summary::title(scenario);
+            format!(
+                "batch <b>{}</b><span class=\"unseen\">: open {}</span>",
+                grouped(*batch),
+                Escaped(&title)
+            )
         }
-        FitCell::Unknown(issue) => {
-            view! { <span class="too-large" title=issue.to_string()>"unknown"</span> }.into_any()
-        }
+        FitCell::TooLarge { needed } => format!("needs {}", unit.amount(*needed)),
+        FitCell::Unknown(issue) => format!("<span title=\"{}\">unknown</span>", Escaped(&issue.to_string())),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::MODELS;
-    use crate::model::catalogue;
+    use super::*;
 
     #[test]
     fn every_model_is_in_the_catalogue() {
         for model in MODELS {
             assert!(catalogue::find(model).is_some(), "{model}");
         }
+    }
+
+    #[test]
+    fn a_cell_says_what_fits_or_what_it_needs() {
+        let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
+        let texts: Vec<_> = rows[0].cells.iter().map(|cell| content(cell, Unit::Binary)).collect();
+        assert!(texts[0].starts_with("needs "), "{texts:?}");
+        assert!(
+            texts[2].starts_with("batch <b>") && texts[2].contains("open Llama-3.1-8B · QLoRA"),
+            "{texts:?}"
+        );
     }
 }

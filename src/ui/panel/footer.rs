@@ -9,13 +9,12 @@ pub fn Footer() -> impl IntoView {
         <footer class="page-footer">
             <p>
                 <strong>"Runs entirely in your browser; nothing is sent."</strong>
-                " The estimate executes one training step symbolically, tensor by tensor, without data."
+                " One training step is executed symbolically, tensor by tensor, without data."
             </p>
             <p>
-                "It assumes one GPU and PyTorch with transformers, peft and bitsandbytes. A figure is what the \
-                 allocator hands out plus the CUDA context; fragmentation comes on top."
+                "It assumes one GPU and PyTorch with transformers, peft and bitsandbytes. What a card needs is what the \
+                 allocator hands out plus the CUDA context; what it reserves on top is told apart."
             </p>
         </footer>
     }
-    .into_any()
 }

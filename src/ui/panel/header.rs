@@ -1,22 +1,34 @@
 //! The top of the page: its name, the unit, the theme, the link.
 
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use crate::ui::browser;
 use crate::ui::format::Unit;
+use crate::ui::live::{on, state as aria, text};
 use crate::ui::state::State;
-use crate::ui::sync::Flush;
+use crate::ui::sync::Address;
 use crate::ui::theme::Theme;
 
 /// The header.
 #[component]
-pub fn Header() -> impl IntoView {
+pub fn Header(
+    /// What the address says.
+    address: Address,
+) -> impl IntoView {
     let state = State::of_page();
-    let Flush(flush) = expect_context::<Flush>();
-    let theme = RwSignal::new(Theme::stored());
-    let copy = move |_| {
-        flush.run(());
-        browser::copy(browser::address(), move |copied| {
+    let turned = RwSignal::new(false);
+    let theme = move || {
+        turned.track();
+        Theme::stored().label().to_owned()
+    };
+    let turn = move |_: MouseEvent| {
+        Theme::stored().next().apply();
+        turned.notify();
+    };
+    let copy = move |_: MouseEvent| {
+        address.flush();
+        browser::copy(&browser::address(), move |copied| {
             state.tell(if copied {
                 "Link copied: it opens exactly what you see"
             } else {
@@ -24,10 +36,17 @@ pub fn Header() -> impl IntoView {
             });
         });
     };
-    let turn = move |_| {
-        let next = theme.get_untracked().next();
-        next.apply();
-        theme.set(next);
+    let unit = move |unit: Unit| {
+        view! {
+            <button
+                type="button"
+                title=unit.help()
+                aria-pressed=aria(move || state.unit() == unit)
+                on:click=on(move |_: MouseEvent| state.decimal.set(unit == Unit::Decimal))
+            >
+                {unit.label()}
+            </button>
+        }
     };
     view! {
         <header class="page-header">
@@ -43,32 +62,18 @@ pub fn Header() -> impl IntoView {
             <p class="tagline">"Will this training run fit, and where does the memory go?"</p>
             <div class="tools">
                 <div class="units" role="group" aria-label="Unit">
-                    {Unit::ALL
-                        .map(|unit| {
-                            view! {
-                                <button
-                                    type="button"
-                                    title=unit.help()
-                                    aria-pressed=move || (state.unit.get() == unit).to_string()
-                                    on:click=move |_| state.unit.set(unit)
-                                >
-                                    {unit.label()}
-                                </button>
-                            }
-                        })
-                        .collect_view()}
+                    {Unit::ALL.map(unit)}
                 </div>
-                <button type="button" class="tool" on:click=turn title="Light, dark, or as the system">
+                <button type="button" class="tool" title="Light, dark, or as the system" on:click=on(turn)>
                     <span class="theme-icon" aria-hidden="true"></span>
                     <span class="unseen">"Theme: "</span>
-                    <span class="theme-name">{move || theme.get().label()}</span>
+                    <span class="theme-name">{text(theme)}</span>
                 </button>
-                <button type="button" class="tool strong" aria-label="Copy link" on:click=copy>
+                <button type="button" class="tool strong" aria-label="Copy link" on:click=on(copy)>
                     <span class="roomy">"Copy link"</span>
                     <span class="tight">"Link"</span>
                 </button>
             </div>
         </header>
     }
-    .into_any()
 }

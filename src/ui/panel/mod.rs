@@ -2,13 +2,12 @@
 
 mod answer;
 mod breakdown;
+mod chart;
 mod compare;
 mod configure;
-mod explain;
 mod fit;
 mod footer;
 mod header;
-mod phases;
 mod verdict;
 
 pub use answer::Answer;

@@ -1,0 +1,88 @@
+//! How far to trust an answer: the errors that were measured for scenarios of its kind.
+
+use std::sync::OnceLock;
+
+use crate::model::Architecture;
+use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
+
+/// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
+/// a T4 (37, worst 0.96 %) and an A10G (11, worst 0.35 %), replicated with their own code.
+pub const REAL_GPU_PERCENT: f64 = 0.96;
+
+/// What the band of an answer rests on, closest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// The same family, method, precision, checkpointing and attention were measured.
+    SameKind,
+    /// The same family was measured under other settings.
+    SameFamily,
+    /// Only other families were measured.
+    OtherFamilies,
+}
+
+/// How far the allocated peak may be off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// In percent, to either side.
+    pub percent: f64,
+    /// What it rests on.
+    pub basis: Basis,
+    /// Measured rows behind it.
+    pub rows: u64,
+}
+
+/// Measured rows of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kind {
+    /// `model_type` of the config.
+    pub family: String,
+    /// The method, precision, checkpointing and attention, as [`key`] writes them.
+    pub settings: String,
+    /// How many rows.
+    pub rows: u64,
+    /// The worst absolute error of the allocated peak in percent.
+    pub worst_percent: f64,
+}
+
+/// The settings that make two scenarios of one kind.
+pub fn key(scenario: &Scenario) -> String {
+    let checkpointing = if scenario.checkpointing == Checkpointing::Off { "kept" } else { "recomputed" };
+    let attention = if scenario.attention == AttentionKernel::Eager { "eager" } else { "sdpa" };
+    format!("{} {} {checkpointing} {attention}", scenario.method.slug(), scenario.precision.slug())
+}
+
+/// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
+fn kinds() -> &'static [Kind] {
+    static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        let read = |line: &str| {
+            let mut fields = line.split('\t');
+            Some(Kind {
+                family: fields.next()?.to_owned(),
+                settings: fields.next()?.to_owned(),
+                rows: fields.next()?.parse().ok()?,
+                worst_percent: fields.next()?.parse().ok()?,
+            })
+        };
+        include_str!("../data/accuracy.tsv").lines().filter_map(read).collect()
+    })
+}
+
+/// The band of an answer: the worst error of the closest kind that was measured, and never less than the null device's
+/// own distance from real GPUs.
+pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
+    let settings = key(scenario);
+    let family = |kind: &&Kind| kind.family == architecture.model_type;
+    let worst = |basis, kinds: &mut dyn Iterator<Item = &Kind>| {
+        let fold = |(rows, worst): (u64, f64), kind: &Kind| (rows + kind.rows, worst.max(kind.worst_percent));
+        let (rows, worst) = kinds.fold((0, 0.0), fold);
+        (rows > 0).then_some(Band { percent: worst.max(REAL_GPU_PERCENT), basis, rows })
+    };
+    let same_kind = &mut kinds().iter().filter(family).filter(|kind| kind.settings == settings);
+    let same_family = &mut kinds().iter().filter(family);
+    let any = &mut kinds().iter();
+    worst(Basis::SameKind, same_kind)
+        .or_else(|| worst(Basis::SameFamily, same_family))
+        .or_else(|| worst(Basis::OtherFamilies, any))
+        .unwrap_or(Band { percent: 100.0, basis: Basis::OtherFamilies, rows: 0 })
+}

@@ -1,0 +1,288 @@
+//! Dense decoders.
+
+use super::{DEEPSEEK_V3, ERNIE, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS};
+use crate::model::blocks::{AttentionCode, Norm, NormKind, Piece};
+use crate::model::families::variant::{
+    BARE, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Positions, Turn, Variant, When, Windows,
+    Wired,
+};
+
+/// gemma's norms, activation key and embedding.
+const GEMMA: Variant = Variant { norm: NormKind::RmsPlusOne, scaled: true, ..PLAIN };
+
+/// Gemma's sandwich of norms.
+const SANDWICH: Wired = Wired::Sandwich([
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+]);
+
+/// glm4's.
+const GLM4_SANDWICH: Wired = Wired::Sandwich([
+    "input_layernorm",
+    "post_self_attn_layernorm",
+    "post_attention_layernorm",
+    "post_mlp_layernorm",
+]);
+
+/// gate and up in one layer.
+const FUSED_MLP: MlpShape = MlpShape::Fused(["mlp.gate_up_proj", "mlp.down_proj"]);
+
+/// up and down alone.
+const PLAIN_MLP: MlpShape = MlpShape::Plain(["mlp.up_proj", "mlp.down_proj"]);
+
+/// glm's: fused gate and up, neighbouring pairs rotated.
+const GLM: Variant =
+    Variant { output_bias: When::Never, mlp: FUSED_MLP, turn: Turn::Interleaved(0.5), ..PLAIN };
+
+/// cohere's: one LayerNorm, both halves beside each other, scaled logits.
+const COHERE: Variant = Variant {
+    norm: NormKind::LayerNormPython,
+    wired: Wired::Parallel("input_layernorm"),
+    turn: Turn::Float32,
+    head_scaled: true,
+    ..PLAIN
+};
+
+/// gptj: one LayerNorm, both halves beside each other, a head with a bias.
+const GPTJ: Variant = Variant {
+    embedding: "wte",
+    attention: ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"],
+    attention_dropout: "attn_pdrop",
+    code: AttentionCode::Own("gptj"),
+    turn: Turn::PartialOf("rotary_dim"),
+    norm: LAYER_NORM,
+    wired: Wired::Parallel("ln_1"),
+    final_norm: "ln_f",
+    mlp: MlpShape::Plain(["mlp.fc_in", "mlp.fc_out"]),
+    mlp_bias: When::Always,
+    width: |config| config.size_or("n_inner", 4 * config.size("hidden_size")?),
+    activation: "activation_function",
+    head_bias: When::Always,
+    layout: &["ln_1", "attn.k_proj", "attn.v_proj", "attn.q_proj", "attn.", "mlp."],
+    ..BARE
+};
+
+/// The description of a model type, if it is one of these.
+pub fn of(model_type: &str) -> Option<Variant> {
+    Some(match model_type {
+        "llama" | "internlm2" | "baichuan" => LLAMA,
+        "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },
+        "minicpm" => Variant { scaled: true, ..LLAMA },
+        "mistral" => Variant { windows: Windows::All, ..BARE },
+        "ministral3" => Variant { windows: Windows::All, ..BARE },
+        "smollm3" => Variant { positions: Positions::Listed, windows: Windows::Unpositioned, ..LLAMA },
+        "arcee" => Variant { mlp: PLAIN_MLP, ..LLAMA },
+        "granite" => GRANITE,
+        "nemotron" => {
+            Variant { norm: NormKind::LayerNormPlusOne, mlp: PLAIN_MLP, turn: Turn::Partial(0.5), ..LLAMA }
+        }
+        "starcoder2" => Variant {
+            qkv_bias: When::Key("use_bias"),
+            output_bias: When::Key("use_bias"),
+            mlp_bias: When::Key("use_bias"),
+            norm: LAYER_NORM,
+            mlp: MlpShape::Plain(["mlp.c_fc", "mlp.c_proj"]),
+            windows: Windows::All,
+            embedding_dropout: "embedding_dropout",
+            residual_dropout: "residual_dropout",
+            ..LLAMA
+        },
+        "ernie4_5" => ERNIE,
+        "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" => {
+            Variant { qkv_bias: When::Always, windows: Windows::Late, ..BARE }
+        }
+        "qwen3" => Variant { heads: Some(HEAD_NORMS), windows: Windows::Late, ..PLAIN },
+        "qwen3_vl_text" => Variant { heads: Some(HEAD_NORMS), ..PLAIN },
+        "olmo" => Variant { norm: NormKind::LayerNormPlain, turn: Turn::Float32, ..PLAIN },
+        "olmo2" => OLMO2,
+        "olmo3" => Variant { windows: Windows::AllBut(4), ..OLMO2 },
+        "gemma" => GEMMA,
+        "gemma2" => {
+            Variant { wired: SANDWICH, activation: "hidden_activation", windows: Windows::AllBut(2), ..GEMMA }
+        }
+        "gemma3_text" => Variant {
+            wired: SANDWICH,
+            activation: "hidden_activation",
+            windows: Windows::AllBut(6),
+            heads: Some(Heads { kind: NormKind::RmsPlusOne, ..HEAD_NORMS }),
+            ..GEMMA
+        },
+        "cohere" => Variant {
+            heads: Some(Heads {
+                when: When::Key("use_qk_norm"),
+                kind: NormKind::LayerNormPython,
+                width: HeadWidth::EachHead,
+                ..HEAD_NORMS
+            }),
+            ..COHERE
+        },
+        "cohere2" => Variant { windows: Windows::AllBut(4), positions: Positions::Windowed, ..COHERE },
+        "glm" => GLM,
+        "glm4" => Variant {
+            wired: GLM4_SANDWICH,
+            layout: &["self_attn.", "mlp.", "input_layernorm", "post_attention_layernorm"],
+            ..GLM
+        },
+        "phi3" => Variant {
+            fused: Some("self_attn.qkv_proj"),
+            mlp: FUSED_MLP,
+            turn: Turn::Partial(1.0),
+            windows: Windows::All,
+            layout: &["self_attn.o_proj", "self_attn.qkv_proj"],
+            ..BARE
+        },
+        "phi" => Variant {
+            qkv_bias: When::Always,
+            output_bias: When::Always,
+            mlp_bias: When::Always,
+            head_bias: When::Always,
+            attention: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense"],
+            final_norm: "final_layernorm",
+            norm: LAYER_NORM,
+            heads: Some(Heads {
+                when: When::Key("qk_layernorm"),
+                names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
+                kind: LAYER_NORM,
+                width: HeadWidth::Head,
+            }),
+            wired: Wired::Parallel("input_layernorm"),
+            mlp: MlpShape::Plain(["mlp.fc1", "mlp.fc2"]),
+            turn: Turn::Partial(0.5),
+            ..LLAMA
+        },
+        "ministral" => Variant { windows: Windows::All, ..BARE },
+        "cwm" => Variant { windows: Windows::AllButFrom(4), mlp_bias: When::Key("mlp_bias"), ..BARE },
+        "seed_oss" => Variant { output_bias: When::Key("attention_out_bias"), ..LLAMA },
+        "hyperclovax" => Variant {
+            rewired: Some((
+                "use_post_norm",
+                Wired::Sandwich(["input_layernorm", "post_norm1", "post_attention_layernorm", "post_norm2"]),
+            )),
+            layout: &["self_attn.", "mlp.", "input_layernorm", "post_attention_layernorm"],
+            ..GRANITE
+        },
+        "jais2" => Variant { norm: LAYER_NORM, mlp: PLAIN_MLP, ..LLAMA },
+        "apertus" => Variant {
+            heads: Some(HEAD_NORMS),
+            wired: Wired::Pre(["attention_layernorm", "feedforward_layernorm"]),
+            mlp: PLAIN_MLP,
+            // The activation has two parameters of its own.
+            loose: |_, _| {
+                Ok(["mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n"].map(|name| Piece::param(name, &[1])).to_vec())
+            },
+            layout: &["self_attn.", "mlp."],
+            ..PLAIN
+        },
+        "helium" => Variant {
+            norm: NormKind::RmsCastLast,
+            output_bias: When::Never,
+            turn: Turn::Interleaved(1.0),
+            ..LLAMA
+        },
+        "bitnet" => Variant {
+            loose: |config, shape| {
+                let rms = |name, width| Piece::Norm(Norm::new(name, width, NormKind::Rms));
+                let inner = config.size("intermediate_size")?;
+                Ok(vec![rms("self_attn.attn_sub_norm", shape.hidden), rms("mlp.ffn_sub_norm", inner)])
+            },
+            layout: &["self_attn.", "mlp."],
+            ..PLAIN
+        },
+        "diffllama" => Variant {
+            code: AttentionCode::Own("diffllama"),
+            loose: |_, shape| {
+                let names = [
+                    "self_attn.lambda_q1",
+                    "self_attn.lambda_k1",
+                    "self_attn.lambda_q2",
+                    "self_attn.lambda_k2",
+                ];
+                Ok(names.map(|name| Piece::param(name, &[shape.head_dim])).to_vec())
+            },
+            layout: &["self_attn.lambda", "self_attn."],
+            ..PLAIN
+        },
+        "vaultgemma" => Variant {
+            wired: Wired::Pre(["input_layernorm", "pre_feedforward_layernorm"]),
+            activation: "hidden_activation",
+            windows: Windows::AllBut(2),
+            ..GEMMA
+        },
+        // exaone 3's own code; transformers has exaone 4
+        "exaone" => Variant {
+            embedding: "wte",
+            attention: [
+                "attn.attention.q_proj",
+                "attn.attention.k_proj",
+                "attn.attention.v_proj",
+                "attn.attention.out_proj",
+            ],
+            wired: Wired::Pre(["ln_1", "ln_2"]),
+            final_norm: "ln_f",
+            mlp: MlpShape::Gated(["mlp.c_fc_0", "mlp.c_fc_1", "mlp.c_proj"]),
+            activation: "activation_function",
+            layout: &["ln_1", "attn.", "ln_2"],
+            ..BARE
+        },
+        "exaone4" => Variant {
+            wired: OUTPUT_NORMS,
+            heads: Some(HEAD_NORMS),
+            windows: Windows::AllBut(4),
+            positions: Positions::WindowedIfAny,
+            ..BARE
+        },
+        "stablelm" => Variant {
+            qkv_bias: When::Key("use_qkv_bias"),
+            norm: LAYER_NORM,
+            rewired: Some(("use_parallel_residual", Wired::Parallel("input_layernorm"))),
+            heads: Some(Heads {
+                when: When::Key("qk_layernorm"),
+                names: ["self_attn.q_layernorm.norms", "self_attn.k_layernorm.norms"],
+                kind: NormKind::LayerNorm { bias: false },
+                width: HeadWidth::EachHead,
+            }),
+            turn: Turn::Partial(0.25),
+            residual_dropout: "hidden_dropout",
+            ..BARE
+        },
+        "persimmon" => Variant {
+            fused: Some("self_attn.query_key_value"),
+            attention: ["", "", "", "self_attn.dense"],
+            qkv_bias: When::Always,
+            output_bias: When::Always,
+            mlp_bias: When::Always,
+            norm: LAYER_NORM,
+            heads: Some(Heads {
+                when: When::Key("qk_layernorm"),
+                names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
+                kind: LAYER_NORM,
+                width: HeadWidth::Head,
+            }),
+            final_norm: "final_layernorm",
+            mlp: MlpShape::Plain(["mlp.dense_h_to_4h", "mlp.dense_4h_to_h"]),
+            turn: Turn::Partial(0.5),
+            residual_dropout: "hidden_dropout",
+            ..LLAMA
+        },
+        "hunyuan_v1_dense" => Variant { heads: Some(HUNYUAN_HEADS), ..PLAIN },
+        "youtu" | "minicpm3" => {
+            Variant { experts: None, layout: &[], mlp_bias: When::Key("mlp_bias"), ..DEEPSEEK_V3 }
+        }
+        "nanochat" => Variant {
+            norm: NormKind::RmsPlain,
+            heads: Some(Heads { kind: NormKind::RmsPlain, ..HEAD_NORMS }),
+            mlp: MlpShape::Plain(["mlp.fc1", "mlp.fc2"]),
+            ..PLAIN
+        },
+        "gptj" => GPTJ,
+        "codegen" => Variant {
+            fused: Some("attn.qkv_proj"),
+            code: AttentionCode::Own("codegen"),
+            layout: &["ln_1", "attn.", "mlp."],
+            ..GPTJ
+        },
+        _ => return None,
+    })
+}

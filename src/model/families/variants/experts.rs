@@ -1,0 +1,186 @@
+//! Decoders with experts.
+
+use super::{
+    DEEPSEEK_EXPERTS, DEEPSEEK_V2, DEEPSEEK_V3, ERNIE, FEED_FORWARD, GRANITE, GRANITE_EXPERTS,
+    GRANITE_SHARED, HUNYUAN_HEADS, LAYER_NORM, OLMO2, QWEN2_EXPERTS,
+};
+use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
+use crate::model::families::variant::{
+    BARE, EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, MlpShape, PLAIN, Positions, Shared,
+    Sparse, Turn, Variant, When, Windows,
+};
+
+/// The description of a model type, if it is one of these.
+pub fn of(model_type: &str) -> Option<Variant> {
+    Some(match model_type {
+        "granitemoe" => Variant {
+            experts: Some(GRANITE_EXPERTS),
+            layout: &["self_attn.", "input_layernorm", "post_attention_layernorm"],
+            mlp_bias: When::Never,
+            ..GRANITE
+        },
+        "ernie4_5_moe" => Variant {
+            experts: Some(Experts {
+                layers: Sparse::Range,
+                correction: Some("mlp.gate.moe_statics.e_score_correction_bias"),
+                shared: Shared::Times("moe_num_shared_experts"),
+                ..EXPERTS
+            }),
+            ..ERNIE
+        },
+        "qwen2_moe" => Variant {
+            qkv_bias: When::Key("qkv_bias"),
+            windows: Windows::Early,
+            experts: Some(QWEN2_EXPERTS),
+            ..BARE
+        },
+        "qwen3_moe" => Variant {
+            heads: Some(HEAD_NORMS),
+            windows: Windows::Switched,
+            experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
+        "qwen3_vl_moe_text" => Variant {
+            heads: Some(HEAD_NORMS),
+            experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
+        "mixtral" => Variant {
+            windows: Windows::All,
+            experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
+            ..BARE
+        },
+        "phimoe" => Variant {
+            norm: LAYER_NORM,
+            windows: Windows::All,
+            experts: Some(Experts { width: "intermediate_size", router: "mlp.router", ..EXPERTS }),
+            head_bias: When::Key("lm_head_bias"),
+            ..PLAIN
+        },
+        "gpt_oss" => Variant {
+            norm: NormKind::RmsCastLast,
+            turn: Turn::Halves,
+            windows: Windows::AllBut(2),
+            sinks: true,
+            experts: Some(Experts {
+                width: "intermediate_size",
+                names: ExpertNames {
+                    first: "mlp.experts.gate_up_proj",
+                    last: "mlp.experts.down_proj",
+                    layout: ExpertLayout::InOut,
+                },
+                router: "mlp.router",
+                bias: true,
+                ..EXPERTS
+            }),
+            ..PLAIN
+        },
+        "olmoe" => Variant {
+            heads: Some(Heads { width: HeadWidth::All, ..HEAD_NORMS }),
+            experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
+            ..PLAIN
+        },
+        "glm4_moe" => Variant {
+            output_bias: When::Never,
+            turn: Turn::Partial(0.5),
+            heads: Some(Heads { when: When::Key("use_qk_norm"), ..HEAD_NORMS }),
+            experts: Some(DEEPSEEK_EXPERTS),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
+        "glm4_moe_lite" => Variant {
+            experts: Some(Experts { layers: Sparse::AfterFirst(1), ..DEEPSEEK_EXPERTS }),
+            ..DEEPSEEK_V3
+        },
+        "deepseek_v2" => DEEPSEEK_V2,
+        "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" => DEEPSEEK_V3,
+        // deepseek's first mixture, from before latent attention.
+        "deepseek" => Variant { latent: false, turn: Turn::Full, ..DEEPSEEK_V2 },
+        "llama4_text" => Variant {
+            mlp: FEED_FORWARD,
+            width: |config| config.size("intermediate_size_mlp"),
+            turn: Turn::Complex,
+            positions: Positions::Listed,
+            windows: Windows::Chunked,
+            heads: Some(Heads { when: When::Key("use_qk_norm"), kind: NormKind::RmsPlain, ..HEAD_NORMS }),
+            experts: Some(Experts {
+                width: "intermediate_size",
+                layers: Sparse::Interleaved,
+                names: ExpertNames {
+                    first: "feed_forward.experts.gate_up_proj",
+                    last: "feed_forward.experts.down_proj",
+                    layout: ExpertLayout::InOut,
+                },
+                router: "feed_forward.router",
+                shared: Shared::One,
+                shared_mlp: MlpShape::Gated([
+                    "feed_forward.shared_expert.gate_proj",
+                    "feed_forward.shared_expert.up_proj",
+                    "feed_forward.shared_expert.down_proj",
+                ]),
+                ..EXPERTS
+            }),
+            layout: &["self_attn.", "feed_forward.experts", "feed_forward.router"],
+            ..PLAIN
+        },
+        "exaone_moe" => Variant {
+            heads: Some(HEAD_NORMS),
+            windows: Windows::AllBut(4),
+            positions: Positions::WindowedIfAny,
+            experts: Some(Experts { shared: Shared::Times("num_shared_experts"), ..DEEPSEEK_EXPERTS }),
+            layout: EXPERTS_FIRST,
+            ..BARE
+        },
+        "granitemoeshared" => Variant {
+            experts: Some(Experts {
+                shared: Shared::Width("shared_intermediate_size"),
+                shared_mlp: GRANITE_SHARED,
+                ..GRANITE_EXPERTS
+            }),
+            layout: &["self_attn.", "input_layernorm", "post_attention_layernorm"],
+            mlp_bias: When::Never,
+            ..GRANITE
+        },
+        "dots1" => Variant {
+            heads: Some(HEAD_NORMS),
+            windows: Windows::After,
+            experts: Some(DEEPSEEK_EXPERTS),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
+        "hunyuan_v1_moe" => Variant {
+            heads: Some(HUNYUAN_HEADS),
+            experts: Some(Experts {
+                width: "intermediate_size",
+                router: "mlp.gate.wg",
+                router_is_linear: true,
+                shared: Shared::One,
+                shared_mlp: MlpShape::Gated([
+                    "mlp.shared_mlp.gate_proj",
+                    "mlp.shared_mlp.up_proj",
+                    "mlp.shared_mlp.down_proj",
+                ]),
+                ..EXPERTS
+            }),
+            ..PLAIN
+        },
+        "mistral4" => DEEPSEEK_V3,
+        "solar_open" => Variant {
+            output_bias: When::Never,
+            turn: Turn::Partial(1.0),
+            experts: Some(Experts { layers: Sparse::All, ..DEEPSEEK_EXPERTS }),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
+        "minimax_m2" => Variant {
+            heads: Some(Heads { width: HeadWidth::All, ..HEAD_NORMS }),
+            turn: Turn::PartialOf("rotary_dim"),
+            experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
+            ..BARE
+        },
+        "flex_olmo" => Variant { experts: Some(Experts { width: "intermediate_size", ..EXPERTS }), ..OLMO2 },
+        _ => return None,
+    })
+}

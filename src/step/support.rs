@@ -1,0 +1,60 @@
+//! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
+//! it does not know.
+
+use crate::model::Architecture;
+use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Wiring};
+use crate::scenario::{Field, Issue};
+
+/// An issue that names what is not modelled, if anything is not.
+pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
+    let part = match &architecture.encoder {
+        Some(_) => Some("an encoder beside its decoder".to_owned()),
+        None if !architecture.loose.is_empty() => Some("parts outside its layers".to_owned()),
+        None => architecture.blocks.iter().find_map(block),
+    };
+    match part {
+        None => Ok(()),
+        Some(part) => Err(Issue::error(
+            Field::Model,
+            format!(
+                "the parameters of {} are counted, but running it is not modelled: it has {part}",
+                architecture.model_type
+            ),
+        )
+        .with_fix("choose a decoder with softmax attention")),
+    }
+}
+
+fn block(block: &Block) -> Option<String> {
+    let mixer = match &block.mixer {
+        Mixer::Attention(attention) => unmodelled_attention(attention),
+        Mixer::Latent(_) => Some("latent attention".to_owned()),
+        Mixer::Cross(_) => Some("attention to pictures".to_owned()),
+        Mixer::StateSpace(_) => Some("state-space layers".to_owned()),
+        Mixer::DeltaNet(_) => Some("linear attention".to_owned()),
+        Mixer::ShortConv(_) => Some("short convolutions".to_owned()),
+        Mixer::Module(module) => Some(module.what.to_owned()),
+        Mixer::None => Some("layers without attention".to_owned()),
+    };
+    let rest = match (&block.ffn, &block.cross, &block.wiring) {
+        (_, Some(_), _) => Some("attention to an encoder"),
+        (FeedForward::None, _, _) => Some("layers without a feed-forward network"),
+        (FeedForward::Moe(moe), _, _) if moe.latent.is_some() => Some("experts in a smaller space"),
+        (_, _, Wiring::Single(_)) => Some("layers of one half"),
+        _ if !block.loose.is_empty() => Some("further parameters in its layers"),
+        _ => None,
+    };
+    mixer.or_else(|| rest.map(str::to_owned))
+}
+
+fn unmodelled_attention(attention: &Attention) -> Option<String> {
+    match (&attention.code, &attention.projection) {
+        (AttentionCode::Own(family), _) => Some(format!("the attention that only {family} has")),
+        (_, Projection::KeysAreValues { .. } | Projection::QueriesOnly(_)) => {
+            Some("keys and values that are shared".to_owned())
+        }
+        _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
+        _ if attention.gated => Some("gated attention".to_owned()),
+        _ => None,
+    }
+}

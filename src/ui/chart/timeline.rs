@@ -1,0 +1,189 @@
+//! The memory over one step: a stack of areas, from the first operation of the forward pass to the end of the
+//! optimizer's.
+
+use std::fmt::Write;
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::{Cartesian2d, ChartBuilder, DrawingArea, IntoDrawingArea, PathElement, Polygon};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+
+use super::backend::{Marks, SCALE, Svg, text_width};
+use super::ticks::ticks;
+use crate::estimate::Phase;
+use crate::step::Moment;
+use crate::ui::format::Unit;
+use crate::ui::markup::Escaped;
+use crate::ui::part::Part;
+use crate::units::Bytes;
+
+/// Of the whole drawing.
+const HEIGHT: u32 = 190;
+/// Before the areas, for the ticks.
+const TICKS: u32 = 52;
+/// Beneath them, for the names of the phases.
+const PHASES: u32 = 20;
+/// Of all text.
+const TEXT: f64 = 11.5;
+
+/// Draws the moments of a step against the capacity of its card as an `<svg>` of that width.
+pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, width: u32) -> String {
+    let marks = Marks::default();
+    let mut body = String::new();
+    let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
+    let highest = moments.iter().map(|moment| moment.parts.total() + context).max().unwrap_or_default();
+    // A card far larger than the step would press it flat: then its line is left out.
+    let shows_capacity = capacity.0 / 4 <= highest.0;
+    let most = if shows_capacity { highest.max(capacity) } else { highest };
+    let area = ChartBuilder::on(&root)
+        .margin_top(6 * SCALE)
+        .margin_bottom(PHASES as i32 * SCALE)
+        .margin_left(TICKS as i32 * SCALE)
+        .margin_right(SCALE)
+        .build_cartesian_2d(0_f64..moments.len().max(2) as f64 - 1., 0_f64..most.0 as f64 * 1.03 + 1.)
+        .map(|chart| chart.plotting_area().clone());
+    if let Ok(area) = area {
+        let pen = Pen { area, marks: &marks };
+        pen.ticks(most, unit, moments.len());
+        pen.areas(moments, context);
+        pen.phases(moments, most);
+        if shows_capacity {
+            let y = capacity.0 as f64;
+            pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
+            let (_, height) = pen.area.map_coordinate(&(0., y));
+            let text = format!("{} on the card", unit.amount(capacity));
+            pen.text(&text, (width as i32 * SCALE, height + 5 * SCALE), (HPos::Right, VPos::Top));
+        }
+    }
+    drop(root);
+    let name =
+        format!("Memory from the beginning of a step to its end; it peaks at {}", unit.amount(highest));
+    let mut svg = String::with_capacity(body.len() + 200);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        svg,
+        "<svg viewBox=\"0 0 {width} {HEIGHT}\" width=\"{width}\" height=\"{HEIGHT}\" role=\"img\" \
+         aria-label=\"{}\">{body}</svg>",
+        Escaped(&name),
+    );
+    svg
+}
+
+/// Draws in the coordinates of the chart: moments to the right, bytes upwards.
+///
+/// The backend writes to a string and cannot fail, so what plotters returns is dropped.
+struct Pen<'a, 'b> {
+    area: DrawingArea<Svg<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
+    marks: &'b Marks,
+}
+
+impl Pen<'_, '_> {
+    fn line(&self, class: &str, ends: [(f64, f64); 2]) {
+        let color = self.marks.add(class, None);
+        drop(self.area.draw(&PathElement::new(ends, color)));
+    }
+
+    fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
+        let color: RGBColor = self.marks.add("tick", None);
+        let font = ("sans-serif", TEXT * f64::from(SCALE)).into_font();
+        let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
+        drop(self.area.strip_coord_spec().draw_text(text, &style, self.within_area(at)));
+    }
+
+    /// A point of the drawing, counted from the corner of the areas.
+    fn within_area(&self, at: (i32, i32)) -> (i32, i32) {
+        let (left, top) = self.area.get_base_pixel();
+        (at.0 - left, at.1 - top)
+    }
+
+    fn ticks(&self, most: Bytes, unit: Unit, count: usize) {
+        for (y, text) in ticks(most, unit, 4) {
+            self.line("grid", [(0., y), (count as f64, y)]);
+            let (left, height) = self.area.map_coordinate(&(0., y));
+            self.text(&text, (left - 6 * SCALE, height), (HPos::Right, VPos::Center));
+        }
+    }
+
+    fn areas(&self, moments: &[Moment], context: Bytes) {
+        let mut floor = vec![0_u64; moments.len()];
+        for part in [Part::Context].into_iter().chain(Part::all().filter(|part| *part != Part::Context)) {
+            let bytes = |moment: &Moment| match part {
+                Part::Tensors(category) => moment.parts.get(category).0,
+                Part::Context => context.0,
+            };
+            if moments.iter().all(|moment| bytes(moment) == 0) {
+                continue;
+            }
+            let ceiling: Vec<u64> = moments
+                .iter()
+                .zip(&floor)
+                .map(|(moment, floor)| floor.saturating_add(bytes(moment)))
+                .collect();
+            let point = |(index, height): (usize, &u64)| (index as f64, *height as f64);
+            let outline: Vec<(f64, f64)> = ceiling
+                .iter()
+                .enumerate()
+                .map(point)
+                .chain(floor.iter().enumerate().rev().map(point))
+                .collect();
+            let color = self.marks.add(format!("area part {}", part.class()), Some(part.label().to_owned()));
+            drop(self.area.draw(&Polygon::new(outline, color.filled())));
+            floor = ceiling;
+        }
+    }
+
+    fn phases(&self, moments: &[Moment], most: Bytes) {
+        for phase in Phase::ALL {
+            let of_phase = |moment: &Moment| moment.phase == phase;
+            let (Some(first), Some(last)) =
+                (moments.iter().position(of_phase), moments.iter().rposition(of_phase))
+            else {
+                continue;
+            };
+            if first > 0 {
+                self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * 1.03)]);
+            }
+            let name = match phase {
+                Phase::Forward => "Forward",
+                Phase::Backward => "Backward",
+                Phase::Step => "Optimizer",
+            };
+            let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
+            let (to, _) = self.area.map_coordinate(&(last as f64, 0.));
+            if f64::from((to - from) / SCALE) > text_width(name, TEXT) {
+                self.text(name, ((from + to) / 2, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use crate::ui::detail::Detail;
+
+    #[test]
+    fn the_phases_of_a_step_follow_each_other() {
+        let detail = Detail::of(&Scenario::default()).expect("an answer");
+        let svg = draw(&detail.moments, Bytes::mib(500), Bytes::gib(24.), Unit::Binary, 800);
+        let at = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+        assert!(at(">Forward<") < at(">Backward<"));
+        for class in
+            ["area part part-weights", "part part-activations", "part part-context", "class=\"capacity\""]
+        {
+            at(class);
+        }
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn extremes_are_drawn() {
+        for width in [0, 1, 60, 4000] {
+            for capacity in [Bytes(0), Bytes(u64::MAX)] {
+                let svg = draw(&[], Bytes::ZERO, capacity, Unit::Decimal, width);
+                assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
+
+use crate::accuracy::{Band, band};
+use crate::explain::{Line, explain};
+use crate::plan::{OnCard, on_card};
+use crate::scenario::Scenario;
+use crate::step::{Moment, Recording};
+
+/// How finely the timeline is drawn.
+const MOMENTS: usize = 400;
+
+/// A scenario, looked at closely.
+#[derive(Debug)]
+pub struct Detail {
+    /// Every kind of tensor at the peak.
+    pub lines: Vec<Line>,
+    /// The step from its beginning to its end.
+    pub moments: Vec<Moment>,
+    /// What the allocator of the card makes of it.
+    pub on_card: OnCard,
+    /// How far to trust it.
+    pub band: Band,
+}
+
+impl Detail {
+    /// Runs the step event by event; `None` for a scenario that has no answer.
+    pub fn of(scenario: &Scenario) -> Option<Detail> {
+        let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
+        let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
+        Some(Detail {
+            lines: explain(&recording.tensors_at_peak(), scenario),
+            moments: recording.timeline(MOMENTS),
+            on_card: on_card(&recording, &gpu),
+            band: band(&architecture, scenario),
+        })
+    }
+}

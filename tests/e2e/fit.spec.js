@@ -1,0 +1,48 @@
+// "What can I train on X GB?": models by methods, each cell the largest micro-batch or why there is none.
+import { expect, test } from "./support/test.js";
+
+/** Scrolls to the table, which is computed when it is seen, and waits for all of it. */
+async function filled(headroom) {
+  await headroom.fits.scrollIntoViewIfNeeded();
+  await expect(headroom.fits).toHaveAttribute("aria-busy", "false");
+  await expect(headroom.fits).not.toContainText("…");
+}
+
+const cell = (headroom, model, column) => headroom.fits.getByRole("row", { name: model }).getByRole("cell").nth(column);
+
+test("every cell says the largest micro-batch or why there is none", async ({ headroom }) => {
+  await headroom.open();
+  await filled(headroom);
+  await expect(headroom.fits.getByRole("columnheader")).toHaveText(["Model", "Full fine-tuning", "LoRA", "QLoRA"]);
+  const cells = await headroom.fits.getByRole("cell").allInnerTexts();
+  expect(cells.length).toBeGreaterThanOrEqual(30);
+  for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+|needs\s+[\d.,]+\s[GMT]i?B)/);
+});
+
+test("a smaller card trains less", async ({ headroom }) => {
+  await headroom.open();
+  const memory = headroom.box("On a card with");
+  await memory.fill("80");
+  await filled(headroom);
+  await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("batch");
+  await memory.fill("6");
+  await expect(cell(headroom, /^Llama-3\.1-8B/, 0)).toContainText("needs");
+  await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("needs");
+});
+
+test("a click on a cell opens that scenario, which fits and is the largest that does", async ({ headroom }) => {
+  await headroom.open();
+  await filled(headroom);
+  const chosen = cell(headroom, /^Qwen3-8B/, 2);
+  const [, batch] = (await chosen.innerText()).replace(",", "").match(/batch\s+(\d+)/);
+  await chosen.getByRole("button").click();
+
+  await expect(headroom.choice("Model")).toHaveValue("Qwen/Qwen3-8B");
+  await expect(headroom.choice("Method")).toHaveValue("qlora");
+  await expect(headroom.box("Micro-batch size")).toHaveValue(batch);
+  await expect(headroom.verdict).toContainText("Fits");
+  await headroom.expectLink("m", "Qwen/Qwen3-8B");
+
+  await headroom.box("Micro-batch size").fill(String(Number(batch) + 1));
+  await expect(headroom.verdict).toContainText("Does not fit");
+});
