@@ -28,7 +28,7 @@ static INDEX: LazyLock<Vec<Words>> = LazyLock::new(|| {
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut last = ' ';
-    for c in text.to_lowercase().chars() {
+    for c in text.to_ascii_lowercase().chars() {
         let point = c == '.' && last.is_ascii_digit();
         let joins = match (last, c) {
             (a, b) if a.is_alphabetic() && b.is_alphabetic() => true,

@@ -2,12 +2,12 @@
 
 use super::controls::Item;
 use super::format::{number, parameters};
-use super::scale::decimal;
+
 use super::search::rank;
 use crate::hardware::gpus;
 use crate::model::catalogue::{self, aliases, entries};
 use crate::scenario::{GpuChoice, ModelChoice};
-use crate::units::Bytes;
+use crate::units::{Bytes, decimal};
 
 /// The key of an item that is a model of some size.
 const SIZE: &str = "size:";
@@ -17,24 +17,6 @@ const MEMORY: &str = "memory:";
 const USUAL_BILLIONS: f64 = 7.;
 /// The memory that is offered where the words name none.
 const USUAL_GIB: f64 = 24.;
-
-/// The cards that most people have or rent; they head the list.
-const USUAL_CARDS: [&str; 14] = [
-    "rtx-4090",
-    "rtx-3090",
-    "rtx-5090",
-    "rtx-4070-ti-super",
-    "rtx-3060-12gb",
-    "t4",
-    "l4",
-    "a10g",
-    "l40s",
-    "a100-sxm-40gb",
-    "a100-sxm-80gb",
-    "h100-sxm-80gb",
-    "h200-sxm",
-    "b200",
-];
 
 /// The models that a few words may mean.
 pub fn find_models(words: &str) -> Vec<Item> {
@@ -58,9 +40,7 @@ pub fn find_models(words: &str) -> Vec<Item> {
 
 /// The cards that a few words may mean.
 pub fn find_gpus(words: &str) -> Vec<Item> {
-    let usual = USUAL_CARDS.iter().filter_map(|slug| gpus().iter().find(|gpu| *gpu.slug == **slug));
-    let others = gpus().iter().filter(|gpu| !USUAL_CARDS.contains(&&*gpu.slug));
-    let items = usual.chain(others).map(|gpu| {
+    let items = gpus().map(|gpu| {
         let detail = gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default();
         (false, Item { key: gpu.slug.to_string(), label: gpu.name.to_string(), detail })
     });
@@ -159,10 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_cards_are_known() {
-        for slug in USUAL_CARDS {
-            assert!(crate::hardware::gpu(slug).is_ok(), "{slug}");
-        }
+    fn what_presets_name_is_known() {
         for preset in crate::ui::presets::PRESETS {
             let scenario = (preset.scenario)();
             assert!(scenario.gpu().is_ok() && scenario.architecture().is_ok(), "{}", preset.label);

@@ -18,23 +18,9 @@ use crate::ui::summary;
 use crate::units::{Bytes, grouped};
 
 /// The models of the table, small before large: those that people start from.
-const MODELS: [&str; 15] = [
-    "openai-community/gpt2",
-    "meta-llama/Llama-3.2-1B-Instruct",
-    "Qwen/Qwen2.5-1.5B",
-    "google/gemma-2-2b",
-    "meta-llama/Llama-3.2-3B-Instruct",
-    "Qwen/Qwen3-4B",
-    "mistralai/Mistral-7B-Instruct-v0.3",
-    "meta-llama/Llama-3.1-8B",
-    "Qwen/Qwen3-8B",
-    "google/gemma-2-9b",
-    "Qwen/Qwen3-14B",
-    "mistralai/Mistral-Small-24B-Instruct-2501",
-    "Qwen/Qwen3-32B",
-    "meta-llama/Llama-3.3-70B-Instruct",
-    "mistralai/Mixtral-8x7B-v0.1",
-];
+fn models() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../data/usual_models.txt").lines()
+}
 
 /// How long the controls must rest before the table is computed anew.
 const REST: u32 = 200;
@@ -101,7 +87,7 @@ pub fn Table() -> impl IntoView {
                             {Method::ALL.iter().map(head).collect::<Vec<_>>()}
                         </tr>
                     </thead>
-                    <tbody>{MODELS.into_iter().enumerate().map(row).collect::<Vec<_>>()}</tbody>
+                    <tbody>{models().enumerate().map(row).collect::<Vec<_>>()}</tbody>
                 </table>
             </div>
         </section>
@@ -123,7 +109,7 @@ fn compute(
     rows: RwSignal<Vec<FitRow>>,
     busy: RwSignal<bool>,
 ) {
-    let Some(model) = MODELS.get(index) else { return busy.set(false) };
+    let Some(model) = models().nth(index) else { return busy.set(false) };
     if let Some(found) = plan::table(&[model], &base, memory).pop() {
         rows.update(|rows| match rows.get_mut(index) {
             Some(row) => *row = found,
@@ -224,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_model_is_in_the_catalogue() {
-        for model in MODELS {
+        for model in models() {
             assert!(catalogue::find(model).is_some(), "{model}");
         }
     }
