@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::memory::{Figures, context, usable};
 use super::{Class, Gpu, Vendor};
+use crate::search::{all_met, asked, best_first, words};
 
 static PACKED: &str = include_str!(concat!(env!("OUT_DIR"), "/gpus.tsv"));
 
@@ -13,24 +14,40 @@ pub fn gpus() -> &'static [Gpu] {
     GPUS.get_or_init(|| PACKED.lines().filter_map(read).collect())
 }
 
-/// The cards in whose names all words of the query are found, whatever the case, spaces and hyphens; all where the
-/// query has no word.
+/// The cards that most people have or rent: of what a search finds equally good they come first.
+const USUAL: [&str; 14] = [
+    "rtx-4090",
+    "rtx-3090",
+    "rtx-5090",
+    "rtx-4070-ti-super",
+    "rtx-3060-12gb",
+    "t4",
+    "l4",
+    "a10g",
+    "l40s",
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "h100-sxm-80gb",
+    "h200-sxm",
+    "b200",
+];
+
+/// The cards that answer every word of a query, best first, the usual before the others; all where the query has no
+/// word.
 ///
 /// ```
 /// let found = headroom::hardware::search("a100 80");
+/// assert_eq!(&*found[0].slug, "a100-sxm-80gb");
 /// assert!(found.iter().all(|gpu| gpu.name.contains("A100") && gpu.name.contains("80")));
 /// ```
 pub fn search(query: &str) -> Vec<&'static Gpu> {
-    let words: Vec<String> = query.split_whitespace().map(plain).filter(|word| !word.is_empty()).collect();
-    let found = gpus().iter().filter(|gpu| {
-        let name = plain(&format!("{}{}{}", gpu.vendor.label(), gpu.name, gpu.slug));
-        words.iter().all(|word| name.contains(word))
-    });
-    found.collect()
-}
-
-fn plain(text: &str) -> String {
-    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    let query = asked(query);
+    let usual = USUAL.iter().filter_map(|slug| gpus().iter().find(|gpu| *gpu.slug == **slug));
+    let others = gpus().iter().filter(|gpu| !USUAL.contains(&&*gpu.slug));
+    best_first(usual.chain(others).filter_map(|gpu| {
+        let known = words(&format!("{} {} {}", gpu.vendor.label(), gpu.name, gpu.slug));
+        Some((all_met(&query, &known)?, gpu))
+    }))
 }
 
 fn read(line: &str) -> Option<Gpu> {
@@ -111,16 +128,19 @@ mod tests {
     fn search_is_tolerant() {
         let slugs = |query| search(query).iter().map(|gpu| &*gpu.slug).collect::<Vec<_>>();
         assert_eq!(slugs("RTX4090 laptop"), ["rtx-4090-laptop"]);
+        assert_eq!(slugs("geforc 4090")[0], "rtx-4090");
+        assert_eq!(slugs("H100")[0], "h100-sxm-80gb");
         assert_eq!(slugs("nvidia h200 nvl"), ["h200-nvl"]);
         assert_eq!(slugs("quantum"), [""; 0]);
         assert_eq!(search("").len(), gpus().len());
+        assert_eq!(slugs("")[..USUAL.len()], USUAL);
     }
 
     #[test]
     fn an_unknown_slug_names_its_neighbours() {
         assert_eq!(
             gpu("a100").unwrap_err().to_string(),
-            "no card is called \"a100\" (perhaps a100-pcie-40gb, a100-sxm-40gb, a100-pcie-80gb, a100-sxm-80gb)"
+            "no card is called \"a100\" (perhaps a100-sxm-40gb, a100-sxm-80gb, a100-pcie-40gb, a100-pcie-80gb)"
         );
     }
 }

@@ -1,0 +1,188 @@
+//! Bringing a model of one's own: by its id on the Hub, its `config.json`, or its dimensions.
+//!
+//! The dialog is drawn when it is asked for the first time and stays from then on, so that nothing that was typed into it
+//! is ever lost.
+
+mod dialog;
+mod dimensions;
+mod file;
+pub mod hub;
+mod remote;
+
+use leptos::ev::{Event, MouseEvent};
+use leptos::prelude::*;
+
+use super::browser;
+use super::live::{on, text};
+use super::markup;
+use super::state::State;
+use super::summary;
+use crate::scenario::{CustomModel, Issue, ModelChoice};
+
+/// How a model is brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By its id on the Hub.
+    Hub,
+    /// By the text of its `config.json`.
+    File,
+    /// By its dimensions.
+    Dimensions,
+}
+
+impl Way {
+    /// All, in the order in which they are offered.
+    const ALL: [Way; 3] = [Way::Hub, Way::File, Way::Dimensions];
+
+    /// Its name.
+    const fn label(self) -> &'static str {
+        match self {
+            Way::Hub => "From the Hub",
+            Way::File => "config.json",
+            Way::Dimensions => "Dimensions",
+        }
+    }
+
+    /// The id of the control that its part begins with.
+    const fn first_control(self) -> &'static str {
+        match self {
+            Way::Hub => "own-id",
+            Way::File => "own-config",
+            Way::Dimensions => "own-hidden",
+        }
+    }
+}
+
+/// The dialog as the rest of the page knows it.
+#[derive(Clone, Copy)]
+pub struct Own {
+    /// Whether it is there at all.
+    drawn: RwSignal<bool>,
+    /// Whether it is open.
+    open: RwSignal<bool>,
+    /// Which of its parts is shown, by its place in [`Way::ALL`].
+    way: RwSignal<usize>,
+    /// The id on the Hub.
+    id: RwSignal<String>,
+    /// What the model is to be called; empty for a name by its kind.
+    name: RwSignal<String>,
+    /// What was wrong with a file that was handed over or an id that was asked for, as HTML.
+    problem: RwSignal<String>,
+}
+
+impl Own {
+    /// Not asked for yet.
+    pub(super) fn new() -> Own {
+        Own {
+            drawn: RwSignal::new(false),
+            open: RwSignal::new(false),
+            way: RwSignal::new(0),
+            id: RwSignal::new(String::new()),
+            name: RwSignal::new(String::new()),
+            problem: RwSignal::new(String::new()),
+        }
+    }
+
+    /// Opens the dialog as it was left, or at some part of it.
+    fn show(self, way: Option<Way>) {
+        if let Some(way) = way {
+            self.turn(way);
+        }
+        // Drawn again, it would have forgotten everything.
+        if !self.drawn.get_untracked() {
+            self.drawn.set(true);
+        }
+        self.open.set(true);
+    }
+
+    /// Shows one of the parts.
+    fn turn(self, way: Way) {
+        self.way.set(way as usize);
+    }
+
+    /// Goes on with the text of the file, under the name that was asked for.
+    fn paste_instead(self) {
+        if let Some(id) = self.id.with_untracked(|typed| hub::id(typed)) {
+            self.name.set(id);
+        }
+        self.problem.set(String::new());
+        self.turn(Way::File);
+        request_animation_frame(|| browser::focus(Way::File.first_control()));
+    }
+
+    fn shows(self, way: Way) -> bool {
+        self.way.get() == way as usize
+    }
+
+    /// Opens the dialog with an id, ready to be asked for.
+    pub fn show_id(self, id: &str) {
+        self.id.set(id.to_owned());
+        self.problem.set(String::new());
+        self.show(Some(Way::Hub));
+    }
+
+    fn complain(self, issue: &Issue) {
+        self.problem.set(markup::issues([issue]));
+    }
+}
+
+/// Puts a model of the user's own in the place of the active scenario's.
+///
+/// # Errors
+/// As [`CustomModel::read`]; the scenario stays as it was.
+fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
+    let mut model = CustomModel::read(name.trim(), config)?;
+    if model.name.is_empty() {
+        model.name = summary::unnamed(&model.architecture);
+    }
+    let told = format!("Opened {}", model.name);
+    let now = untrack(|| state.current().scenario.get());
+    state.open(crate::scenario::Scenario { model: ModelChoice::Custom(model.into()), ..now }, &told);
+    state.own.open.set(false);
+    Ok(())
+}
+
+/// The end of a part whose model still wants a name.
+fn finish(own: Own, mut act: impl FnMut() + 'static) -> impl IntoView {
+    view! {
+        <div class="field-control">
+            <input
+                type="text"
+                aria-label="Name of the model"
+                placeholder="Name (optional)"
+                maxlength="80"
+                autocomplete="off"
+                spellcheck="false"
+                prop:value=text(move || own.name.get())
+                on:input=on(move |event: Event| own.name.set(event_target_value(&event)))
+            />
+            <button type="button" class="tool strong" on:click=on(move |_: MouseEvent| act())>
+                "Use this model"
+            </button>
+        </div>
+    }
+}
+
+/// Takes a `config.json` that is dropped anywhere on the page.
+pub fn accept_drops(state: State) {
+    browser::on_drop(move |dropped| file::take(state, dropped));
+}
+
+/// The way into the dialog, and the dialog.
+#[component]
+pub fn OwnModel() -> impl IntoView {
+    let state = State::of_page();
+    let dialog = move || state.own.drawn.get().then(|| dialog::draw(state));
+    view! {
+        <p class="model-facts">{text(move || state.current().scenario.with(summary::facts))}</p>
+        <button
+            type="button"
+            class="own-button"
+            aria-haspopup="dialog"
+            on:click=on(move |_: MouseEvent| state.own.show(None))
+        >
+            "Bring your own"
+        </button>
+        {dialog}
+    }
+}
