@@ -45,9 +45,13 @@ pub(crate) fn all_met(query: &[String], known: &[String]) -> Option<u32> {
 
 /// What has a score, best first; of equal ones the first stays first.
 pub(crate) fn best_first<T>(scored: impl Iterator<Item = (u32, T)>) -> Vec<T> {
-    let mut scored: Vec<(u32, T)> = scored.collect();
-    scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-    scored.into_iter().map(|(_, thing)| thing).collect()
+    let mut best: Vec<(u32, T)> = Vec::new();
+    // Some hundred at most: not worth a sorting algorithm of several kilobytes on the page.
+    for (score, thing) in scored {
+        let place = best.partition_point(|(other, _)| *other >= score);
+        best.insert(place, (score, thing));
+    }
+    best.into_iter().map(|(_, thing)| thing).collect()
 }
 
 fn closeness(word: &str, other: &str) -> u32 {

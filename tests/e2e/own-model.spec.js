@@ -20,7 +20,7 @@ class Dialog {
     this.root = page.getByRole("dialog", { name: "Bring your own model" });
     this.id = this.root.getByRole("textbox", { name: "Id or address on the Hub" });
     this.config = this.root.getByRole("textbox", { name: "Text of config.json" });
-    this.name = this.root.getByRole("textbox", { name: "Name of the model" });
+    this.name = this.root.getByRole("textbox", { name: "Name (optional)" });
     this.use = this.root.getByRole("button", { name: "Use this model" });
     this.alert = this.root.getByRole("alert");
   }

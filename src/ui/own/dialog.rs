@@ -9,8 +9,9 @@ use crate::ui::browser;
 use crate::ui::live::{follow, on, state as aria, switch};
 use crate::ui::state::State;
 
-/// The dialog, closed.
-pub fn draw(state: State) -> impl IntoView {
+/// The dialog, closed. Kept out of the function that runs at the start of every page without ever drawing it.
+#[inline(never)]
+pub fn draw(state: State) -> AnyView {
     let own = state.own;
     let dialog = NodeRef::<html::Dialog>::new();
     follow(move || {
@@ -59,6 +60,7 @@ pub fn draw(state: State) -> impl IntoView {
             <div hidden=part(Way::Dimensions)>{dimensions::draw(state)}</div>
         </dialog>
     }
+    .into_any()
 }
 
 impl Own {

@@ -138,7 +138,7 @@ pub fn draw(state: State) -> impl IntoView {
                 )}
             </div>
             <div role="status" inner_html=text(said)></div>
-            {super::finish(own, use_it)}
+            {super::finish(own, "own-dimensions-name", use_it)}
         </div>
     }
 }

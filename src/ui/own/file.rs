@@ -103,7 +103,7 @@ pub fn draw(state: State) -> impl IntoView {
                 </label>
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>
-            {super::finish(own, use_it)}
+            {super::finish(own, "own-file-name", use_it)}
         </div>
     }
 }

@@ -9,15 +9,19 @@ mod file;
 pub mod hub;
 mod remote;
 
-use leptos::ev::{Event, MouseEvent};
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::browser;
+use super::controls::TextBox;
 use super::live::{on, text};
 use super::markup;
 use super::state::State;
 use super::summary;
 use crate::scenario::{CustomModel, Issue, ModelChoice};
+
+/// Longer names are cut: they stand in every link.
+const LONGEST_NAME: usize = 80;
 
 /// How a model is brought.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,7 +135,8 @@ impl Own {
 /// # Errors
 /// As [`CustomModel::read`]; the scenario stays as it was.
 fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
-    let mut model = CustomModel::read(name.trim(), config)?;
+    let name: String = name.trim().chars().take(LONGEST_NAME).collect();
+    let mut model = CustomModel::read(&name, config)?;
     if model.name.is_empty() {
         model.name = summary::unnamed(&model.architecture);
     }
@@ -143,18 +148,20 @@ fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
 }
 
 /// The end of a part whose model still wants a name.
-fn finish(own: Own, mut act: impl FnMut() + 'static) -> impl IntoView {
+fn finish(own: Own, id: &'static str, mut act: impl FnMut() + 'static) -> impl IntoView {
+    let rename = move |name: String| {
+        own.name.set(name);
+        Ok(())
+    };
     view! {
-        <div class="field-control">
-            <input
-                type="text"
-                aria-label="Name of the model"
-                placeholder="Name (optional)"
-                maxlength="80"
-                autocomplete="off"
-                spellcheck="false"
-                prop:value=text(move || own.name.get())
-                on:input=on(move |event: Event| own.name.set(event_target_value(&event)))
+        <div class="own-finish">
+            <TextBox
+                id=id
+                label="Name (optional)"
+                help="What the page and its links call the model; by its kind and size where it has no name."
+                value=own.name.into()
+                set=Callback::new(rename)
+                messages=Signal::stored(String::new())
             />
             <button type="button" class="tool strong" on:click=on(move |_: MouseEvent| act())>
                 "Use this model"

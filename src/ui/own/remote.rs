@@ -1,12 +1,13 @@
 //! A model from the Hub: asked for on a click, and not before.
 
-use leptos::ev::{Event, MouseEvent, SubmitEvent};
+use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::{bring, hub};
 use crate::scenario::{Field, Issue};
 use crate::ui::browser;
+use crate::ui::controls::TextBox;
 use crate::ui::live::{on, switch, text};
 use crate::ui::state::State;
 
@@ -41,6 +42,10 @@ pub fn draw(state: State) -> impl IntoView {
             }
         });
     };
+    let write = move |typed: String| {
+        own.id.set(typed);
+        Ok(())
+    };
     let fine = move || own.problem.with(String::is_empty);
     let page = move || {
         let id = own.id.with(|typed| hub::id(typed));
@@ -49,24 +54,20 @@ pub fn draw(state: State) -> impl IntoView {
     let label = move || if busy.get() { "Asking …" } else { "Fetch" }.to_owned();
     view! {
         <form class="own-part" on:submit=on(ask)>
-            <label for="own-id">"Id or address on the Hub"</label>
-            <div class="field-control">
-                <input
-                    type="text"
+            <div class="own-finish">
+                <TextBox
                     id="own-id"
-                    placeholder="org/name"
-                    autocomplete="off"
-                    autocapitalize="none"
-                    spellcheck="false"
-                    aria-describedby="own-id-messages"
-                    prop:value=text(move || own.id.get())
-                    on:input=on(move |event: Event| own.id.set(event_target_value(&event)))
+                    label="Id or address on the Hub"
+                    help="As org/name, or the address of the model's page."
+                    value=own.id.into()
+                    set=Callback::new(write)
+                    messages=Signal::stored(String::new())
                 />
                 <button type="submit" class="tool strong">
                     {text(label)}
                 </button>
             </div>
-            <div id="own-id-messages" role="alert" inner_html=text(move || own.problem.get())></div>
+            <div role="alert" inner_html=text(move || own.problem.get())></div>
             <p class="own-ways-out" hidden=switch(fine)>
                 <button type="button" class="tool" on:click=on(move |_: MouseEvent| own.paste_instead())>
                     "Paste it instead"
