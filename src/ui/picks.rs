@@ -24,12 +24,13 @@ const HUB: &str = "hub:";
 
 /// The models that a few words may mean, with a model of any size, and what the Hub may have under that id.
 pub fn find_models(words: &str) -> Vec<Item> {
+    let id = hub::id(words);
     let item = |found: Found| Item {
         key: found.id.to_owned(),
         label: found.id.to_owned(),
         detail: parameters(found.entry.parameters),
     };
-    let found = catalogue::search(words).into_iter().map(item).collect();
+    let found = catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect();
     let size = amount(words);
     let billions = size.map_or(USUAL_BILLIONS, |(billions, _)| billions);
     let free = Item {
@@ -38,10 +39,12 @@ pub fn find_models(words: &str) -> Vec<Item> {
         detail: "any size".to_owned(),
     };
     // A bare number is rather part of a name.
-    let mut items =
-        with_free_choice(found, free, words.trim().is_empty() || size.is_some_and(|(_, unit)| unit));
-    if let Some(id) = hub::id(words).filter(|id| catalogue::find(id).is_none()) {
-        items.insert(0, Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
+    let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
+    let mut items = with_free_choice(found, free, first);
+    if let Some(id) = id.filter(|id| catalogue::find(id).is_none()) {
+        // Words of a known model may look like an id.
+        let place = items.len() - 1;
+        items.insert(place, Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
     }
     items
 }
@@ -157,6 +160,19 @@ mod tests {
         assert!(find_gpus("h100")[0].key.starts_with("h100"));
         assert_eq!(gpu_of(&find_gpus("6")[0].key), GpuChoice::Custom(Bytes::gib(6.)));
         assert!(find_gpus("4090")[0].key == "rtx-4090");
+    }
+
+    #[test]
+    fn an_id_that_is_not_known_is_offered_from_the_hub() {
+        let address = "https://huggingface.co/someone/tiny-llama-finetune/tree/main";
+        for words in ["someone/tiny-llama-finetune", address] {
+            let found = find_models(words);
+            assert_eq!(hub_id(&found[0].key), Some("someone/tiny-llama-finetune"), "{found:?}");
+        }
+        let known = find_models("https://huggingface.co/openai-community/gpt2");
+        assert_eq!(known[0].key, "openai-community/gpt2");
+        assert!(known.iter().all(|item| hub_id(&item.key).is_none()));
+        assert!(!find_models("meta/llama")[0].key.starts_with(HUB));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn facts(scenario: &Scenario) -> String {
         facts += &format!(" · context {}", grouped(context));
     }
     if let Some(entry) = entry.filter(|entry| !entry.licence.is_empty()) {
-        facts += &format!(" · {}{}", entry.licence, if entry.gated { ", gated" } else { "" });
+        facts += &format!(" · licence {}{}", entry.licence, if entry.gated { ", gated" } else { "" });
     }
     facts
 }
@@ -133,7 +133,7 @@ mod tests {
     fn facts_are_those_that_are_known() {
         assert_eq!(
             facts(&of("meta-llama/Llama-3.1-8B")),
-            "8.03B parameters · context 131,072 · llama3.1, gated"
+            "8.03B parameters · context 131,072 · licence llama3.1, gated"
         );
         assert!(facts(&of("mistralai/Mixtral-8x7B-v0.1")).starts_with("46.7B parameters, 12.9B active · "));
         assert_eq!(facts(&of("nobody/nothing")), "");

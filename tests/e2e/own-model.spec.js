@@ -201,6 +201,20 @@ test.describe("as a config.json", () => {
     await expect.poll(() => headroom.answer()).toEqual(before);
   });
 
+  test("the next model has a name of its own", async ({ headroom }) => {
+    await headroom.open();
+    const dialog = dialogOf(headroom);
+    await dialog.open("config.json");
+    await dialog.paste(TINY);
+    await dialog.name.fill("first");
+    await dialog.use.click();
+    await expect(headroom.choice("Model")).toHaveValue("first");
+    await dialog.open();
+    await expect(dialog.name).toHaveValue("");
+    await headroom.page.mouse.click(4, 4);
+    await expect(dialog.root, "a click beside it closes it").toBeHidden();
+  });
+
   test("compared with another, both are named", async ({ headroom, page }) => {
     await headroom.open();
     await headroom.button("Compare with another").click();

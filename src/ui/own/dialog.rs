@@ -19,6 +19,8 @@ pub fn draw(state: State) -> AnyView {
         if !own.open.get() {
             dialog.close();
         } else if dialog.show_modal().is_ok() {
+            // A click beside it closes it, too, in browsers that know this.
+            drop(dialog.set_attribute("closedby", "any"));
             browser::focus(untrack(|| own.way()).first_control());
         }
     });

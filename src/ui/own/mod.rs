@@ -144,6 +144,8 @@ fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
     let now = untrack(|| state.current().scenario.get());
     state.open(crate::scenario::Scenario { model: ModelChoice::Custom(model.into()), ..now }, &told);
     state.own.open.set(false);
+    // The next one is another.
+    state.own.name.set(String::new());
     Ok(())
 }
 
