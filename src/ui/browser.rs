@@ -183,7 +183,7 @@ pub fn focus(id: &str) {
 pub fn hub() -> String {
     let tag = document().query_selector("meta[name=headroom-hub]").ok().flatten();
     let base = tag.and_then(|tag| tag.get_attribute("content"));
-    base.unwrap_or_else(|| "https://huggingface.co".to_owned())
+    base.map_or_else(|| "https://huggingface.co".to_owned(), |base| base.trim_end_matches('/').to_owned())
 }
 
 /// Why a text did not come.

@@ -420,6 +420,20 @@ test.describe("everybody can use it", () => {
     });
   }
 
+  for (const width of [320, 1280]) {
+    test(`a long name needs no scrolling at ${width} pixels`, async ({ headroom, page }) => {
+      await page.setViewportSize({ width, height: 800 });
+      const config = Object.entries(TINY).map(([key, value]) => `${key}:${value}`);
+      for (const others of ["", "&2.b=2&3.method=full&4.m=gpt2"]) {
+        await headroom.open(`?v=1&m=${"W".repeat(80)}(${config})${others}`);
+        const overflow = await page.evaluate(
+          () => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth,
+        );
+        expect(overflow, `with ${others || "nothing"}`).toBeLessThanOrEqual(0);
+      }
+    });
+  }
+
   for (const width of [320, 390]) {
     test(`the dialog is on the screen at ${width} pixels`, async ({ headroom, page }) => {
       await page.setViewportSize({ width, height: 800 });
