@@ -97,6 +97,14 @@ test.describe("from the Hub", () => {
     await expect(headroom.choice("Model")).toHaveValue("someone/tiny-llama-finetune");
   });
 
+  test("an unknown id in a link leads there, too", async ({ headroom, page }) => {
+    await page.goto("?m=someone/tiny-llama-finetune");
+    await expect(page.getByText("No model is called").first()).toBeVisible();
+    const dialog = dialogOf(headroom);
+    await dialog.open();
+    await expect(dialog.id).toHaveValue("someone/tiny-llama-finetune");
+  });
+
   const refused = (status, code) => (route) =>
     route.fulfill({ status, headers: code ? { "x-error-code": code } : {}, body: "Access to model is restricted" });
   for (const [what, answer, message] of [
@@ -245,9 +253,10 @@ test.describe("as a config.json", () => {
     const dialog = dialogOf(headroom);
     await dialog.open("config.json");
     await dialog.paste({ ...TINY, model_type: "nobody_knows" });
+    await expect(dialog.alert.filter({ hasText: /nobody_knows.*counted as a llama/ })).toBeVisible();
     await dialog.use.click();
     await expect(dialog.root).toBeHidden();
-    await expect(page.getByText(/^Warning:.*nobody_knows/)).toBeVisible();
+    await expect(page.getByText(/^Warning:.*nobody_knows/).filter({ visible: true })).toHaveCount(1);
   });
 
   for (const [what, text, message] of [

@@ -8,7 +8,7 @@ use web_sys::{File, HtmlInputElement};
 
 use super::{Way, bring};
 use crate::model::config::check_length;
-use crate::scenario::{CustomModel, Issue};
+use crate::scenario::{CustomModel, Field, Issue};
 use crate::ui::browser::{self, Later};
 use crate::ui::live::{on, text};
 use crate::ui::state::State;
@@ -38,7 +38,10 @@ fn said(config: &str) -> String {
         return String::new();
     }
     match CustomModel::read("", config) {
-        Ok(model) => summary::counted(&model.architecture),
+        Ok(model) => {
+            let assumed = model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note));
+            summary::counted(&model.architecture) + &markup::issues(&assumed.collect::<Vec<_>>())
+        }
         Err(issue) => markup::issues([&issue]),
     }
 }

@@ -18,7 +18,8 @@ use super::live::{on, text};
 use super::markup;
 use super::state::State;
 use super::summary;
-use crate::scenario::{CustomModel, Issue, ModelChoice};
+use crate::model::catalogue;
+use crate::scenario::{CustomModel, Issue, ModelChoice, Scenario};
 
 /// Longer names are cut: they stand in every link.
 const LONGEST_NAME: usize = 80;
@@ -142,7 +143,7 @@ fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
     }
     let told = format!("Opened {}", model.name);
     let now = untrack(|| state.current().scenario.get());
-    state.open(crate::scenario::Scenario { model: ModelChoice::Custom(model.into()), ..now }, &told);
+    state.open(Scenario { model: ModelChoice::Custom(model.into()), ..now }, &told);
     state.own.open.set(false);
     // The next one is another.
     state.own.name.set(String::new());
@@ -181,6 +182,17 @@ pub fn accept_drops(state: State) {
 #[component]
 pub fn OwnModel() -> impl IntoView {
     let state = State::of_page();
+    // An id that the catalogue does not have, as in a link, is most likely one of the Hub.
+    let unknown = move || {
+        state.current().scenario.with(|scenario| match &scenario.model {
+            ModelChoice::Catalogue(id) if catalogue::find(id).is_none() => hub::id(id),
+            ModelChoice::Catalogue(_) | ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
+        })
+    };
+    let show = move |_: MouseEvent| match untrack(unknown) {
+        Some(id) => state.own.show_id(&id),
+        None => state.own.show(None),
+    };
     let dialog = move || state.own.drawn.get().then(|| dialog::draw(state));
     view! {
         <p class="model-facts">{text(move || state.current().scenario.with(summary::facts))}</p>
@@ -188,7 +200,7 @@ pub fn OwnModel() -> impl IntoView {
             type="button"
             class="own-button"
             aria-haspopup="dialog"
-            on:click=on(move |_: MouseEvent| state.own.show(None))
+            on:click=on(show)
         >
             "Bring your own"
         </button>
