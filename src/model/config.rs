@@ -67,7 +67,7 @@ pub fn parse_with_essence(text: &str) -> Result<Parsed, Issue> {
 pub fn check_length(bytes: u64) -> Result<(), Issue> {
     if bytes > LONGEST_CONFIG as u64 {
         return Err(refusal(format!("this has {} MB", bytes / 1_000_000))
-            .with_fix("a config.json has some kB; is this a weights or tokenizer file?"));
+            .with_fix("a config.json has some kB; this looks like a tokenizer or weights"));
     }
     Ok(())
 }
