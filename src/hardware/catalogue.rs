@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::memory::{Figures, context, usable};
 use super::{Class, Gpu, Vendor};
+use crate::search::{all_met, asked, best_first, words};
 
 /// The cards that most people have or rent.
 static USUAL: LazyLock<Vec<Gpu>> =
@@ -27,24 +28,20 @@ pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
     USUAL.iter().find(is_it).or_else(|| OTHERS.iter().find(is_it))
 }
 
-/// The cards in whose names all words of the query are found, whatever the case, spaces and hyphens; all where the
-/// query has no word.
+/// The cards that answer every word of a query, best first, the usual before the others; all where the query has no
+/// word.
 ///
 /// ```
 /// let found = headroom::hardware::search("a100 80");
+/// assert_eq!(&*found[0].slug, "a100-sxm-80gb");
 /// assert!(found.iter().all(|gpu| gpu.name.contains("A100") && gpu.name.contains("80")));
 /// ```
 pub fn search(query: &str) -> Vec<&'static Gpu> {
-    let words: Vec<String> = query.split_whitespace().map(plain).filter(|word| !word.is_empty()).collect();
-    let found = gpus().filter(|gpu| {
-        let name = plain(&format!("{}{}{}", gpu.vendor.label(), gpu.name, gpu.slug));
-        words.iter().all(|word| name.contains(word))
-    });
-    found.collect()
-}
-
-fn plain(text: &str) -> String {
-    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    let query = asked(query);
+    best_first(gpus().filter_map(|gpu| {
+        let known = words(&format!("{} {} {}", gpu.vendor.label(), gpu.name, gpu.slug));
+        Some((all_met(&query, &known)?, gpu))
+    }))
 }
 
 fn read(line: &str) -> Option<Gpu> {
@@ -124,9 +121,11 @@ mod tests {
     fn search_is_tolerant() {
         let slugs = |query| search(query).iter().map(|gpu| &*gpu.slug).collect::<Vec<_>>();
         assert_eq!(slugs("RTX4090 laptop"), ["rtx-4090-laptop"]);
+        assert_eq!(slugs("geforc 4090")[0], "rtx-4090");
+        assert_eq!(slugs("H100")[0], "h100-sxm-80gb");
         assert_eq!(slugs("nvidia h200 nvl"), ["h200-nvl"]);
         assert_eq!(slugs("quantum"), [""; 0]);
-        assert_eq!(search("").len(), gpus().count());
+        assert!(search("").into_iter().eq(gpus()));
     }
 
     #[test]

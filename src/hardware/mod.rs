@@ -188,7 +188,7 @@ pub fn gpu(slug: &str) -> Result<Gpu, Issue> {
     if let Some(gpu) = catalogue::by_slug(slug) {
         return Ok(gpu.clone());
     }
-    let similar: Vec<_> = search(slug).into_iter().take(5).map(|gpu| &*gpu.slug).collect();
+    let similar: Vec<_> = search(slug).into_iter().take(4).map(|gpu| &*gpu.slug).collect();
     let fix = match similar.is_empty() {
         true => "use a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         false => format!("perhaps {}", similar.join(", ")),

@@ -8,7 +8,7 @@ use super::dimensions::Dimensions;
 use super::{Architecture, config, search};
 use crate::scenario::{Field, Issue};
 
-pub use super::search::search;
+pub use super::search::{Found, search};
 
 /// A model of the catalogue.
 #[derive(Debug)]
@@ -180,9 +180,9 @@ pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
 
 /// What may have been meant.
 fn similar(id: &str) -> String {
-    let mut near: Vec<&str> = search(id).into_iter().map(|entry| entry.id).collect();
+    let mut near: Vec<&str> = search(id).into_iter().map(|found| found.id).collect();
     if near.is_empty() {
-        near = search::nearest(id).into_iter().map(|entry| entry.id).collect();
+        near = search::nearest(id).into_iter().map(|found| found.id).collect();
     }
     match near.get(..near.len().min(3)) {
         None | Some([]) => {
