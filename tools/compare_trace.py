@@ -48,6 +48,9 @@ def analyse(trace, baseline, grads_end, state_end, info):
 measure.analyse = analyse
 case = json.loads(sys.argv[1])
 case["id"] = "traced"
+if case.get("head") == "seq2seq":
+    import transformers
+    measure.model_class = lambda c: transformers.AutoModelForSeq2SeqLM
 measure.run_case(case, True, True)
 """
 

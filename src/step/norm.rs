@@ -22,9 +22,8 @@ impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
         self.machine.within(norm.name, || match norm.kind {
-            NormKind::LayerNorm { .. } | NormKind::LayerNormPlain | NormKind::LayerNormPlusOne => {
-                self.layer_norm(norm)
-            }
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne => self.layer_norm(norm),
+            NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
             NormKind::Identity => self.clone(),
             NormKind::Rms | NormKind::RmsLate => {
                 let (normed, variance) = self.root_mean_square(norm.width);

@@ -31,7 +31,7 @@ impl<'a> Model<'a> {
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
-        if let Some((cos, sin)) = &shared.rotary {
+        if let Some((cos, sin)) = shared.rotary(attention) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(attention));
@@ -40,7 +40,7 @@ impl<'a> Model<'a> {
             return Mixed { output, weights };
         }
         output = output.through(&layer.linear(&attention.output));
-        if self.code == Code::Gpt2 {
+        if matches!(self.code, Code::Gpt2 | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         Mixed { output, weights }
@@ -65,6 +65,12 @@ impl<'a> Model<'a> {
                     let q = q.to_heads();
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
+                }
+                if self.norms_heads_last {
+                    let (q, k, v) = (make(q, None), make(k, None), make(v, None));
+                    let Some(norms) = norms else { return Heads { q, k, v } };
+                    let (q, k) = (q.normed(&layer.norm(&norms.q)), k.normed(&layer.norm(&norms.k)));
+                    return Heads { q, k, v };
                 }
                 let q = make(q, norms.map(|norms| &norms.q));
                 let k = make(k, norms.map(|norms| &norms.k));
@@ -184,112 +190,5 @@ impl<'a> Model<'a> {
         let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
-    }
-
-    /// Puts positions into queries and keys; returns what the code keeps of the old ones until it returns.
-    fn position(
-        &self,
-        attention: &Attention,
-        heads: &mut Heads<'a>,
-        cos: &Tensor<'a>,
-        sin: &Tensor<'a>,
-    ) -> Option<[Tensor<'a>; 4]> {
-        let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
-            let (q, k) = (turn(&heads.q), turn(&heads.k));
-            heads.q = q;
-            heads.k = k;
-        };
-        match attention.rotary {
-            Rotary::None | Rotary::Alibi => {}
-            Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
-            Rotary::Partial { dim } => {
-                // `x[..., :dim]` and `x[..., dim:]` of both first
-                let [q, k] = [&heads.q, &heads.k].map(|x| {
-                    let front = x.value.numel / attention.head_dim.max(1) * dim;
-                    [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
-                });
-                let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
-                match self.code {
-                    Code::Phi => {
-                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                        drop((q_front, k_front));
-                        heads.q = q_turned.cat(&q_rest);
-                        heads.k = k_turned.cat(&k_rest);
-                        return Some([q_turned, q_rest, k_turned, k_rest]);
-                    }
-                    Code::GptNeox => {
-                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                        heads.q = q_turned.cat(&q_rest);
-                        drop(q_turned);
-                        heads.k = k_turned.cat(&k_rest);
-                    }
-                    Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Falcon | Code::Bert => {
-                        let whole = {
-                            let turned = q_front.rotated(cos, sin);
-                            turned.cat(&q_rest)
-                        };
-                        heads.k = {
-                            let turned = k_front.rotated(cos, sin);
-                            turned.cat(&k_rest)
-                        };
-                        heads.q = whole;
-                    }
-                }
-            }
-            Rotary::Interleaved { dim } => {
-                each(&|x| x.partly_rotated(x.value.numel / attention.head_dim.max(1) * dim, cos, sin), heads)
-            }
-            Rotary::Float32 => each(
-                &|x| {
-                    let float = x.to(crate::dtype::Dtype::F32);
-                    float.rotated(cos, sin).to(x.value.dtype)
-                },
-                heads,
-            ),
-            Rotary::Complex => each(
-                &|x| {
-                    let float = x.to(crate::dtype::Dtype::F32);
-                    float.mul_constant(cos).to(x.value.dtype)
-                },
-                heads,
-            ),
-            Rotary::Halves => each(&|x| x.rotated_by_halves(cos, sin), heads),
-        }
-        None
-    }
-}
-
-impl<'m> Tensor<'m> {
-    /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
-    fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let half = self.value.numel / 2;
-        let [a, b] = self.split([half, half]);
-        let first = a.mul_constant(cos).add(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
-        first.cat(&second)
-    }
-
-    /// `x * cos + rotate_half(x) * sin`.
-    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let straight = self.mul_constant(cos);
-        let turned = {
-            let half = self.value.numel / 2;
-            let rotated = {
-                let first = self.slice(half);
-                let second = self.slice(half);
-                let negative = second.negate();
-                negative.cat(&first)
-            };
-            rotated.mul_constant(sin)
-        };
-        straight.add(&turned)
-    }
-
-    /// The same over the first `turned` elements, the rest joined with `cat`.
-    fn partly_rotated(&self, turned: u64, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let rest = self.value.numel.saturating_sub(turned);
-        let (front, back) = (self.slice(turned), self.slice(rest));
-        let rotated = front.rotated(cos, sin);
-        rotated.cat(&back)
     }
 }

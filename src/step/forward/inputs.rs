@@ -17,6 +17,8 @@ pub(in crate::step) struct Shared<T> {
     pub positions: Option<T>,
     /// Cosines and sines of the rotary embedding.
     pub rotary: Option<(T, T)>,
+    /// Those of the layers that see a window only, where they have their own.
+    pub local_rotary: Option<(T, T)>,
     /// The mask of full attention, where one is built.
     pub full: Option<T>,
     /// The mask of sliding-window attention, where one is built.
@@ -26,11 +28,10 @@ pub(in crate::step) struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    fn all(&self) -> [Option<&T>; 6] {
-        let rotary = self.rotary.as_ref();
-        let (full, sliding) = (self.full.as_ref(), self.sliding.as_ref());
-        let (cos, sin) = (rotary.map(|pair| &pair.0), rotary.map(|pair| &pair.1));
-        [full, sliding, cos, sin, self.positions.as_ref(), self.alibi.as_ref()]
+    fn all(&self) -> impl Iterator<Item = &T> {
+        let pairs = [&self.rotary, &self.local_rotary].into_iter().flatten();
+        let others = [&self.full, &self.sliding, &self.positions, &self.alibi].into_iter().flatten();
+        others.chain(pairs.flat_map(|(cos, sin)| [cos, sin]))
     }
 
     /// The same of another kind of handle.
@@ -38,6 +39,7 @@ impl<T> Shared<T> {
         Shared {
             positions: self.positions.as_ref().map(&each),
             rotary: self.rotary.as_ref().map(|(cos, sin)| (each(cos), each(sin))),
+            local_rotary: self.local_rotary.as_ref().map(|(cos, sin)| (each(cos), each(sin))),
             full: self.full.as_ref().map(&each),
             sliding: self.sliding.as_ref().map(&each),
             alibi: self.alibi.as_ref().map(&each),
@@ -50,7 +52,8 @@ impl Shared<Value> {
     pub fn of(&self, attention: Option<&Attention>) -> Shared<Value> {
         let windowed = attention.is_some_and(|attention| attention.window.is_some());
         let (full, sliding) = if windowed { (None, self.sliding) } else { (self.full, None) };
-        Shared { full, sliding, ..*self }
+        let rotary = self.local_rotary.filter(|_| windowed).or(self.rotary);
+        Shared { full, sliding, rotary, local_rotary: None, ..*self }
     }
 }
 
@@ -63,7 +66,10 @@ impl<'m> Shared<Tensor<'m>> {
     /// The storages that a checkpointed layer keeps as its arguments.
     pub fn arguments(&self, attention: Option<&Attention>) -> [StorageId; HELD - 1] {
         let storage = |tensor: Option<&Tensor<'m>>| tensor.map_or(NOTHING, |tensor| tensor.value.storage);
-        let rotary = self.rotary.as_ref();
+        let rotary = match attention {
+            Some(attention) => self.rotary(attention),
+            None => self.rotary.as_ref(),
+        };
         [
             storage(rotary.map(|rotary| &rotary.1)),
             storage(rotary.map(|rotary| &rotary.0)),
@@ -113,12 +119,14 @@ impl<'a> Model<'a> {
                 let hidden = self.embed_tokens();
                 let positions = Some(self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
-                let shared = self.shared(&embedded, self.mask_call());
-                (self.drop_out(embedded), shared)
+                let masks = self.masks(&embedded, self.mask_call());
+                let embedded = self.drop_out(embedded);
+                let shared = self.with_rotary(masks, &embedded);
+                (embedded, shared)
             }
         };
         let mut state = self.machine.state.borrow_mut();
-        shared.all().into_iter().flatten().for_each(|tensor| state.share(tensor.value.storage));
+        shared.all().for_each(|tensor| state.share(tensor.value.storage));
         drop(state);
         (embedded, shared)
     }
@@ -210,15 +218,19 @@ impl<'a> Model<'a> {
 
     /// Masks and rotary embeddings.
     pub(super) fn shared(&self, embedded: &Embedded<'a>, call: MaskCall) -> Shared<Tensor<'a>> {
+        self.with_rotary(self.masks(embedded, call), embedded)
+    }
+
+    /// Positions and masks.
+    pub(super) fn masks(&self, embedded: &Embedded<'a>, call: MaskCall) -> Shared<Tensor<'a>> {
         let dtype = embedded.hidden.value.dtype;
         let mut windows = self.attentions().map(|attention| attention.window);
         let sliding = self.attentions().find_map(|attention| attention.window);
         let any_full = windows.any(|window| window.is_none());
         let full = any_full.then(|| self.mask(None, dtype, call)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), dtype, call));
-        let rotary = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
-        let rotary = rotary.map(|dim| self.within("rotary_emb", || self.rotary(dim, dtype)));
-        Shared { positions: embedded.positions.clone(), rotary, full, sliding, alibi: None }
+        let positions = embedded.positions.clone();
+        Shared { positions, rotary: None, local_rotary: None, full, sliding, alibi: None }
     }
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
@@ -327,23 +339,6 @@ impl<'a> Model<'a> {
         let shifted = self.constant(self.scenario.sequence, Dtype::I64, "range");
         drop(range);
         shifted
-    }
-
-    /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`.
-    pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let sequence = self.scenario.sequence;
-        let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, "positions");
-        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
-        let emb = self.constant(numel, Dtype::F32, "emb");
-        let make = || {
-            let raw = self.constant(numel, Dtype::F32, "cos");
-            raw.scale()
-        };
-        let (cos, sin) = (make(), make());
-        let result = (cos.to(dtype), sin.to(dtype));
-        drop((positions, freqs, emb));
-        result
     }
 }
 

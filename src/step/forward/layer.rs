@@ -112,6 +112,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Bert => {
                 let fed = self.feed_forward(layer, &normed);
+                let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
                 drop(normed);
                 fed
             }

@@ -1,6 +1,6 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
-use super::families::Code;
+use super::families::{self, Code};
 use super::moe::Router;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
@@ -416,6 +416,7 @@ impl<'a> Model<'a> {
             scenario,
             code,
             router: Router::of(&architecture.model_type),
+            norms_heads_last: families::norms_heads_last(&architecture.model_type),
             device,
             layers,
             stretches: bound_stretches,

@@ -1,7 +1,7 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
 //! - [`load`]: the parameters on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
-//! - [`layer`], [`attention`], [`mlp`], [`moe`]: a layer and its parts.
+//! - [`layer`], [`attention`], [`rotary`], [`mlp`], [`moe`]: a layer and its parts.
 
 mod attention;
 mod families;
@@ -11,6 +11,7 @@ mod layer;
 mod load;
 mod mlp;
 mod moe;
+mod rotary;
 
 use std::cell::RefCell;
 
@@ -74,6 +75,8 @@ pub(super) struct Model<'a> {
     pub scenario: &'a Scenario,
     pub code: Code,
     pub router: Router,
+    /// Whether norms on queries and keys come after all three projections.
+    pub norms_heads_last: bool,
     pub device: Device,
     pub layers: Vec<BoundLayer<'a>>,
     pub stretches: Vec<Stretch>,

@@ -30,8 +30,25 @@ impl Code {
             "bloom" => Code::Bloom,
             "falcon" | "RefinedWeb" | "RefinedWebModel" => Code::Falcon,
             "phi" => Code::Phi,
-            "bert" => Code::Bert,
+            "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
+            | "distilbert" => Code::Bert,
             _ => Code::Llama,
         }
     }
+}
+
+/// Whether a family puts its norms on queries and keys after all three projections, rather than each with its own.
+pub(in crate::step) fn norms_heads_last(model_type: &str) -> bool {
+    matches!(
+        model_type,
+        "apertus"
+            | "chameleon"
+            | "cohere"
+            | "exaone4"
+            | "exaone_moe"
+            | "gemma3"
+            | "gemma3_text"
+            | "glm4_moe"
+            | "nanochat"
+    )
 }
