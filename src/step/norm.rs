@@ -26,7 +26,7 @@ impl<'m> Tensor<'m> {
             NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
             NormKind::Identity => self.clone(),
             NormKind::Rms | NormKind::RmsLate => {
-                let (normed, variance) = self.root_mean_square(norm.width);
+                let (normed, variance) = self.root_mean_square(norm.width, true);
                 let cast = normed.to(self.value.dtype);
                 let output = cast.weighted(norm);
                 drop(cast);
@@ -36,17 +36,17 @@ impl<'m> Tensor<'m> {
             }
             NormKind::RmsPlusOne => {
                 // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
-                let mut output = self.root_mean_square(norm.width).0;
+                let mut output = self.root_mean_square(norm.width, false).0;
                 output = output.weighted_plus_one(norm);
                 output.to(self.value.dtype)
             }
             NormKind::RmsCastLast => {
-                let (normed, _variance) = self.root_mean_square(norm.width);
+                let (normed, _variance) = self.root_mean_square(norm.width, true);
                 let output = normed.weighted(norm);
                 output.to(self.value.dtype)
             }
             NormKind::RmsPlain => {
-                let normed = self.root_mean_square(norm.width).0;
+                let normed = self.root_mean_square(norm.width, false).0;
                 normed.to(self.value.dtype)
             }
             NormKind::LayerNormPython => {
@@ -61,16 +61,21 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares, a local of some callers'.
-    fn root_mean_square(&self, width: u64) -> (Tensor<'m>, Tensor<'m>) {
+    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
+    fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
         let x = self.to(Dtype::F32);
         let variance = {
             let squares = x.power();
             squares.mean_rows(width)
         };
-        let inverse = {
+        let (shifted, variance) = {
             let shifted = variance.add_number();
-            shifted.rsqrt()
+            (shifted, named.then_some(variance))
+        };
+        let inverse = {
+            let inverse = shifted.rsqrt();
+            drop(shifted);
+            inverse
         };
         (x.mul_rows(&inverse), variance)
     }

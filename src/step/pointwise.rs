@@ -430,6 +430,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `repeat_kv` of a single head: a view.
+    pub fn expanded_heads(&self, times: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
+        })
+    }
+
     /// transformers' `repeat_kv`: each head copied `times` times; the same tensor for 1.
     pub fn repeat_heads(&self, times: u64) -> Tensor<'m> {
         if times <= 1 {

@@ -67,9 +67,11 @@ impl<'a> Model<'a> {
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
                 if self.norms_heads_last {
-                    let (q, k, v) = (make(q, None), make(k, None), make(v, None));
-                    let Some(norms) = norms else { return Heads { q, k, v } };
-                    let (q, k) = (q.normed(&layer.norm(&norms.q)), k.normed(&layer.norm(&norms.k)));
+                    let (mut q, mut k, v) = (make(q, None), make(k, None), make(v, None));
+                    if let Some(norms) = norms {
+                        q = q.normed(&layer.norm(&norms.q));
+                        k = k.normed(&layer.norm(&norms.k));
+                    }
                     return Heads { q, k, v };
                 }
                 let q = make(q, norms.map(|norms| &norms.q));
@@ -133,7 +135,11 @@ impl<'a> Model<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
-            (heads.k.repeat_heads(groups), heads.v.repeat_heads(groups), attention.heads)
+            let repeat = |x: &Tensor<'a>| {
+                // one head for all is a view without a copy
+                if attention.kv_heads == 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
+            };
+            (repeat(&heads.k), repeat(&heads.v), attention.heads)
         } else {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
