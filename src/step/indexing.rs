@@ -47,6 +47,16 @@ impl<'m> Tensor<'m> {
             .map(|value| Tensor { machine: self.machine, value })
     }
 
+    /// `x.gather(1, index)`.
+    pub fn gathered(&self, index: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, index.value.storage);
+            let picked = Value { numel: index.value.numel, ..*x };
+            state.new_like(&picked, x.dtype, "gather", node.output(0))
+        })
+    }
+
     /// `torch.sort(x)` of one dimension of integers: values and the order.
     pub fn sorted(&self) -> [Tensor<'m>; 2] {
         let mut state = self.machine.state.borrow_mut();

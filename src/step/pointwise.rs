@@ -119,6 +119,19 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x[rows, width] / r[rows, 1]`.
+    pub fn divided_by_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let node = state.node(Op::DivideRows, [x.into(), r.into(), Input::NONE]);
+            state.save(node, r.storage);
+            if r.requires_grad() {
+                state.save(node, x.storage);
+            }
+            state.new_like(x, x.dtype, "div", node.output(0))
+        })
+    }
+
     /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
     pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -1,7 +1,7 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
 use super::families::{self, Code};
-use super::moe::Router;
+use super::router::Router;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -40,6 +40,7 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 struct Loader<'a> {
     scenario: &'a Scenario,
     code: Code,
+    model_type: &'a str,
     state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
     dtype: Dtype,
@@ -127,18 +128,18 @@ impl Loader<'_> {
     fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.scenario.lora;
-        let adapted = lora_is_on(self.scenario) && lora.targets == LoraTargets::AllLinear;
+        let adapted = lora_is_on(self.scenario)
+            && lora.targets == LoraTargets::AllLinear
+            && families::adapts_experts(self.model_type);
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
-            if moe.expert_bias {
-                self.parameter((moe.experts, output));
-            }
+            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
                 Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
             });
-            Expert { weight, experts: moe.experts, input, output, adapter }
+            Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
         vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),
@@ -251,6 +252,9 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         }
         FeedForward::Moe(moe) => {
             add(loader, &mut bound, &moe.router, Part::Router);
+            if moe.correction.is_some() {
+                loader.parameter((1, moe.experts));
+            }
             bound.experts = loader.experts(moe);
             if let Some(shared) = &moe.shared {
                 for linear in mlp_linears(shared) {
@@ -336,6 +340,7 @@ impl<'a> Model<'a> {
         let mut loader = Loader {
             scenario,
             code,
+            model_type: &architecture.model_type,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,

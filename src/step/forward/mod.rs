@@ -1,7 +1,7 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
 //! - [`load`]: the parameters on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
-//! - [`layer`], [`attention`], [`rotary`], [`mlp`], [`moe`]: a layer and its parts.
+//! - [`layer`], [`attention`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod attention;
 mod families;
@@ -12,6 +12,7 @@ mod load;
 mod mlp;
 mod moe;
 mod rotary;
+mod router;
 
 use std::cell::RefCell;
 
@@ -30,7 +31,7 @@ use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
 use families::Code;
 use inputs::{Embedded, Shared};
-use moe::Router;
+use router::Router;
 
 /// A layer on the machine: its description and its parameters.
 pub(super) struct BoundLayer<'a> {

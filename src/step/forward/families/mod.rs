@@ -52,3 +52,31 @@ pub(in crate::step) fn norms_heads_last(model_type: &str) -> bool {
             | "nanochat"
     )
 }
+
+/// Whether peft adapts the three-dimensional weights of a family's experts, and its router, in place of the linear
+/// layers that they were before transformers 5 (peft 0.21, utils/transformers_weight_conversion.py).
+pub(in crate::step) fn adapts_experts(model_type: &str) -> bool {
+    matches!(
+        model_type,
+        "afmoe"
+            | "cohere2_moe"
+            | "deepseek_v2"
+            | "deepseek_v3"
+            | "deepseek_v32"
+            | "dots1"
+            | "ernie4_5_moe"
+            | "exaone_moe"
+            | "flex_olmo"
+            | "glm4_moe"
+            | "glm4_moe_lite"
+            | "glm_moe_dsa"
+            | "hunyuan_v1_moe"
+            | "kimi_k2"
+            | "minimax"
+            | "minimax_m2"
+            | "mixtral"
+            | "olmoe"
+            | "qwen3_moe"
+            | "qwen3_next"
+    )
+}
