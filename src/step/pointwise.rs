@@ -161,6 +161,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `torch.where(mask, x, number)` with a mask that is there anyway.
+    pub fn where_not(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::MaskedFill, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "where", node.output(0))
+        })
+    }
+
     /// `x.masked_fill_(mask, number)`.
     pub fn masked_fill_in_place(&self, mask: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

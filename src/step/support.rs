@@ -49,7 +49,9 @@ fn block(block: &Block) -> Option<String> {
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
     match (&attention.code, &attention.projection) {
-        (AttentionCode::Own(family), _) => Some(format!("the attention that only {family} has")),
+        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "mpt") => {
+            Some(format!("the attention that only {family} has"))
+        }
         (_, Projection::KeysAreValues { .. } | Projection::QueriesOnly(_)) => {
             Some("keys and values that are shared".to_owned())
         }

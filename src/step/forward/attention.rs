@@ -27,7 +27,20 @@ impl<'a> Model<'a> {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
                 }
             }
-            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {}
+            Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
+            Code::Mpt => {
+                if let Projection::Fused(qkv) = &attention.projection {
+                    return self.mpt_attention(layer, (attention, qkv), x, shared);
+                }
+            }
+            Code::Llama
+            | Code::Gpt2
+            | Code::GptBigCode
+            | Code::GptNeox
+            | Code::Opt
+            | Code::Bloom
+            | Code::Phi
+            | Code::Bert => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
@@ -40,13 +53,18 @@ impl<'a> Model<'a> {
             return Mixed { output, weights };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.code, Code::Gpt2 | Code::Llama) {
+        if matches!(self.code, Code::Gpt2 | Code::GptBigCode | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         Mixed { output, weights }
     }
 
-    fn projected(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
+    pub(super) fn projected(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        x: &Tensor<'a>,
+    ) -> Heads<'a> {
         let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {
@@ -187,7 +205,15 @@ impl<'a> Model<'a> {
                 weights = weights.softmax();
                 weights.to(v.value.dtype)
             }
-            Code::Llama | Code::GptNeox | Code::Opt | Code::Bloom | Code::Falcon | Code::Phi => {
+            Code::Llama
+            | Code::GptBigCode
+            | Code::GptNeo
+            | Code::GptNeox
+            | Code::Opt
+            | Code::Bloom
+            | Code::Falcon
+            | Code::Phi
+            | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)
             }

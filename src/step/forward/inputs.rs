@@ -109,6 +109,9 @@ impl<'a> Model<'a> {
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
+            Code::GptBigCode => self.positions_after_mask(self.mask_call()),
+            Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
+            Code::Mpt => self.mpt_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
@@ -165,6 +168,27 @@ impl<'a> Model<'a> {
             locals.push(hidden);
         }
         Embedded { hidden: dropped, kept, positions, locals }
+    }
+
+    /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.
+    fn positions_after_mask(&self, call: MaskCall) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let embeddings = &self.architecture.embeddings;
+        let tokens = self.embed_tokens();
+        let positions = self.range();
+        let mut embedded =
+            Embedded { hidden: tokens, kept: false, positions: Some(positions), locals: Vec::new() };
+        let full = self.mask(None, embedded.hidden.value.dtype, call);
+        let shared = Shared { full, ..self.no_masks(&embedded) };
+        if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
+            let rows = self.within(table.name, || {
+                self.lookup(param, embedded.positions.as_ref(), self.scenario.sequence, table.width)
+            });
+            let sum = embedded.hidden.add_row(&rows);
+            embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
+            embedded.locals.push(rows);
+        }
+        embedded.hidden = embedded.hidden.dropout(self.dropout(embeddings.dropout));
+        (embedded, shared)
     }
 
     /// models/gpt2: token and position embeddings.
@@ -229,8 +253,13 @@ impl<'a> Model<'a> {
         let any_full = windows.any(|window| window.is_none());
         let full = any_full.then(|| self.mask(None, dtype, call)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), dtype, call));
+        Shared { full, sliding, ..self.no_masks(embedded) }
+    }
+
+    /// Positions alone.
+    pub(super) fn no_masks(&self, embedded: &Embedded<'a>) -> Shared<Tensor<'a>> {
         let positions = embedded.positions.clone();
-        Shared { positions, rotary: None, local_rotary: None, full, sliding, alibi: None }
+        Shared { positions, rotary: None, local_rotary: None, full: None, sliding: None, alibi: None }
     }
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {

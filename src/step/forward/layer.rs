@@ -21,7 +21,10 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.code {
-                Code::Gpt2 => self.gpt2_layer(layer, [attention, mlp], hidden, shared),
+                Code::Gpt2 | Code::GptBigCode | Code::GptNeo => {
+                    self.gpt2_layer(layer, [attention, mlp], hidden, shared)
+                }
+                Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
@@ -93,7 +96,8 @@ impl<'a> Model<'a> {
         if self.code == Code::Opt {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
-        let sum = residual.add(&output);
+        let scaled = self.branch(&output);
+        let sum = residual.add(&scaled);
         (sum, weights)
     }
 
@@ -106,10 +110,13 @@ impl<'a> Model<'a> {
             }
             Code::Llama
             | Code::Gpt2
+            | Code::GptBigCode
+            | Code::GptNeo
             | Code::GptNeox
             | Code::Bloom
             | Code::Falcon
             | Code::Phi
+            | Code::Mpt
             | Code::Bert => {
                 let fed = self.feed_forward(layer, &normed);
                 let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
@@ -117,10 +124,18 @@ impl<'a> Model<'a> {
                 fed
             }
         };
-        let output = residual.add(&fed);
+        let output = {
+            let scaled = self.branch(&fed);
+            residual.add(&scaled)
+        };
         drop(fed);
         drop(residual);
         output
+    }
+
+    /// What is added to the residual: granite multiplies it first.
+    fn branch(&self, output: &Tensor<'a>) -> Tensor<'a> {
+        if self.scales_branches { output.scale() } else { output.clone() }
     }
 
     /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
@@ -141,8 +156,12 @@ impl<'a> Model<'a> {
         let output = sum.add(&fed);
         drop(normed);
         drop(sum);
-        drop(mixed);
+        let Mixed { output: attended, weights } = mixed;
+        drop(attended);
         drop(fed);
+        if self.code == Code::GptNeo {
+            self.keep_weights(weights);
+        }
         output
     }
 
@@ -318,7 +337,15 @@ impl<'a> Model<'a> {
                 self.keep_weights(weights);
                 output
             }
-            Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {
+            Code::Llama
+            | Code::Gpt2
+            | Code::GptBigCode
+            | Code::GptNeo
+            | Code::Opt
+            | Code::Bloom
+            | Code::Phi
+            | Code::Mpt
+            | Code::Bert => {
                 let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 mixed = mixed.dropout(drops);
                 let own = second.map(|norm| hidden.normed(&layer.norm(norm)));

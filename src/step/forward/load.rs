@@ -421,6 +421,7 @@ impl<'a> Model<'a> {
             scenario,
             code,
             router: Router::of(&architecture.model_type),
+            scales_branches: architecture.model_type.starts_with("granite"),
             norms_heads_last: families::norms_heads_last(&architecture.model_type),
             device,
             layers,
@@ -461,10 +462,21 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
         }
     }
+    let positions = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
+    let masks = match loader.code {
+        Code::GptBigCode => 1,
+        Code::GptNeo => architecture.order.len(),
+        _ => 0,
+    };
+    for _ in 0..masks {
+        // a causal mask of the longest sequence: one for the model, or one for each layer
+        let bytes = positions.saturating_mul(positions);
+        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
+    }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
-    if architecture.embeddings.scaled {
+    if architecture.embeddings.scaled && architecture.model_type.starts_with("gemma") {
         store(4, "embed_scale");
     }
 }

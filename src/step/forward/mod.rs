@@ -78,6 +78,8 @@ pub(super) struct Model<'a> {
     pub router: Router,
     /// Whether norms on queries and keys come after all three projections.
     pub norms_heads_last: bool,
+    /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
+    pub scales_branches: bool,
     pub device: Device,
     pub layers: Vec<BoundLayer<'a>>,
     pub stretches: Vec<Stretch>,

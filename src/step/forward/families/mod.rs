@@ -3,6 +3,8 @@
 mod bert;
 mod bloom;
 mod falcon;
+mod gpt_neo;
+mod mpt;
 mod opt;
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
@@ -12,11 +14,15 @@ pub(in crate::step) enum Code {
     /// llama and everything written after its model.
     Llama,
     Gpt2,
+    /// gpt2's with `nn.Linear`, mostly one head of keys and values, and a softmax in float32.
+    GptBigCode,
+    GptNeo,
     GptNeox,
     Opt,
     Bloom,
     Falcon,
     Phi,
+    Mpt,
     Bert,
 }
 
@@ -25,11 +31,14 @@ impl Code {
     pub fn of(model_type: &str) -> Code {
         match model_type {
             "gpt2" => Code::Gpt2,
+            "gpt_bigcode" => Code::GptBigCode,
+            "gpt_neo" => Code::GptNeo,
             "gpt_neox" => Code::GptNeox,
             "opt" => Code::Opt,
             "bloom" => Code::Bloom,
             "falcon" | "RefinedWeb" | "RefinedWebModel" => Code::Falcon,
             "phi" => Code::Phi,
+            "mpt" => Code::Mpt,
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
             _ => Code::Llama,
