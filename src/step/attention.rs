@@ -32,11 +32,49 @@ pub(super) struct Scores {
     pub kv_heads: u64,
     pub sequence: u64,
     pub head_dim: u64,
+    /// Elements of a head's value.
+    pub value_dim: u64,
     /// Whether the caller passes `enable_gqa`, where there are fewer heads of keys than of queries.
     pub enable_gqa: bool,
 }
 
 impl Scores {
+    /// Elements of the output.
+    fn outputs(&self) -> u64 {
+        self.rows().saturating_mul(self.value_dim)
+    }
+
+    /// The memory-efficient kernel's sums in float32, block by block (kernel_backward.h `workspace_elements_gq`, `_gk`,
+    /// `_gv`): of dq, each block with a lock and a counter; over wide heads also of dk and dv, for each split of the
+    /// keys, of which there are as many as the heuristic of attention_backward.cu says.
+    fn staged(&self, half: bool, capability: u32) -> u64 {
+        let wide = self.head_dim > 128;
+        let side = match (wide, half) {
+            (false, true) if self.head_dim > 64 => 128,
+            (false, _) => 64,
+            // the larger blocks take 163 KiB of shared memory
+            (true, _) if matches!(capability, 80 | 87 | 90..=119) => 128,
+            (true, _) => 64,
+        };
+        let columns = if wide { 64 } else { side };
+        let tiles = self.sequence.div_ceil(side).saturating_mul(self.head_dim.div_ceil(columns));
+        let queries = tiles.saturating_mul(side.saturating_mul(columns).saturating_mul(4).saturating_add(16));
+        let matrices = self.batch.saturating_mul(self.heads);
+        if !wide {
+            return queries.saturating_mul(matrices);
+        }
+        const KEYS: u64 = 64;
+        let mut splits = self.sequence.div_ceil(KEYS);
+        if matrices >= 256 && self.sequence <= 2 * KEYS {
+            splits = 1;
+        }
+        let splits = splits.min(200 / matrices.max(1)).max(1);
+        let aligned = |width: u64| width.div_ceil(side).saturating_mul(side);
+        let width = aligned(self.head_dim).saturating_add(aligned(self.value_dim));
+        let keys = splits.saturating_mul(KEYS).saturating_mul(width).saturating_mul(4);
+        queries.saturating_add(keys).saturating_mul(matrices)
+    }
+
     /// Elements of the score matrix.
     pub fn numel(&self) -> u64 {
         self.rows().saturating_mul(self.sequence)
@@ -83,6 +121,8 @@ pub(super) struct Choice {
     /// Whether the caller passes `enable_gqa` with that.
     pub enable_gqa: bool,
     pub head_dim: u64,
+    /// Elements of a head's value.
+    pub value_dim: u64,
 }
 
 impl Choice {
@@ -120,6 +160,7 @@ impl Choice {
                     && self.device.capability >= 80
                     && self.head_dim <= 256
                     && self.head_dim.is_multiple_of(8)
+                    && self.head_dim == self.value_dim
             }
             Kernel::Efficient => {
                 !self.grouped
@@ -182,7 +223,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     }
     // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
     let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
-    let output = Value { layout, ..q.value };
+    let output = Value { layout, numel: scores.outputs(), ..q.value };
     let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
     let rows = match scores.kernel {
         Kernel::Efficient => {
@@ -193,7 +234,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     };
     let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
     if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-        state.scratch(q.value.numel.saturating_mul(4), "attention (sums of the output)");
+        state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
     }
     if scores.kernel == Kernel::Flash {
         split_scratch(&mut state, scores, given.dropout);
@@ -285,7 +326,7 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
     // both are returned in the arguments' type, the weights first
     let returned = weights.to(origin);
     let result = {
-        let product = Product { numel: scaled.value.numel, ..product };
+        let product = Product { numel: scores.outputs(), ..product };
         let value = machine.state.borrow_mut().matmul(&weights.value, &v_all.value, product);
         Tensor { machine, value }.to(origin)
     };
@@ -450,7 +491,8 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             state.release(delta);
         }
         Kernel::Efficient => {
-            let product = if dtype.is_half() { NOTHING } else { state.alloc(q, dtype, "grad · out") };
+            let product =
+                if dtype.is_half() { NOTHING } else { state.alloc(scores.outputs(), dtype, "grad · out") };
             let delta = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
             let delta = if product == NOTHING {
                 delta
@@ -460,18 +502,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
                 transposed
             };
             state.release(product);
-            // float32 sums of dq, block by block, with a counter per block (kernel_backward.h `GradQTempStorage`)
-            let side = if dtype.is_half() && (65..=128).contains(&scores.head_dim) { 128 } else { 64 };
-            let blocks = scores.sequence.div_ceil(side);
-            let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(blocks);
-            let width = scores.head_dim.div_ceil(side).saturating_mul(side);
-            let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
-            let mut workspace = staged.saturating_add(rows.saturating_mul(16));
-            if scores.head_dim > 128 {
-                workspace = workspace
-                    .saturating_add(staged.saturating_mul(2))
-                    .saturating_add(rows.saturating_mul(16));
-            }
+            let workspace = scores.staged(dtype.is_half(), state.device.capability);
             let workspace =
                 state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");
             state.release(delta);

@@ -69,6 +69,15 @@ impl<'m> Tensor<'m> {
             .map(|value| Tensor { machine: self.machine, value })
     }
 
+    /// `x.new_empty(…)` of x's element type, laid out as its shape says.
+    pub fn empty_like(&self, numel: u64) -> Tensor<'m> {
+        let mut state = self.machine.state.borrow_mut();
+        let empty = Value { numel, layout: self.value.shape, ..self.value };
+        let value = state.new_like(&empty, empty.dtype, "empty", Edge::None);
+        drop(state);
+        Tensor { machine: self.machine, value }
+    }
+
     /// A new tensor of `numel` elements without gradient.
     pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'m> {
         let storage = self.machine.state.borrow_mut().alloc(numel, dtype, operation);

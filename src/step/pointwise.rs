@@ -66,6 +66,25 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x - other`, of one shape.
+    pub fn minus(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node(Op::Sub, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "sub", node.output(0))
+        })
+    }
+
+    /// `whole[..., slice].copy_(x)` of a tensor that is this one, where nobody needs the old contents.
+    pub fn slice_filled(&self, x: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, whole| {
+            let inputs = [whole.into(), (&x.value).into(), Input::NONE];
+            let node = state.node(Op::CopySlice, inputs);
+            state.retain(whole.storage);
+            whole.at(node.output(0))
+        })
+    }
+
     /// `x += other`.
     pub fn add_in_place(&self, other: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

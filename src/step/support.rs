@@ -28,7 +28,9 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
 fn block(block: &Block) -> Option<String> {
     let mixer = match &block.mixer {
         Mixer::Attention(attention) => unmodelled_attention(attention),
-        Mixer::Latent(_) => Some("latent attention".to_owned()),
+        Mixer::Latent(latent) => {
+            latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
+        }
         Mixer::Cross(_) => Some("attention to pictures".to_owned()),
         Mixer::StateSpace(_) => Some("state-space layers".to_owned()),
         Mixer::DeltaNet(_) => Some("linear attention".to_owned()),

@@ -1,5 +1,6 @@
 //! Attention modules: projections, positions, the kernel, the output projection.
 
+use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
@@ -44,10 +45,11 @@ impl<'a> Model<'a> {
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
-        if let Some((cos, sin)) = shared.rotary(attention) {
+        if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
-        let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(attention));
+        let Mixed { mut output, weights } =
+            self.attend(attention, &heads, shared.mask(Seen::by_attention(attention)));
         if self.code == Code::Bert {
             // the output projection belongs to the module around it
             return Mixed { output, weights };
@@ -135,6 +137,7 @@ impl<'a> Model<'a> {
             kv_heads,
             sequence: self.scenario.sequence,
             head_dim: attention.head_dim,
+            value_dim: attention.head_dim,
             enable_gqa: self.code != Code::Falcon,
         }
     }
@@ -161,20 +164,59 @@ impl<'a> Model<'a> {
         } else {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
-        let q = &heads.q;
+        let heads = Heads { q: heads.q.clone(), k, v };
+        let scores = self.scores(attention, Kernel::Eager, kv_heads);
+        self.kernel_output(scores, &heads, mask, attention.causal, self.dropout(attention.dropout))
+    }
+
+    /// `scaled_dot_product_attention` with the kernel that PyTorch picks.
+    fn kernel_output(
+        &self,
+        scores: Scores,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        causal: bool,
+        dropout: bool,
+    ) -> Tensor<'a> {
+        let Heads { q, k, v } = heads;
         let dtype = self.autocast.unwrap_or(q.value.dtype);
-        let grouped = kv_heads != attention.heads;
-        let kernel = self.kernel(dtype, mask.is_some(), grouped, attention.head_dim);
-        let arguments = Arguments {
-            q,
-            k: &k,
-            v: &v,
-            mask,
-            causal: attention.causal,
-            dropout: self.dropout(attention.dropout),
-        };
-        let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
+        let grouped = scores.kv_heads != scores.heads;
+        let kernel = self.kernel(dtype, mask.is_some(), grouped, [scores.head_dim, scores.value_dim]);
+        let arguments = Arguments { q, k, v, mask, causal, dropout };
+        let output = scaled_dot_product(Scores { kernel, ..scores }, &arguments);
         output.to_tokens()
+    }
+
+    /// The same interface for latent attention.
+    pub(super) fn attend_latent(
+        &self,
+        scores: Scores,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        dropout: bool,
+    ) -> Mixed<'a> {
+        if !self.is_eager() {
+            let output = self.kernel_output(scores, heads, mask, true, dropout);
+            return Mixed { output, weights: None };
+        }
+        let Heads { q, k, v } = heads;
+        let batch = scores.batch;
+        let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+        let mut weights = {
+            let product = self.machine.product(q, k, shape, self.autocast);
+            product.scale()
+        };
+        if let Some(mask) = mask {
+            weights = weights.add_row(mask);
+        }
+        weights = {
+            let float = weights.softmax_float();
+            float.to(q.value.dtype)
+        };
+        weights = weights.dropout(dropout);
+        let shape = Product { numel: v.value.numel, transposed: false, ..shape };
+        let output = self.machine.product(&weights, v, shape, self.autocast);
+        Mixed { output: output.to_tokens(), weights: Some(weights) }
     }
 
     /// The models' `eager_attention_forward`.

@@ -2,7 +2,7 @@
 
 use super::{Code, Model, find};
 use crate::dtype::Dtype;
-use crate::model::blocks::Attention;
+use crate::model::blocks::{Attention, Mixer};
 use crate::scenario::Mask;
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
@@ -47,34 +47,73 @@ impl<T> Shared<T> {
     }
 }
 
+/// What a layer's mixer looks at, and so which mask and positions it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Seen {
+    /// Every token, or all earlier ones.
+    All,
+    /// A window of them.
+    Window,
+    /// It is no attention.
+    Nothing,
+}
+
+impl Seen {
+    /// What such a mixer looks at.
+    pub fn by(mixer: &Mixer) -> Seen {
+        match mixer {
+            Mixer::Attention(attention) => Seen::by_attention(attention),
+            Mixer::Latent(_) => Seen::All,
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => Seen::Nothing,
+        }
+    }
+
+    /// What such attention looks at.
+    pub fn by_attention(attention: &Attention) -> Seen {
+        if attention.window.is_some() { Seen::Window } else { Seen::All }
+    }
+}
+
+impl<T> Shared<T> {
+    /// The mask of a mixer that looks at that.
+    pub fn mask(&self, seen: Seen) -> Option<&T> {
+        match seen {
+            Seen::All => self.full.as_ref(),
+            Seen::Window => self.sliding.as_ref(),
+            Seen::Nothing => None,
+        }
+    }
+
+    /// Cosines and sines for a mixer that looks at that.
+    pub fn rotary(&self, seen: Seen) -> Option<&(T, T)> {
+        self.local_rotary.as_ref().filter(|_| seen == Seen::Window).or(self.rotary.as_ref())
+    }
+}
+
 impl Shared<Value> {
-    /// What a layer of such attention is given: the other layers' mask may be gone already.
-    pub fn of(&self, attention: Option<&Attention>) -> Shared<Value> {
-        let windowed = attention.is_some_and(|attention| attention.window.is_some());
-        let (full, sliding) = if windowed { (None, self.sliding) } else { (self.full, None) };
-        let rotary = self.local_rotary.filter(|_| windowed).or(self.rotary);
-        Shared { full, sliding, rotary, local_rotary: None, ..*self }
+    /// What a layer is given: the other layers' mask may be gone already.
+    pub fn of(&self, seen: Seen) -> Shared<Value> {
+        let full = self.full.filter(|_| seen == Seen::All);
+        let sliding = self.sliding.filter(|_| seen == Seen::Window);
+        Shared { full, sliding, rotary: self.rotary(seen).copied(), local_rotary: None, ..*self }
     }
 }
 
 impl<'m> Shared<Tensor<'m>> {
-    /// The mask of such attention.
-    pub fn mask(&self, attention: &Attention) -> Option<&Tensor<'m>> {
-        if attention.window.is_some() { self.sliding.as_ref() } else { self.full.as_ref() }
-    }
-
     /// The storages that a checkpointed layer keeps as its arguments.
-    pub fn arguments(&self, attention: Option<&Attention>) -> [StorageId; HELD - 1] {
+    pub fn arguments(&self, seen: Seen) -> [StorageId; HELD - 1] {
         let storage = |tensor: Option<&Tensor<'m>>| tensor.map_or(NOTHING, |tensor| tensor.value.storage);
-        let rotary = match attention {
-            Some(attention) => self.rotary(attention),
-            None => self.rotary.as_ref(),
-        };
+        let rotary = self.rotary(seen);
         [
             storage(rotary.map(|rotary| &rotary.1)),
             storage(rotary.map(|rotary| &rotary.0)),
             storage(self.positions.as_ref()),
-            storage(attention.and_then(|attention| self.mask(attention))),
+            storage(self.mask(seen)),
             storage(self.alibi.as_ref()),
         ]
     }
@@ -248,9 +287,9 @@ impl<'a> Model<'a> {
     /// Positions and masks.
     pub(super) fn masks(&self, embedded: &Embedded<'a>, call: MaskCall) -> Shared<Tensor<'a>> {
         let dtype = embedded.hidden.value.dtype;
-        let mut windows = self.attentions().map(|attention| attention.window);
+        let mut seen = self.architecture.blocks.iter().map(|block| Seen::by(&block.mixer));
         let sliding = self.attentions().find_map(|attention| attention.window);
-        let any_full = windows.any(|window| window.is_none());
+        let any_full = seen.any(|seen| seen == Seen::All);
         let full = any_full.then(|| self.mask(None, dtype, call)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), dtype, call));
         Shared { full, sliding, ..self.no_masks(embedded) }

@@ -373,9 +373,11 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
+            Mixer::Latent(latent) => {
+                self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
+            }
             // refused by `support`
-            Mixer::Latent(_)
-            | Mixer::Cross(_)
+            Mixer::Cross(_)
             | Mixer::StateSpace(_)
             | Mixer::DeltaNet(_)
             | Mixer::ShortConv(_)

@@ -7,7 +7,8 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
+    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
+    Projection, Rotary, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
@@ -211,9 +212,15 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bound.linears.push(layer);
     };
     match &block.mixer {
+        Mixer::Latent(latent) => {
+            let (linears, norms) = latent_parts(latent);
+            for (linear, part) in linears {
+                add(loader, &mut bound, linear, part);
+            }
+            bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+        }
         // refused by `support`
-        Mixer::Latent(_)
-        | Mixer::Cross(_)
+        Mixer::Cross(_)
         | Mixer::StateSpace(_)
         | Mixer::DeltaNet(_)
         | Mixer::ShortConv(_)
@@ -271,6 +278,22 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bound.norms.push(norm);
     }
     bound
+}
+
+/// The linear layers and norms of latent attention.
+fn latent_parts(latent: &Latent) -> (Vec<(&Linear, Part)>, Vec<&Norm>) {
+    let mut linears = Vec::with_capacity(6);
+    let mut norms = Vec::with_capacity(2);
+    match &latent.query {
+        LatentQuery::Full(q) => linears.push((q, Part::QueryOrValue)),
+        LatentQuery::LowRank { a, norm, b } => {
+            linears.extend([(a, Part::Key), (b, Part::QueryOrValue)]);
+            norms.push(norm);
+        }
+    }
+    linears.extend([(&latent.kv_a, Part::Key), (&latent.kv_b, Part::Key), (&latent.output, Part::Output)]);
+    norms.push(&latent.kv_norm);
+    (linears, norms)
 }
 
 fn mlp_linears(mlp: &Mlp) -> Vec<&Linear> {
@@ -438,6 +461,10 @@ impl<'a> Model<'a> {
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention());
+    let latent = architecture.blocks.iter().find_map(|block| match &block.mixer {
+        Mixer::Latent(latent) => Some(latent.rope_dim),
+        _ => None,
+    });
     let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
         // falcon makes a rotary embedding even where it uses alibi
         (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
@@ -451,7 +478,7 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
-    if let Some(dim) = rotary {
+    if let Some(dim) = rotary.or(latent) {
         store(dim / 2 * 4, "inv_freq");
         store(dim / 2 * 4, "original_inv_freq");
     }
@@ -468,6 +495,15 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         Code::GptNeo => architecture.order.len(),
         _ => 0,
     };
+    let corrections =
+        architecture.order.iter().filter_map(|kind| architecture.blocks.get(usize::from(*kind)));
+    for block in corrections {
+        // the correction of the scores that deepseek's router keeps beside its weight
+        if let (FeedForward::Moe(moe), Router::Groups) = (&block.ffn, Router::of(loader.model_type)) {
+            let bytes = moe.experts.saturating_mul(4);
+            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "e_score_correction_bias");
+        }
+    }
     for _ in 0..masks {
         // a causal mask of the longest sequence: one for the model, or one for each layer
         let bytes = positions.saturating_mul(positions);

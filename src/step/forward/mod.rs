@@ -1,12 +1,13 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
 //! - [`load`]: the parameters on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
-//! - [`layer`], [`attention`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
+//! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod attention;
 mod families;
 mod head;
 mod inputs;
+mod latent;
 mod layer;
 mod load;
 mod mlp;
@@ -30,7 +31,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
 use families::Code;
-use inputs::{Embedded, Shared};
+use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
 /// A layer on the machine: its description and its parameters.
@@ -164,7 +165,7 @@ impl<'a> Model<'a> {
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(layer.block.mixer.attention());
+                let arguments = shared.arguments(Seen::by(&layer.block.mixer));
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }
@@ -172,7 +173,7 @@ impl<'a> Model<'a> {
 
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: &Shared<Value>) {
-        let shared = shared.of(self.layers[index].block.mixer.attention()).map(|value| {
+        let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
             self.machine.state.borrow_mut().retain(value.storage);
             Tensor { machine: self.machine, value: *value }
         });
@@ -209,9 +210,9 @@ impl<'a> Model<'a> {
     }
 
     /// The kernel that runs for such attention.
-    fn kernel(&self, dtype: Dtype, masked: bool, grouped: bool, head_dim: u64) -> Kernel {
+    fn kernel(&self, dtype: Dtype, masked: bool, grouped: bool, [head_dim, value_dim]: [u64; 2]) -> Kernel {
         let (wanted, device) = (self.scenario.attention, self.device);
         let enable_gqa = self.code != Code::Falcon;
-        Choice { wanted, dtype, device, masked, grouped, enable_gqa, head_dim }.kernel()
+        Choice { wanted, dtype, device, masked, grouped, enable_gqa, head_dim, value_dim }.kernel()
     }
 }

@@ -4,7 +4,7 @@ use super::Model;
 use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, Rotary};
+use crate::model::blocks::{Attention, Mixer, Rotary};
 use crate::step::tensor::Tensor;
 
 /// How a family turns in float32 ([`Rotary::Float32`]).
@@ -64,9 +64,17 @@ impl<'a> Model<'a> {
         embedded: &Embedded<'a>,
     ) -> Shared<Tensor<'a>> {
         let dtype = embedded.hidden.value.dtype;
-        let turned = self.attentions().find_map(|attention| {
-            let dim = attention.rotary.width(attention.head_dim)?;
-            Some((attention.rotary, dim))
+        let turned = self.architecture.blocks.iter().find_map(|block| match &block.mixer {
+            Mixer::Attention(attention) => {
+                Some((attention.rotary, attention.rotary.width(attention.head_dim)?))
+            }
+            Mixer::Latent(latent) => Some((latent.rotary, latent.rope_dim)),
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => None,
         });
         let Some((rotary, dim)) = turned else { return shared };
         let keeps_float =
@@ -74,6 +82,7 @@ impl<'a> Model<'a> {
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
         let make = || match rotary {
             Rotary::Halves => self.rotary_half(dim, dtype),
+            Rotary::Complex => self.rotary_complex(dim),
             _ => self.rotary(dim, dtype),
         };
         let by_kind =
@@ -123,6 +132,24 @@ impl<'a> Model<'a> {
         result
     }
 
+    /// Cosines and sines as complex numbers (deepseek_v2, llama4): one tensor for both.
+    fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
+        let sequence = self.scenario.sequence;
+        let numel = sequence.saturating_mul(dim);
+        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
+        let complex = {
+            let ones = self.constant(numel / 2, Dtype::F32, "ones");
+            let complex = self.constant(numel, Dtype::F32, "polar");
+            drop(ones);
+            complex
+        };
+        let scaled = self.constant(numel, Dtype::F32, "mul");
+        drop(complex);
+        drop((positions, freqs));
+        (scaled.clone(), scaled)
+    }
+
     /// Puts positions into queries and keys; returns what the code keeps of the old ones until it returns.
     pub(super) fn position(
         &self,
@@ -145,13 +172,11 @@ impl<'a> Model<'a> {
                 return self.partly(attention, heads, dim, [&cos, &sin]);
             }
             Rotary::Float32 => self.turned_in_float(heads, cos, sin),
-            Rotary::Complex => each(
-                &|x| {
-                    let float = x.to(Dtype::F32);
-                    float.mul_constant(cos).to(x.value.dtype)
-                },
-                heads,
-            ),
+            Rotary::Complex => {
+                let [q, k] = Tensor::turned_complex([&heads.q, &heads.k], cos);
+                heads.q = q;
+                heads.k = k;
+            }
             Rotary::Halves => each(&|x| x.rotated_by_halves(cos, sin), heads),
         }
         None
@@ -252,14 +277,6 @@ impl<'a> Model<'a> {
     }
 }
 
-impl<'m> Shared<Tensor<'m>> {
-    /// Cosines and sines for such attention.
-    pub fn rotary(&self, attention: &Attention) -> Option<&(Tensor<'m>, Tensor<'m>)> {
-        let local = self.local_rotary.as_ref().filter(|_| attention.window.is_some());
-        local.or(self.rotary.as_ref())
-    }
-}
-
 impl<'m> Tensor<'m> {
     /// `x[..., :half].repeat_interleave(2, dim=-1)` of cosines or sines.
     fn repeated_pairs(&self) -> Tensor<'m> {
@@ -270,9 +287,33 @@ impl<'m> Tensor<'m> {
     fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let [a, b] = self.split([half, half]);
-        let first = a.mul_constant(cos).add(&b.mul_constant(sin));
+        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
         let second = b.mul_constant(cos).add(&a.mul_constant(sin));
         first.cat(&second)
+    }
+
+    /// The same of neighbouring elements, which are cut out apart.
+    pub(super) fn neighbours(&self) -> [Tensor<'m>; 2] {
+        let half = self.value.numel / 2;
+        [self.slice(half), self.slice(half)]
+    }
+
+    /// Turns what [`Tensor::neighbours`] cut out.
+    pub(super) fn turned_neighbours(
+        [a, b]: [&Tensor<'m>; 2],
+        cos: &Tensor<'m>,
+        sin: &Tensor<'m>,
+    ) -> Tensor<'m> {
+        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
+        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        first.cat(&second)
+    }
+
+    /// Multiplied by complex numbers in float32.
+    pub(super) fn turned_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
+        let floats = [q, k].map(|x| x.to(Dtype::F32));
+        let turn = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
+        [turn(0, q), turn(1, k)]
     }
 
     /// `rotate_half(x)`.
