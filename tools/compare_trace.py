@@ -48,9 +48,10 @@ def analyse(trace, baseline, grads_end, state_end, info):
 measure.analyse = analyse
 case = json.loads(sys.argv[1])
 case["id"] = "traced"
-if case.get("head") == "seq2seq":
+other = {"seq2seq": "AutoModelForSeq2SeqLM", "image": "AutoModelForImageTextToText"}.get(case.get("head"))
+if other:
     import transformers
-    measure.model_class = lambda c: transformers.AutoModelForSeq2SeqLM
+    measure.model_class = lambda c: getattr(transformers, other)
 measure.run_case(case, True, True)
 """
 

@@ -177,7 +177,7 @@ impl<'a> Training<'a> {
             let params = state.params.list.clone();
             params
                 .iter()
-                .filter(|param| param.trainable)
+                .filter(|param| param.trainable && !param.idle)
                 .map(|param| {
                     let bytes = param.numel.saturating_mul(param.dtype.bytes());
                     state.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")

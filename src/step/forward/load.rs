@@ -432,7 +432,8 @@ impl<'a> Model<'a> {
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {
-                loader.parameter((1, param.numel()));
+                let id = loader.parameter((1, param.numel()));
+                loader.state.params.list[id as usize].idle = true;
             }
         }
         loader.state.module = "";
