@@ -202,9 +202,10 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     // autocast casts the arguments from the last to the first
     let target = machine.state.borrow().autocast;
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
-    let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
+    let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
@@ -247,6 +248,11 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     Tensor { machine, value }
 }
 
+/// The mask as autocast hands it over: cast where it is one of numbers.
+fn float_mask<'m>(mask: Option<&Tensor<'m>>, cast: impl Fn(&Tensor<'m>) -> Tensor<'m>) -> Option<Tensor<'m>> {
+    mask.map(|mask| if mask.value.dtype == Dtype::Bool { mask.clone() } else { cast(mask) })
+}
+
 /// Partial results of the flash kernel where it splits keys and values over more blocks than there are queries for.
 ///
 /// Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp `set_params_splitkv`.
@@ -281,9 +287,11 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
     let target = machine.state.borrow_mut().autocast.take();
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
-    let output = math_of(scores, given, [&q, &k, &v]);
+    let given = Arguments { mask: mask.as_ref(), ..*given };
+    let output = math_of(scores, &given, [&q, &k, &v]);
     machine.state.borrow_mut().autocast = target;
     output
 }

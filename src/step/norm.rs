@@ -142,13 +142,26 @@ impl<'m> Tensor<'m> {
     fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
-        let cast = if state.autocast.is_some() { Dtype::F32 } else { self.value.dtype };
+        let plus_one = norm.kind == NormKind::LayerNormPlusOne;
+        let cast = match state.autocast {
+            None => self.value.dtype,
+            // models/nemotron casts to autocast's own type and leaves autocast
+            Some(target) if plus_one => target,
+            Some(_) => Dtype::F32,
+        };
         let mut inputs = [Input::NONE; INPUTS];
         let mut copies = [NOTHING; 2];
+        let shifted = norm.weight.filter(|_| plus_one).map(|id| {
+            let input = state.parameter_input(id);
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let node = state.node(Op::Pass, [(&value).into(), Input::NONE, Input::NONE]);
+            state.new_like(&value, value.dtype, "add", node.output(0))
+        });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
             let Some(id) = id else { continue };
             let input = state.parameter_input(id);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let own = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
             inputs[slot + 1] = (&value).into();
@@ -168,7 +181,8 @@ impl<'m> Tensor<'m> {
             state.save(node, storage);
             state.release(storage);
         }
-        for storage in [x.storage, copies[0], copies[1]] {
+        let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
+        for storage in [x.storage, copies[0], copies[1], shifted] {
             state.release(storage);
         }
         drop(state);

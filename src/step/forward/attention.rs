@@ -41,7 +41,8 @@ impl<'a> Model<'a> {
             | Code::Opt
             | Code::Bloom
             | Code::Phi
-            | Code::Bert => {}
+            | Code::Bert
+            | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
@@ -255,6 +256,7 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Falcon
             | Code::Phi
+            | Code::ModernBert
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

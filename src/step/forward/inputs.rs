@@ -151,6 +151,7 @@ impl<'a> Model<'a> {
             Code::GptBigCode => self.positions_after_mask(self.mask_call()),
             Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
             Code::Mpt => self.mpt_inputs(),
+            Code::ModernBert => self.modernbert_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
@@ -373,7 +374,7 @@ impl<'a> Model<'a> {
     }
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
-    fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let tokens = self.scenario.tokens();
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
@@ -392,7 +393,7 @@ impl<'a> Model<'a> {
     }
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
-    fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
+    pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
         let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");

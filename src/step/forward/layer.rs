@@ -28,7 +28,7 @@ impl<'a> Model<'a> {
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
-                Code::Llama | Code::Opt | Code::Phi | Code::Bert => {
+                Code::Llama | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
@@ -117,6 +117,7 @@ impl<'a> Model<'a> {
             | Code::Falcon
             | Code::Phi
             | Code::Mpt
+            | Code::ModernBert
             | Code::Bert => {
                 let fed = self.feed_forward(layer, &normed);
                 let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
@@ -277,7 +278,7 @@ impl<'a> Model<'a> {
                 Some(attention) => context.through(&layer.linear(&attention.output)),
                 None => context.clone(),
             };
-            projected = projected.dropout(drops);
+            projected = projected.dropout(drops && self.architecture.model_type != "distilbert");
             let sum = projected.add(hidden);
             let normed = sum.normed(&layer.norm(first));
             drop(sum);
@@ -345,6 +346,7 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Phi
             | Code::Mpt
+            | Code::ModernBert
             | Code::Bert => {
                 let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 mixed = mixed.dropout(drops);

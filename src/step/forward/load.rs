@@ -1,6 +1,7 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
 use super::families::{self, Code};
+use super::rotary::turns_by_kind;
 use super::router::Router;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
@@ -480,12 +481,15 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
     if let Some(dim) = rotary.or(latent) {
-        store(dim / 2 * 4, "inv_freq");
-        store(dim / 2 * 4, "original_inv_freq");
+        for _ in 0..if turns_by_kind(architecture) { 2 } else { 1 } {
+            store(dim / 2 * 4, "inv_freq");
+            store(dim / 2 * 4, "original_inv_freq");
+        }
     }
     if loader.code == Code::Bert {
         // position ids and token types of the longest sequence
-        for name in ["position_ids", "token_type_ids"] {
+        let types = architecture.embeddings.token_types.is_some().then_some("token_type_ids");
+        for name in ["position_ids"].into_iter().chain(types) {
             let rows = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
             loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
         }

@@ -197,11 +197,11 @@ impl<'a> Model<'a> {
         self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
     }
 
-    /// Whether any linear layer adds a bias.
-    pub fn has_bias(&self) -> bool {
-        let layers = self.layers.iter().flat_map(|layer| &layer.linears);
+    /// Whether any linear layer adds a bias, and whether one inside the layers does.
+    pub fn has_bias(&self) -> (bool, bool) {
         let own = |linear: &linear::Layer| linear.bias.is_some() && linear.class != LinearClass::Subclass;
-        layers.chain(&self.outside.linears).any(own)
+        let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
+        (inside || self.outside.linears.iter().any(own), inside)
     }
 
     /// Whether attention is written out in Python.

@@ -4,6 +4,7 @@ use super::Model;
 use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
+use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Rotary};
 use crate::step::tensor::Tensor;
 
@@ -53,6 +54,15 @@ impl Join {
             _ => Join::Nested,
         }
     }
+}
+
+/// Whether layers that see a window only have a rotary embedding of their own (gemma3, modernbert).
+pub(super) fn turns_by_kind(architecture: &Architecture) -> bool {
+    let windows =
+        || architecture.blocks.iter().filter_map(|block| block.mixer.attention()).map(|own| own.window);
+    matches!(architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert")
+        && windows().any(|window| window.is_some())
+        && windows().any(|window| window.is_none())
 }
 
 impl<'a> Model<'a> {

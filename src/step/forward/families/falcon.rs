@@ -18,7 +18,7 @@ impl<'a> Model<'a> {
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.scenario.mask != Mask::None;
             let ones = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
-            (self.alibi(Dtype::I64, dtype, dtype), ones)
+            (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
         let locals = ones.flatten().into_iter().collect();

@@ -4,6 +4,7 @@ mod bert;
 mod bloom;
 mod falcon;
 mod gpt_neo;
+mod modernbert;
 mod mpt;
 mod opt;
 
@@ -24,6 +25,7 @@ pub(in crate::step) enum Code {
     Phi,
     Mpt,
     Bert,
+    ModernBert,
 }
 
 impl Code {
@@ -41,6 +43,7 @@ impl Code {
             "mpt" => Code::Mpt,
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
+            "modernbert" => Code::ModernBert,
             _ => Code::Llama,
         }
     }
