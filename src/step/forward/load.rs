@@ -177,10 +177,16 @@ fn lora_is_on(scenario: &Scenario) -> bool {
 }
 
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
-fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
+fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
+    let (scenario, code) = (loader.scenario, loader.code);
     lora_is_on(scenario)
         && match scenario.lora.targets {
-            LoraTargets::AllLinear => true,
+            // where the experts are adapted, the names that their layers once had stand for them alone
+            LoraTargets::AllLinear => match (part, families::adapts_experts(loader.model_type)) {
+                (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
+                (Part::Router, converted) => converted,
+                _ => true,
+            },
             LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
@@ -201,7 +207,6 @@ enum Part {
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
-    let scenario = loader.scenario;
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
@@ -209,7 +214,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), part != Part::Router);
+        let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {
@@ -259,7 +264,8 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             }
         }
         FeedForward::Moe(moe) => {
-            add(loader, &mut bound, &moe.router, Part::Router);
+            let part = if moe.router_is_linear { Part::Mlp } else { Part::Router };
+            add(loader, &mut bound, &moe.router, part);
             if moe.correction.is_some() {
                 loader.parameter((1, moe.experts));
             }
@@ -409,7 +415,7 @@ impl<'a> Model<'a> {
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
-                let adapted = adapts(scenario, code, dense, Part::Head);
+                let adapted = adapts(&loader, dense, Part::Head);
                 let dense = loader.linear(dense, adapted, true);
                 outside.linears.push(dense);
                 let norm = loader.norm(norm);

@@ -49,25 +49,30 @@ impl<'a> Model<'a> {
         output.unflattened()
     }
 
-    /// `F.linear(hidden_states, self.weight)`, the weight adapted where LoRA's targets name it.
-    /// What the adapter adds lives as long as the router runs.
+    /// `F.linear(hidden_states, self.weight)`, in float32 where that is asked for, the weight adapted where LoRA's targets
+    /// name it. What the adapter adds lives as long as the router runs.
     pub(super) fn router_logits(
         &self,
         layer: &BoundLayer<'a>,
         spec: &Linear,
         x: &Tensor<'a>,
+        float: bool,
     ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
         let bound = layer.linear(spec);
         let (Some(adapter), Weight::Plain(weight)) = (bound.adapter, bound.weight) else {
-            return (x.flattened().through(&bound), None);
+            let logits =
+                if float { x.to(Dtype::F32).through_float(&bound) } else { x.flattened().through(&bound) };
+            return (logits, None);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);
         let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
         let delta = Delta::activate(self.machine, &expert, adapter);
         let x = x.flattened();
+        let x = if float { x.to(Dtype::F32) } else { x };
         let adapted = delta.adapted(self.machine, &expert);
+        let weight = adapted.to(if float { Dtype::F32 } else { adapted.value.dtype });
         let mut state = self.machine.state.borrow_mut();
-        let value = state.linear_with(&x.value, bound.shape, &adapted.value);
+        let value = state.linear_with(&x.value, bound.shape, &weight.value);
         drop(state);
         (Tensor { machine: self.machine, value }, Some((adapted, delta)))
     }

@@ -75,7 +75,7 @@ impl<'a> Model<'a> {
 
     /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
     fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x);
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
         let probabilities = if self.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
             float.softmax()
@@ -95,7 +95,7 @@ impl<'a> Model<'a> {
 
     /// granitemoe, gpt_oss: the best logits, softmax over them.
     fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x);
+        let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
         if self.router == Router::BestFirst {
             logits = logits.to(Dtype::F32);
         }
@@ -105,12 +105,6 @@ impl<'a> Model<'a> {
         let weights = weights.to(dtype);
         drop(best);
         Routed { logits, weights, indices }
-    }
-
-    /// `F.linear(x.float(), weight.float())`.
-    fn float_logits(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
-        let x = x.to(Dtype::F32);
-        x.through_float(&layer.linear(&moe.router))
     }
 
     /// The choice of groups by the sum of their best two scores (`pairs`) or by their best one. No gradient flows through
@@ -161,7 +155,7 @@ impl<'a> Model<'a> {
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
     fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let logits = self.float_logits(layer, moe, x);
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let scores = logits.keeping_output("sigmoid");
         let mut for_choice = self.constant(scores.value.numel, Dtype::F32, "add");
         let choice = self.group_choice(moe, &for_choice, true);
@@ -189,7 +183,7 @@ impl<'a> Model<'a> {
 
     /// models/deepseek_v2 `DeepseekV2TopkRouter`.
     fn soft_group_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let logits = self.float_logits(layer, moe, x);
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let mut scores = logits.softmax_float();
         let choice = (moe.groups[0] > 1).then(|| {
             let choice = self.group_choice(moe, &scores, false);
@@ -206,7 +200,7 @@ impl<'a> Model<'a> {
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
     fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let outer = self.machine.state.borrow_mut().autocast.take();
-        let logits = self.float_logits(layer, moe, x);
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
