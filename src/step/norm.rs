@@ -37,7 +37,7 @@ impl<'m> Tensor<'m> {
             NormKind::RmsPlusOne => {
                 // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
                 let mut output = self.root_mean_square(norm.width, false).0;
-                output = output.weighted_plus_one(norm);
+                output = output.weighted_in_float(norm, true);
                 output.to(self.value.dtype)
             }
             NormKind::RmsCastLast => {
@@ -50,13 +50,28 @@ impl<'m> Tensor<'m> {
                 normed.to(self.value.dtype)
             }
             NormKind::LayerNormPython => {
-                let x = self.to(Dtype::F32);
+                let mut x = self.to(Dtype::F32);
                 let mean = x.mean_rows(norm.width);
-                let centred = x.minus_rows(&mean);
-                let variance = centred.power().mean_rows(norm.width);
-                let inverse = variance.add_number().rsqrt();
-                let normed = x.minus_rows(&mean).mul_rows(&inverse);
-                normed.weighted(norm).to(self.value.dtype)
+                let variance = {
+                    let squares = {
+                        let centred = x.minus_rows(&mean);
+                        centred.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                x = {
+                    let centred = x.minus_rows(&mean);
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    centred.mul_rows(&inverse)
+                };
+                x = x.weighted_in_float(norm, false);
+                let output = x.to(self.value.dtype);
+                drop(x);
+                drop((mean, variance));
+                output
             }
         })
     }
@@ -99,7 +114,8 @@ impl<'m> Tensor<'m> {
         Tensor { machine, value }
     }
 
-    fn weighted_plus_one(&self, norm: &NormLayer) -> Tensor<'m> {
+    /// `weight.float() * x`, or `(1 + weight.float()) * x`.
+    fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
         let Some(weight) = norm.weight else { return self.clone() };
         let machine = self.machine;
         let factor = {
@@ -107,11 +123,22 @@ impl<'m> Tensor<'m> {
             let input = state.parameter_input(weight);
             let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
             let float = state.cast(&value, Dtype::F32);
+            if !plus_one {
+                drop(state);
+                let factor = Tensor { machine, value: float };
+                return self.times_factor(&factor);
+            }
             let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
         };
+        self.times_factor(&factor)
+    }
+
+    /// `factor[width] * x[rows, width]`.
+    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
