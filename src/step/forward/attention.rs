@@ -36,7 +36,7 @@ impl<'a> Model<'a> {
             }
             Code::Llama
             | Code::Gpt2
-            | Code::GptBigCode
+            | Code::Santa
             | Code::GptNeox
             | Code::Opt
             | Code::Bloom
@@ -56,7 +56,7 @@ impl<'a> Model<'a> {
             return Mixed { output, weights };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.code, Code::Gpt2 | Code::GptBigCode | Code::Llama) {
+        if matches!(self.code, Code::Gpt2 | Code::Santa | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         Mixed { output, weights }
@@ -249,7 +249,7 @@ impl<'a> Model<'a> {
                 weights.to(v.value.dtype)
             }
             Code::Llama
-            | Code::GptBigCode
+            | Code::Santa
             | Code::GptNeo
             | Code::GptNeox
             | Code::Opt

@@ -148,7 +148,7 @@ impl<'a> Model<'a> {
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
-            Code::GptBigCode => self.positions_after_mask(self.mask_call()),
+            Code::Santa => self.positions_after_mask(self.mask_call()),
             Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),

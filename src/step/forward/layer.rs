@@ -21,7 +21,7 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.code {
-                Code::Gpt2 | Code::GptBigCode | Code::GptNeo => {
+                Code::Gpt2 | Code::Santa | Code::GptNeo => {
                     self.gpt2_layer(layer, [attention, mlp], hidden, shared)
                 }
                 Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
@@ -110,7 +110,7 @@ impl<'a> Model<'a> {
             }
             Code::Llama
             | Code::Gpt2
-            | Code::GptBigCode
+            | Code::Santa
             | Code::GptNeo
             | Code::GptNeox
             | Code::Bloom
@@ -340,7 +340,7 @@ impl<'a> Model<'a> {
             }
             Code::Llama
             | Code::Gpt2
-            | Code::GptBigCode
+            | Code::Santa
             | Code::GptNeo
             | Code::Opt
             | Code::Bloom

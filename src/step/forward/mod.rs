@@ -1,9 +1,10 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`]: the parameters on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`load`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod attention;
+mod buffers;
 mod families;
 mod head;
 mod inputs;

@@ -15,8 +15,8 @@ pub(in crate::step) enum Code {
     /// llama and everything written after its model.
     Llama,
     Gpt2,
-    /// gpt2's with `nn.Linear`, mostly one head of keys and values, and a softmax in float32.
-    GptBigCode,
+    /// gpt_bigcode: gpt2's with `nn.Linear`, mostly one head of keys and values, and a softmax in float32.
+    Santa,
     GptNeo,
     GptNeox,
     Opt,
@@ -33,7 +33,7 @@ impl Code {
     pub fn of(model_type: &str) -> Code {
         match model_type {
             "gpt2" => Code::Gpt2,
-            "gpt_bigcode" => Code::GptBigCode,
+            "gpt_bigcode" => Code::Santa,
             "gpt_neo" => Code::GptNeo,
             "gpt_neox" => Code::GptNeox,
             "opt" => Code::Opt,
