@@ -154,7 +154,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x[rows, width] - r[rows, 1]`.
-    fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+    pub fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;

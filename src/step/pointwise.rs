@@ -471,6 +471,28 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x.expand(…)` to so many elements: a view.
+    pub fn expanded_to(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { numel, edge: node.output(0), ..*x }
+        })
+    }
+
+    /// `x.max(dim=-1, keepdim=True).values` of so many rows.
+    pub fn highest_of_rows(&self, rows: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            let values = Value { numel: rows, ..*x };
+            let values = state.new_like(&values, x.dtype, "max", node.output(0));
+            let indices = state.alloc(rows, Dtype::I64, "max (indices)");
+            state.save(node, indices);
+            state.release(indices);
+            values
+        })
+    }
+
     /// `repeat_kv` of a single head: a view.
     pub fn expanded_heads(&self, times: u64) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -51,7 +51,7 @@ fn block(block: &Block) -> Option<String> {
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
     match (&attention.code, &attention.projection) {
-        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "mpt") => {
+        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt") => {
             Some(format!("the attention that only {family} has"))
         }
         (_, Projection::KeysAreValues { .. } | Projection::QueriesOnly(_)) => {

@@ -5,6 +5,7 @@ use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
+use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
 /// Queries, keys and values shaped by heads.
@@ -29,6 +30,7 @@ impl<'a> Model<'a> {
                 }
             }
             Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
+            Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
             Code::Mpt => {
                 if let Projection::Fused(qkv) = &attention.projection {
                     return self.mpt_attention(layer, (attention, qkv), x, shared);
@@ -49,8 +51,8 @@ impl<'a> Model<'a> {
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
-        let Mixed { mut output, weights } =
-            self.attend(attention, &heads, shared.mask(Seen::by_attention(attention)));
+        let mask = shared.mask(Seen::by_attention(attention));
+        let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
         if self.code == Code::Bert {
             // the output projection belongs to the module around it
             return Mixed { output, weights };
@@ -144,9 +146,15 @@ impl<'a> Model<'a> {
     }
 
     /// The attention interface: SDPA, or the models' `eager_attention_forward`.
-    fn attend(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
+    fn attend(
+        &self,
+        attention: &Attention,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        sinks: Option<ParamId>,
+    ) -> Mixed<'a> {
         if self.is_eager() {
-            self.eager(attention, heads, mask)
+            self.eager(attention, heads, mask, sinks)
         } else {
             Mixed { output: self.sdpa(attention, heads, mask), weights: None }
         }
@@ -221,7 +229,13 @@ impl<'a> Model<'a> {
     }
 
     /// The models' `eager_attention_forward`.
-    fn eager(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
+    fn eager(
+        &self,
+        attention: &Attention,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        sinks: Option<ParamId>,
+    ) -> Mixed<'a> {
         let machine = self.machine;
         let batch = self.scenario.batch;
         let groups = attention.heads / attention.kv_heads.max(1);
@@ -242,6 +256,9 @@ impl<'a> Model<'a> {
         if let Some(mask) = mask {
             weights = weights.add_row(mask);
         }
+        if let Some(sinks) = sinks {
+            return self.eager_with_sinks(weights, sinks, [q, &k, &v], self.dropout(attention.dropout));
+        }
         weights = match self.code {
             Code::Bert => weights.softmax(),
             Code::Gpt2 => {
@@ -252,6 +269,7 @@ impl<'a> Model<'a> {
             | Code::Santa
             | Code::GptNeo
             | Code::GptNeox
+            | Code::GptJ
             | Code::Opt
             | Code::Bloom
             | Code::Falcon

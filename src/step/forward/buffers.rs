@@ -19,6 +19,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
         // falcon makes a rotary embedding even where it uses alibi
         (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
+        (Code::GptJ, _) => None,
         (_, rotary) => rotary.width(attention.head_dim),
     });
     let scenario = loader.scenario;
@@ -56,6 +57,15 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         if let (FeedForward::Moe(moe), Router::Groups) = (&block.ffn, Router::of(loader.model_type)) {
             let bytes = moe.experts.saturating_mul(4);
             loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "e_score_correction_bias");
+        }
+    }
+    if loader.code == Code::GptJ {
+        // sines and cosines of the longest sequence, in each layer
+        let width = attention.and_then(|attention| attention.rotary.width(attention.head_dim));
+        let rows = architecture.max_positions.unwrap_or(0);
+        let bytes = rows.saturating_mul(width.unwrap_or(0)).saturating_mul(4);
+        for _ in &architecture.order {
+            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "embed_positions");
         }
     }
     for _ in 0..masks {

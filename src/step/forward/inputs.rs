@@ -149,6 +149,13 @@ impl<'a> Model<'a> {
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
             Code::Santa => self.positions_after_mask(self.mask_call()),
+            Code::GptJ => {
+                let hidden = self.embed_tokens();
+                let positions = Some(self.range());
+                let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
+                let shared = self.masks(&embedded, MaskCall { eager: true, ..self.mask_call() });
+                (self.drop_out(embedded), shared)
+            }
             Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),

@@ -28,7 +28,7 @@ impl<'a> Model<'a> {
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
-                Code::Llama | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
@@ -113,6 +113,7 @@ impl<'a> Model<'a> {
             | Code::Santa
             | Code::GptNeo
             | Code::GptNeox
+            | Code::GptJ
             | Code::Bloom
             | Code::Falcon
             | Code::Phi
@@ -335,6 +336,22 @@ impl<'a> Model<'a> {
                 drop(own);
                 drop(mixed);
                 drop(fed);
+                self.keep_weights(weights);
+                output
+            }
+            // models/gptj: dropout is in the halves
+            Code::GptJ => {
+                let Mixed { output: attended, weights } = self.mixer(layer, &normed, shared);
+                let fed = {
+                    let fed = self.feed_forward(layer, &normed);
+                    fed.dropout(drops)
+                };
+                let output = {
+                    let both = attended.add(&fed);
+                    both.add(hidden)
+                };
+                drop(normed);
+                drop((attended, fed));
                 self.keep_weights(weights);
                 output
             }

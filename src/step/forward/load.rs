@@ -212,6 +212,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         linears: Vec::with_capacity(8),
         norms: Vec::with_capacity(4),
         experts: Vec::new(),
+        sinks: None,
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -233,6 +234,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         | Mixer::Module(_)
         | Mixer::None => {}
         Mixer::Attention(attention) => {
+            bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
                     add(loader, &mut bound, q, Part::QueryOrValue);

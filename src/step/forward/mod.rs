@@ -41,6 +41,8 @@ pub(super) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// Learned attention sinks.
+    pub sinks: Option<ParamId>,
 }
 
 impl BoundLayer<'_> {
@@ -205,9 +207,10 @@ impl<'a> Model<'a> {
         (inside || self.outside.linears.iter().any(own), inside)
     }
 
-    /// Whether attention is written out in Python.
+    /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
     fn is_eager(&self) -> bool {
         matches!(self.scenario.attention, AttentionKernel::Eager)
+            || self.layers.iter().any(|layer| layer.sinks.is_some())
     }
 
     /// The kernel that runs for such attention.

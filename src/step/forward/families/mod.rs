@@ -4,6 +4,8 @@ mod bert;
 mod bloom;
 mod falcon;
 mod gpt_neo;
+mod gpt_oss;
+mod gptj;
 mod modernbert;
 mod mpt;
 mod opt;
@@ -19,6 +21,7 @@ pub(in crate::step) enum Code {
     Santa,
     GptNeo,
     GptNeox,
+    GptJ,
     Opt,
     Bloom,
     Falcon,
@@ -36,6 +39,7 @@ impl Code {
             "gpt_bigcode" => Code::Santa,
             "gpt_neo" => Code::GptNeo,
             "gpt_neox" => Code::GptNeox,
+            "gptj" => Code::GptJ,
             "opt" => Code::Opt,
             "bloom" => Code::Bloom,
             "falcon" | "RefinedWeb" | "RefinedWebModel" => Code::Falcon,
