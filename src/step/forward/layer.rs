@@ -29,6 +29,9 @@ impl<'a> Model<'a> {
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                    if self.architecture.model_type == "stablelm" {
+                        return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
+                    }
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
@@ -164,6 +167,27 @@ impl<'a> Model<'a> {
         if self.code == Code::GptNeo {
             self.keep_weights(weights);
         }
+        output
+    }
+
+    /// models/stablelm `StableLmDecoderLayer`: what it gives attention and gets from it lives to the end.
+    fn stablelm_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let normed = hidden.normed(&layer.norm(first));
+        let Mixed { output: attended, weights: _weights } = self.mixer(layer, &normed, shared);
+        let sum = hidden.add(&attended);
+        let mut fed = self.feed_forward(layer, &sum.normed(&layer.norm(second)));
+        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+        let output = sum.add(&fed);
+        drop(normed);
+        drop(sum);
+        drop(attended);
+        drop(fed);
         output
     }
 

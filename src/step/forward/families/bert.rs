@@ -1,8 +1,8 @@
 //! models/bert/modeling_bert.py.
 
 use crate::dtype::Dtype;
-use crate::step::forward::Model;
 use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::forward::{Model, find};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
@@ -43,6 +43,10 @@ impl<'a> Model<'a> {
             hidden
         };
         let full = self.bidirectional_mask(hidden.value.dtype);
+        let hidden = match &embeddings.project_in {
+            Some(project) => hidden.through(&find(&self.outside.linears, |layer| layer.name == project.name)),
+            None => hidden,
+        };
         let shared =
             Shared { positions: None, rotary: None, local_rotary: None, full, sliding: None, alibi: None };
         (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, shared)
