@@ -62,6 +62,8 @@ pub(super) struct Choice {
     pub dtype: Dtype,
     pub device: Device,
     pub masked: bool,
+    /// Whether the mask's last dimension does not lie one after the other, which no kernel takes.
+    pub strided_mask: bool,
     /// Whether queries have more heads than keys as the kernel sees them.
     pub grouped: bool,
     /// Whether the caller passes `enable_gqa` with that.
@@ -110,6 +112,7 @@ impl Choice {
             }
             Kernel::Efficient => {
                 !self.grouped
+                    && !self.strided_mask
                     && self.head_dim.is_multiple_of(if self.dtype.is_half() { 8 } else { 4 })
                     && (self.dtype != Dtype::Bf16 || self.device.capability >= 80)
             }
@@ -266,6 +269,14 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
         Tensor { machine, value }
     };
     // the mask is added in place
+    let products = match &additive {
+        Some(bias) if bias.value.requires_grad() => {
+            let biased = products.biased_in_place(bias);
+            drop(products);
+            biased
+        }
+        _ => products,
+    };
     let mut weights = products.softmax();
     {
         // `_safe_softmax` looks for rows that are masked throughout

@@ -25,7 +25,29 @@ impl<'m> Tensor<'m> {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne => self.layer_norm(norm),
             NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
             NormKind::Identity => self.clone(),
-            NormKind::Rms | NormKind::RmsLate => {
+            NormKind::RmsLate => {
+                // t5: only the variance is computed from a copy in float32
+                let variance = {
+                    let squares = {
+                        let float = self.to(Dtype::F32);
+                        float.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                let mut output = {
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    self.mul_rows(&inverse)
+                };
+                output = output.to(self.weight_dtype(norm));
+                let result = output.weighted(norm);
+                drop(output);
+                drop(variance);
+                result
+            }
+            NormKind::Rms => {
                 let (normed, variance) = self.root_mean_square(norm.width, true);
                 let cast = normed.to(self.value.dtype);
                 let output = cast.weighted(norm);
@@ -93,6 +115,13 @@ impl<'m> Tensor<'m> {
             inverse
         };
         (x.mul_rows(&inverse), variance)
+    }
+
+    /// The element type of a norm's weight, where it is a half; else this tensor's own.
+    fn weight_dtype(&self, norm: &NormLayer) -> Dtype {
+        let state = self.machine.state.borrow();
+        let weight = norm.weight.map(|weight| state.parameter_input(weight).dtype);
+        weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
     }
 
     fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {

@@ -66,6 +66,24 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x += bias`, where the bias is the same for every sequence.
+    pub fn biased_in_place(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Add, [x.into(), (&bias.value).into(), Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x + bias`, where the bias is the same for every sequence.
+    pub fn biased(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &bias.value;
+            let node = state.node(Op::Add, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
     /// `x - other`, of one shape.
     pub fn minus(&self, other: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -8,7 +8,10 @@ use crate::scenario::{Field, Issue};
 /// An issue that names what is not modelled, if anything is not.
 pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
     let part = match &architecture.encoder {
-        Some(_) => Some("an encoder beside its decoder".to_owned()),
+        Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5") => {
+            Some("an encoder beside its decoder".to_owned())
+        }
+        Some(_) => None,
         None if !architecture.loose.is_empty() => Some("parts outside its layers".to_owned()),
         None => architecture.blocks.iter().find_map(block),
     };

@@ -179,7 +179,7 @@ impl<'a> Model<'a> {
     }
 
     /// `scaled_dot_product_attention` with the kernel that PyTorch picks.
-    fn kernel_output(
+    pub(super) fn kernel_output(
         &self,
         scores: Scores,
         heads: &Heads<'a>,
@@ -190,7 +190,7 @@ impl<'a> Model<'a> {
         let Heads { q, k, v } = heads;
         let dtype = self.autocast.unwrap_or(q.value.dtype);
         let grouped = scores.kv_heads != scores.heads;
-        let kernel = self.kernel(dtype, mask.is_some(), grouped, [scores.head_dim, scores.value_dim]);
+        let kernel = self.kernel(dtype, mask, grouped, [scores.head_dim, scores.value_dim]);
         let arguments = Arguments { q, k, v, mask, causal, dropout };
         let output = scaled_dot_product(Scores { kernel, ..scores }, &arguments);
         output.to_tokens()

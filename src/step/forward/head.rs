@@ -42,7 +42,7 @@ impl<'a> Model<'a> {
                 drop(padded);
                 loss
             }
-            Objective::MaskedLm => {
+            Objective::MaskedLm | Objective::Seq2Seq => {
                 let labels = self.labels();
                 // `ForMaskedLMLoss` casts; what calls `CrossEntropyLoss` itself does not
                 let casts = matches!(self.architecture.model_type.as_str(), "modernbert" | "eurobert");

@@ -25,13 +25,43 @@ pub(in crate::step) struct Shared<T> {
     pub sliding: Option<T>,
     /// Alibi's bias.
     pub alibi: Option<T>,
+    /// What an encoder made of its tokens, and the bias of the attention to it (t5).
+    pub encoded: Option<T>,
+    /// See [`Shared::encoded`].
+    pub cross_bias: Option<T>,
+    /// The mask of the attention to an encoder.
+    pub cross_mask: Option<T>,
 }
 
 impl<T> Shared<T> {
-    fn all(&self) -> impl Iterator<Item = &T> {
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         let pairs = [&self.rotary, &self.local_rotary].into_iter().flatten();
-        let others = [&self.full, &self.sliding, &self.positions, &self.alibi].into_iter().flatten();
+        let others = [
+            &self.full,
+            &self.sliding,
+            &self.positions,
+            &self.alibi,
+            &self.encoded,
+            &self.cross_bias,
+            &self.cross_mask,
+        ];
+        let others = others.into_iter().flatten();
         others.chain(pairs.flat_map(|(cos, sin)| [cos, sin]))
+    }
+
+    /// Nothing at all.
+    pub fn none() -> Shared<T> {
+        Shared {
+            positions: None,
+            rotary: None,
+            local_rotary: None,
+            full: None,
+            sliding: None,
+            alibi: None,
+            encoded: None,
+            cross_bias: None,
+            cross_mask: None,
+        }
     }
 
     /// The same of another kind of handle.
@@ -43,6 +73,9 @@ impl<T> Shared<T> {
             full: self.full.as_ref().map(&each),
             sliding: self.sliding.as_ref().map(&each),
             alibi: self.alibi.as_ref().map(&each),
+            encoded: self.encoded.as_ref().map(&each),
+            cross_bias: self.cross_bias.as_ref().map(&each),
+            cross_mask: self.cross_mask.as_ref().map(&each),
         }
     }
 }
@@ -306,7 +339,7 @@ impl<'a> Model<'a> {
     /// Positions alone.
     pub(super) fn no_masks(&self, embedded: &Embedded<'a>) -> Shared<Tensor<'a>> {
         let positions = embedded.positions.clone();
-        Shared { positions, rotary: None, local_rotary: None, full: None, sliding: None, alibi: None }
+        Shared { positions, ..Shared::none() }
     }
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {

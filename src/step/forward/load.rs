@@ -3,7 +3,7 @@
 use super::buffers;
 use super::families::{self, Code};
 use super::router::Router;
-use super::{BoundLayer, BoundOutside, Model, Stretch};
+use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
@@ -213,6 +213,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         norms: Vec::with_capacity(4),
         experts: Vec::new(),
         sinks: None,
+        bias: None,
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -250,6 +251,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 }
             }
             add(loader, &mut bound, &attention.output, Part::Output);
+            bound.bias = attention.position_bias.as_ref().map(|table| loader.table(table));
             if let Some(norms) = &attention.qk_norm {
                 for norm in [&norms.q, &norms.k] {
                     let norm = loader.norm(norm);
@@ -257,6 +259,16 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 }
             }
         }
+    }
+    if let Some(cross) = &block.cross {
+        if let Projection::Separate { q, k, v } = &cross.attention.projection {
+            for (linear, part) in [(q, Part::QueryOrValue), (k, Part::Key), (v, Part::QueryOrValue)] {
+                add(loader, &mut bound, linear, part);
+            }
+        }
+        add(loader, &mut bound, &cross.attention.output, Part::Output);
+        let norm = loader.norm(&cross.norm);
+        bound.norms.push(norm);
     }
     match &block.ffn {
         FeedForward::None => {}
@@ -350,6 +362,35 @@ fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u3
     result
 }
 
+/// The same with the last layer apart: what all layers share has no gradient before its backward.
+fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
+    let Some((last, rest)) = order.split_last() else { return Vec::new() };
+    let mut result = stretches(rest, whole, true);
+    result.push((vec![*last], 1));
+    result
+}
+
+/// Puts layers on the machine; returns them as stretches.
+fn load_layers<'a>(
+    loader: &mut Loader<'_>,
+    blocks: &'a [Block],
+    kinds: Vec<(Vec<u16>, u32)>,
+    layers: &mut Vec<BoundLayer<'a>>,
+) -> Vec<Stretch> {
+    let mut result = Vec::with_capacity(kinds.len());
+    for (kinds, times) in kinds {
+        loader.times = times;
+        let mut indices = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            let Some(block) = blocks.get(usize::from(kind)) else { continue };
+            indices.push(layers.len());
+            layers.push(load_block(loader, block));
+        }
+        result.push(Stretch { layers: indices, times });
+    }
+    result
+}
+
 impl<'a> Model<'a> {
     /// Puts the model on the machine; layer by layer if `whole`, otherwise one of each kind on behalf of all.
     pub fn load(
@@ -394,17 +435,18 @@ impl<'a> Model<'a> {
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
         let mut layers = Vec::new();
-        let mut bound_stretches = Vec::new();
-        for (kinds, times) in stretches(&architecture.order, whole, first_apart) {
-            loader.times = times;
-            let mut indices = Vec::with_capacity(kinds.len());
-            for kind in kinds {
-                let Some(block) = architecture.blocks.get(usize::from(kind)) else { continue };
-                indices.push(layers.len());
-                layers.push(load_block(&mut loader, block));
-            }
-            bound_stretches.push(Stretch { layers: indices, times });
-        }
+        let encoder = architecture.encoder.as_ref().map(|encoder| {
+            let apart = stretches_but_last(&encoder.order, whole);
+            let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
+            loader.times = 1;
+            let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
+            BoundEncoder { layers: layers.len(), stretches, final_norm }
+        });
+        let kinds = match encoder {
+            Some(_) => stretches_but_last(&architecture.order, whole),
+            None => stretches(&architecture.order, whole, first_apart),
+        };
+        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
         loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
@@ -458,6 +500,7 @@ impl<'a> Model<'a> {
             norms_heads_last: families::norms_heads_last(&architecture.model_type),
             device,
             layers,
+            encoder,
             stretches: bound_stretches,
             outside,
             inputs_require_grad,

@@ -43,6 +43,8 @@ pub(super) struct BoundLayer<'a> {
     pub experts: Vec<Expert>,
     /// Learned attention sinks.
     pub sinks: Option<ParamId>,
+    /// A learned bias of the scores by distance.
+    pub bias: Option<ParamId>,
 }
 
 impl BoundLayer<'_> {
@@ -85,8 +87,10 @@ pub(super) struct Model<'a> {
     /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
     pub scales_branches: bool,
     pub device: Device,
+    /// Those of an encoder first.
     pub layers: Vec<BoundLayer<'a>>,
     pub stretches: Vec<Stretch>,
+    pub encoder: Option<BoundEncoder>,
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
@@ -95,6 +99,14 @@ pub(super) struct Model<'a> {
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
     pub outputs: RefCell<Option<Tensor<'a>>>,
+}
+
+/// An encoder beside its decoder, on the machine.
+pub(super) struct BoundEncoder {
+    /// Its layers are the first so many of [`Model::layers`].
+    pub layers: usize,
+    pub stretches: Vec<Stretch>,
+    pub final_norm: Option<NormLayer>,
 }
 
 /// The parameters outside the layers.
@@ -106,12 +118,19 @@ pub(super) struct BoundOutside {
     pub norms: Vec<NormLayer>,
 }
 
+/// What the layers are given, and those of an encoder, where there is one.
+#[derive(Clone, Copy)]
+pub(super) struct Given<T> {
+    pub layers: T,
+    pub encoder: Option<T>,
+}
+
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
     pub logits: Tensor<'m>,
     /// What the layers were given: recomputation is given it again. Kept alive by the checkpointed layers.
-    pub shared: Shared<Value>,
+    pub shared: Given<Shared<Value>>,
 }
 
 impl<'a> Model<'a> {
@@ -122,13 +141,16 @@ impl<'a> Model<'a> {
     /// `model(input_ids, labels=labels)`.
     pub fn forward(&self) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
+        if self.encoder.is_some() {
+            return self.t5();
+        }
         let (hidden, shared) = self.decoder();
         let (loss, logits) = self.machine.as_category(Category::Logits, || self.head(hidden));
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
         drop(state);
-        Output { loss, logits, shared }
+        Output { loss, logits, shared: Given { layers: shared, encoder: None } }
     }
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
@@ -175,7 +197,11 @@ impl<'a> Model<'a> {
     }
 
     /// Runs a checkpointed layer's forward again.
-    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: &Shared<Value>) {
+    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
+        if self.encoder.is_some() {
+            return self.recompute_t5(index, &hidden, given);
+        }
+        let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
             self.machine.state.borrow_mut().retain(value.storage);
             Tensor { machine: self.machine, value: *value }
@@ -214,9 +240,19 @@ impl<'a> Model<'a> {
     }
 
     /// The kernel that runs for such attention.
-    fn kernel(&self, dtype: Dtype, masked: bool, grouped: bool, [head_dim, value_dim]: [u64; 2]) -> Kernel {
+    fn kernel(
+        &self,
+        dtype: Dtype,
+        mask: Option<&Tensor<'a>>,
+        grouped: bool,
+        [head_dim, value_dim]: [u64; 2],
+    ) -> Kernel {
         let (wanted, device) = (self.scenario.attention, self.device);
         let enable_gqa = self.code != Code::Falcon;
-        Choice { wanted, dtype, device, masked, grouped, enable_gqa, head_dim, value_dim }.kernel()
+        // t5's bias lies token after token
+        let strided_mask = mask.is_some_and(|mask| mask.value.shape != mask.value.layout);
+        let masked = mask.is_some();
+        Choice { wanted, dtype, device, masked, strided_mask, grouped, enable_gqa, head_dim, value_dim }
+            .kernel()
     }
 }

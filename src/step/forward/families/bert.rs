@@ -47,8 +47,7 @@ impl<'a> Model<'a> {
             Some(project) => hidden.through(&find(&self.outside.linears, |layer| layer.name == project.name)),
             None => hidden,
         };
-        let shared =
-            Shared { positions: None, rotary: None, local_rotary: None, full, sliding: None, alibi: None };
+        let shared = Shared { full, ..Shared::none() };
         (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, shared)
     }
 

@@ -100,8 +100,7 @@ impl<'a> Model<'a> {
             (Mixed { output, weights: Some(weights) }, kept)
         } else {
             let dtype = self.autocast.unwrap_or(q.value.dtype);
-            let kernel =
-                self.kernel(dtype, mask.is_some(), kv_heads != attention.heads, [attention.head_dim; 2]);
+            let kernel = self.kernel(dtype, mask, kv_heads != attention.heads, [attention.head_dim; 2]);
             let arguments = Arguments { q, k, v, mask, causal: true, dropout: false };
             let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
             (Mixed { output, weights: None }, None)

@@ -9,6 +9,8 @@ mod gptj;
 mod modernbert;
 mod mpt;
 mod opt;
+mod t5;
+mod t5_bias;
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
