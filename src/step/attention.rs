@@ -4,10 +4,11 @@
 //! cuda/attention_backward.cu (flash, memory-efficient, cuDNN), attention.cpp `_scaled_dot_product_attention_math`;
 //! transformers 5.17 integrations/sdpa_attention.py and the models' `eager_attention_forward`.
 
-use super::autograd::{Grad, INPUTS, Input};
+use super::autograd::{Edge, Grad, INPUTS, Input};
 use super::backward::{Op, Results};
 use super::kernels::Device;
 use super::machine::{Machine, NOTHING, State};
+use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -36,6 +37,8 @@ pub(super) struct Scores {
     pub value_dim: u64,
     /// Whether the caller passes `enable_gqa`, where there are fewer heads of keys than of queries.
     pub enable_gqa: bool,
+    /// The mask, where it is a leaf that gets a gradient (t5's zeros under checkpointing).
+    pub bias: Option<ParamId>,
 }
 
 impl Scores {
@@ -157,6 +160,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    state.expect_bias(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
     for tensor in bias.iter().chain([&k, &q, &v]) {
         state.save(node, tensor.value.storage);
@@ -438,6 +442,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
     let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let results = [make(state, q), make(state, k), make(state, v)];
+    let biased = scores.bias.map(|id| (id, state.alloc(scores.numel(), dtype, "attention (bias gradient)")));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
         Kernel::Flash => {
@@ -482,6 +487,12 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         Kernel::Math | Kernel::Eager => {}
     }
     let _ = grad;
+    if let Some((id, storage)) = biased {
+        let numel = scores.numel() / scores.batch.max(1);
+        let sum = state.alloc(numel, dtype, "sum");
+        state.release(storage);
+        state.give(Edge::Param(id), Grad::new(sum, numel, dtype, Layout::Tokens));
+    }
     state.release(output);
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {

@@ -330,11 +330,17 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
         }
         Op::Embedding { rows } => {
+            let dense = if grad.layout == Layout::Heads {
+                state.alloc(grad.numel, grad.dtype, "contiguous")
+            } else {
+                NOTHING
+            };
             let sorted = kernels::embedding_order(state, rows);
             let storage = state.alloc(first.numel, grad.dtype, "embedding");
             let width = grad.numel / rows.max(1);
             kernels::embedding_scratch(state, rows, width, first.numel / width.max(1));
             sorted.into_iter().for_each(|storage| state.release(storage));
+            state.release(dense);
             [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
         }
         Op::Linear(shape) => {

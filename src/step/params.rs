@@ -132,6 +132,13 @@ impl State {
         self.params.list.len() as ParamId - 1
     }
 
+    /// Notes that a node of the graph will give a leaf a gradient.
+    pub fn expect_bias(&mut self, leaf: Option<ParamId>) {
+        if let Some(leaf) = leaf.filter(|_| self.graph.enabled && !self.graph.is_recomputing()) {
+            self.params.list[leaf as usize].expected += 1;
+        }
+    }
+
     /// Forgets the leaves of the last graph with their gradients.
     pub fn drop_leaves(&mut self) {
         for _ in 0..std::mem::take(&mut self.params.leaves) {

@@ -142,6 +142,7 @@ impl<'a> Model<'a> {
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.code != Code::Falcon,
+            bias: None,
         }
     }
 

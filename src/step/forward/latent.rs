@@ -58,6 +58,7 @@ impl<'a> Model<'a> {
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,
+            bias: None,
         };
         let Mixed { mut output, weights } =
             self.attend_latent(scores, &heads, shared.full.as_ref(), self.dropout(latent.dropout));

@@ -6,7 +6,8 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
+use crate::step::attention::{Kernel, Product, Scores};
+use crate::step::autograd::Edge;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
@@ -281,9 +282,18 @@ impl<'a> Model<'a> {
             (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.scenario.batch.max(1);
-                self.constant(numel, heads.q.value.dtype, "zeros")
+                let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
+                // under checkpointing transformers makes them require a gradient
+                let learns = self.scenario.checkpointing != Checkpointing::Off
+                    && !self.machine.state.borrow().graph.is_recomputing();
+                if learns { self.require_grad(zeros) } else { zeros }
             }
         };
+        let leaf = match bias.value.edge {
+            Edge::Param(leaf) => Some(leaf),
+            Edge::None | Edge::Node { .. } => None,
+        };
+        let scores = Scores { bias: leaf, ..scores };
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
