@@ -8,6 +8,7 @@ use headroom::accuracy::key;
 use headroom::check::{self, Errors, Metric};
 
 const NULL_DEVICE: &str = "data/measurements/null-device.json";
+const FAMILIES: &str = "data/measurements/families.json";
 const KINDS: &str = "data/accuracy.tsv";
 
 fn read(path: &str) -> String {
@@ -36,21 +37,29 @@ fn every_measured_row_is_predicted() {
     within(&report.summary.reserved, 231, [0.5, 5.0, 10.0]);
 }
 
+#[test]
+fn every_measured_family_is_predicted() {
+    let report = check::check(&read(FAMILIES), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, 83, [0.01, 0.3, 1.0]);
+}
+
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
-    let text = read(NULL_DEVICE);
-    let report = check::check(&text, false).expect("the file is an array of rows");
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
     let mut kinds: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
-    for row in &rows {
-        let scenario = check::scenario(row).expect("every row is predicted");
-        let family = scenario.architecture().expect("every model is known").model_type.clone();
-        let error =
-            report.rows.iter().find(|found| row["id"] == *found.id && found.metric == Metric::Allocated);
-        let kind = kinds.entry((family, key(&scenario))).or_default();
-        kind.0 += 1;
-        kind.1 = kind.1.max(error.map_or(f64::INFINITY, |found| found.error_pct.abs()));
+    for text in [read(NULL_DEVICE), read(FAMILIES)] {
+        let report = check::check(&text, false).expect("the file is an array of rows");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
+        for row in &rows {
+            let scenario = check::scenario(row).expect("every row is predicted");
+            let family = scenario.architecture().expect("every model is known").model_type.clone();
+            let error =
+                report.rows.iter().find(|found| row["id"] == *found.id && found.metric == Metric::Allocated);
+            let kind = kinds.entry((family, key(&scenario))).or_default();
+            kind.0 += 1;
+            kind.1 = kind.1.max(error.map_or(f64::INFINITY, |found| found.error_pct.abs()));
+        }
     }
     let mut lines = String::new();
     for ((family, settings), (rows, worst)) in kinds {

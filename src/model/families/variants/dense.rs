@@ -134,7 +134,11 @@ pub fn of(model_type: &str) -> Option<Variant> {
         },
         "ministral" => Variant { windows: Windows::All, ..BARE },
         "cwm" => Variant { windows: Windows::AllButFrom(4), mlp_bias: When::Key("mlp_bias"), ..BARE },
-        "seed_oss" => Variant { output_bias: When::Key("attention_out_bias"), ..LLAMA },
+        "seed_oss" => Variant {
+            output_bias: When::Key("attention_out_bias"),
+            residual_dropout: "residual_dropout",
+            ..LLAMA
+        },
         "hyperclovax" => Variant {
             rewired: Some((
                 "use_post_norm",
