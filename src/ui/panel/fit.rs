@@ -105,11 +105,12 @@ fn compute(
 ) {
     // The first row is the scenario's own model.
     let found = match listed(index) {
-        Some(model) => plan::table(&[model], &base, memory).pop(),
-        None if index == 0 => Some(plan::row(&base, memory)),
-        None => None,
+        Some(model) => {
+            plan::row(&Scenario { model: ModelChoice::Catalogue(model.into()), ..base.clone() }, memory)
+        }
+        None if index == 0 => plan::row(&base, memory),
+        None => return busy.set(false),
     };
-    let Some(found) = found else { return busy.set(false) };
     rows.update(|rows| match rows.get_mut(index) {
         Some(row) => *row = found,
         None => rows.push(found),
