@@ -41,7 +41,7 @@ export function split(forms, isFirst) {
   const handed = [];
   const taken = [];
   const hand = (kind, name, type) => {
-    const key = `_${handed.length.toString(36)}`;
+    const key = `$${handed.length.toString(36)}`;
     handed.push(new Form(` (export "${key}" (${kind} ${name}))`));
     taken.push(new Form(` (import "front" "${key}" (${kind} ${name} ${type}))`));
   };

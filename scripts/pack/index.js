@@ -28,16 +28,32 @@ try {
   writeFileSync(whole, readFileSync(join(dist, wasm)));
   const forms = read(whole);
   const ran = await profile(dist, { js, wasm }, forms);
+  const shorter = shorten(forms);
   // Functions without a name are those that wasm-bindgen adds for itself.
   const { front, rest, counts } = split(forms, (name) => ran.has(name) || /^\$\d+$/.test(name));
   const files = { front: join(work, "front.wasm"), rest: join(work, "rest.wasm") };
   write(files.front, front, { optimise: true });
   write(files.rest, rest, { optimise: true });
-  place(files);
+  place(files, shorter);
   joinStyles();
   console.log(`${counts.first} functions in front, ${counts.later} in the rest; ${counts.stubs} stubs, ${counts.handed} handed over`);
 } finally {
   rmSync(work, { recursive: true });
+}
+
+/** Gives what glue and module call each other by, names with a hash, short ones; returns both. */
+function shorten(forms) {
+  const names = new Map();
+  for (const form of forms) {
+    if (form.kind !== "import" && form.kind !== "export") continue;
+    form.text = form.text.replace(/"(\w+_h?[0-9a-f]{16}\w*)"/, (_, long) => {
+      names.set(long, `_${names.size.toString(36)}`);
+      return `"${names.get(long)}"`;
+    });
+    form.head = form.text.split("\n", 1)[0];
+  }
+  // No name may be the beginning of another that is replaced after it.
+  return [...names].sort(([a], [b]) => b.length - a.length);
 }
 
 /** One style sheet instead of several: one request, and shorter compressed. */
@@ -68,7 +84,7 @@ function minified(glue) {
 }
 
 /** Puts the two files in the place of the one, under the hash of what they hold, and tells the glue of them. */
-function place(files) {
+function place(files, shorter) {
   const [front, rest] = [readFileSync(files.front), readFileSync(files.rest)];
   const runtime = readFileSync(join(here, "runtime.js"), "utf8");
   let glue = readFileSync(join(dist, js), "utf8");
@@ -78,6 +94,7 @@ function place(files) {
     if (glue.split(from).length !== 2) throw new Error(`the glue of wasm-bindgen has another shape than expected: ${from}`);
     glue = glue.replace(from, () => to);
   };
+  for (const [long, short] of shorter) glue = glue.replaceAll(long, short);
   change(`"./app_bg.js": import0`, `"./app_bg.js": Object.assign(import0, { __headroom_need_rest: headroomRest.need })`);
   change(
     `await __wbg_load(await module_or_path, imports);`,
