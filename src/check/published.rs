@@ -7,10 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Case, Metric};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules,
-    Optimizer, Precision, Quantization, Scenario,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
 use crate::units::{BYTES_PER_GIB, Bytes};
 
 /// A row as it stands in the file; everything may be missing.
@@ -135,6 +132,7 @@ impl Row {
             method,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora()? },
             quantization: Quantization {
+                format: WeightFormat::Nf4,
                 double_quant: self.has(&self.weights_dtype, "double quant")
                     && !self.has(&self.weights_dtype, "no double quant")
                     || self.has(&self.weights_dtype, "-dq"),
@@ -153,6 +151,8 @@ impl Row {
                 keeps_outputs: self.has(&self.compute_policy, "output alive"),
                 ..Scenario::default().training_loop
             },
+            stack: Stack::Transformers,
+            savings: Scenario::default().savings,
             gpu: self.card()?,
         })
     }

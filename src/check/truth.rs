@@ -8,10 +8,7 @@ use serde_json::Value;
 use super::{Case, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
-use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
 use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
@@ -101,6 +98,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         method,
         lora: lora(fields)?,
         quantization: Quantization {
+                format: WeightFormat::Nf4,
             double_quant: fields.switch("qlora_double_quant", true),
             prepare: fields.switch("qlora_prepare", true),
         },
@@ -145,6 +143,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             clips: fields.switch("clip", true),
             fills_cache: fields.switch("use_cache", false),
         },
+        stack: Stack::Transformers,
+        savings: Scenario::default().savings,
         gpu: card(fields, row)?,
     })
 }

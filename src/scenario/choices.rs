@@ -126,6 +126,7 @@ choices! {
         Qv = "qv", "Queries and values", "The family's default in peft: mostly q_proj and v_proj, the fused projection where there is one.";
         Attention = "attention", "Attention", "q_proj, k_proj, v_proj and o_proj.";
         Mlp = "mlp", "MLP", "The feed-forward projections.";
+        AllLinearAndHead = "all-linear-and-head", "All linear layers and the head", "Every linear layer, the output head too: what litgpt's lora_head adds.";
         Named = "named", "Layers by name", "The layers that are listed, as peft's target_modules does.";
     }
 }
@@ -136,5 +137,29 @@ choices! {
         None = "none", "None", "No padding: packed or equal lengths.";
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
+    }
+}
+
+choices! {
+    /// Whose code runs the model: its modules, its adapters and the way from the logits to the loss.
+    Stack {
+        Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
+        Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
+    }
+}
+
+choices! {
+    /// How the head and the loss are computed.
+    LossKernel {
+        Full = "full", "Full logits", "All logits at once, as the stack's own loss function makes them.";
+        Chunked = "chunked", "In chunks", "The head and the cross entropy run over pieces of the sequence; only the gradient's peak shrinks.";
+    }
+}
+
+choices! {
+    /// How the frozen weights of QLoRA are stored and multiplied.
+    WeightFormat {
+        Nf4 = "nf4", "NF4 (bitsandbytes)", "4-bit NormalFloat with a scale per 64 weights.";
+        Nf4Early = "nf4-0.42", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, even under gradient checkpointing.";
     }
 }

@@ -3,8 +3,8 @@
 use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
-    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Scenario, compact,
+    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
 };
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
@@ -176,6 +176,14 @@ pub static KEYS: &[Key] = &[
         "Whether adapters are float32 on a 16-bit model (peft's default)",
         lora.fp32_adapters
     ),
+    choice!(
+        "q",
+        "weight-format",
+        Method,
+        "How the frozen weights of QLoRA are stored",
+        WeightFormat,
+        quantization.format
+    ),
     switch!(
         "dq",
         "double-quant",
@@ -251,6 +259,8 @@ pub static KEYS: &[Key] = &[
         "Whether gradients are clipped by their norm",
         training_loop.clips
     ),
+    choice!("st", "stack", Stack, "Whose code runs the model", Stack, stack),
+    choice!("loss", "loss", Loss, "How the head and the loss are computed", LossKernel, savings.loss),
     switch!(
         "cache",
         "use-cache",

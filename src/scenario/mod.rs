@@ -17,7 +17,9 @@ use crate::model::Architecture;
 use crate::model::catalogue;
 use crate::units::Bytes;
 
-pub use choices::{AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Optimizer, Precision};
+pub use choices::{
+    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack, WeightFormat,
+};
 pub use issue::{Field, Issue, Severity};
 pub use modules::Modules;
 pub use validate::LARGEST;
@@ -62,6 +64,8 @@ pub struct Lora {
 /// 4-bit loading, as bitsandbytes and peft name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantization {
+    /// How the weights are stored and multiplied.
+    pub format: WeightFormat,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: bool,
     /// Whether `prepare_model_for_kbit_training` ran: everything that is not 4-bit becomes float32.
@@ -79,6 +83,13 @@ pub struct Loop {
     pub clips: bool,
     /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
     pub fills_cache: bool,
+}
+
+/// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savings {
+    /// How the head and the loss are computed.
+    pub loss: LossKernel,
 }
 
 /// Which card.
@@ -127,6 +138,10 @@ pub struct Scenario {
     pub dropout: Option<u16>,
     /// The loop.
     pub training_loop: Loop,
+    /// Whose code runs the model.
+    pub stack: Stack,
+    /// Ways to need less.
+    pub savings: Savings,
     /// The card.
     pub gpu: GpuChoice,
 }
@@ -144,7 +159,7 @@ impl Default for Scenario {
                 dropout: false,
                 fp32_adapters: true,
             },
-            quantization: Quantization { double_quant: true, prepare: true },
+            quantization: Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: true },
             precision: Precision::AmpBf16Weights,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
@@ -160,6 +175,8 @@ impl Default for Scenario {
                 clips: true,
                 fills_cache: false,
             },
+            stack: Stack::Transformers,
+            savings: Savings { loss: LossKernel::Full },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }

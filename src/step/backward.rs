@@ -62,6 +62,8 @@ pub(super) enum Op {
     Cat,
     /// `split` or `chunk`: the gradients of the pieces are joined.
     Split,
+    /// The same into any number of pieces; the engine runs it itself.
+    Pieces,
     /// `repeat_kv`: an expanded view that was copied.
     Expand,
     /// An embedding table's lookup.
@@ -118,6 +120,10 @@ pub(super) enum Op {
     Permute,
     /// A product of two matrices; saves both.
     Mm,
+    /// A convolution over single tokens with a parameter; saves its input.
+    Convolution,
+    /// `index_copy` into zeros; saves the index.
+    IndexCopy,
     /// `baddbmm` of low-rank factors with a frozen weight; saves both.
     Fold,
     /// bloom's own autograd function; saves its input.
@@ -299,6 +305,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             results
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
+        Op::Pieces => [None; INPUTS],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -375,6 +382,15 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             [own, other, None]
+        }
+        Op::Convolution => {
+            let own = first.wants().then(|| Grad::new(state.alloc(first.numel, grad.dtype, "conv1d"), first.numel, grad.dtype, Layout::Heads));
+            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            [own, other, None]
+        }
+        Op::IndexCopy => {
+            let storage = state.alloc(first.numel, grad.dtype, "index_select");
+            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
         }
         Op::Fold => experts::fold_backward(state, node, grad),
         Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],

@@ -16,6 +16,7 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     super::support::unmodelled(architecture)?;
+    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);
     let model = Model::load(&machine, architecture, scenario, device, false);
@@ -55,15 +56,17 @@ const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 /// A model in training.
 pub(super) struct Training<'a> {
     model: Model<'a>,
-    /// The output that the script keeps alive.
-    kept: Option<Tensor<'a>>,
+    /// The output that the script keeps alive, and what the graph behind it holds.
+    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     has_state: bool,
+    /// Events up to the end of the last step.
+    stepped: usize,
 }
 
 impl<'a> Training<'a> {
     /// A model before its first iteration.
     pub fn new(model: Model<'a>) -> Training<'a> {
-        Training { model, kept: None, has_state: false }
+        Training { model, kept: Default::default(), has_state: false, stepped: 0 }
     }
 
     fn machine(&self) -> &'a Machine {
@@ -126,6 +129,7 @@ impl<'a> Training<'a> {
             }
         }
         self.has_state = true;
+        self.stepped = self.machine().state.borrow().events.as_ref().map_or(0, Vec::len);
         iteration.phases[Phase::Step as usize] = self.peak();
         if scenario.training_loop.grads_to_none {
             self.machine().state.borrow_mut().drop_gradients();
@@ -139,7 +143,9 @@ impl<'a> Training<'a> {
         let Output { loss, logits, shared } = self.model.forward();
         let kept = self.model.scenario.training_loop.keeps_outputs;
         if kept {
-            self.kept = Some(logits.detach());
+            self.kept.0 = logits.iter().map(Tensor::detach).collect();
+            let held = std::mem::take(&mut self.kept.1);
+            self.free(held);
         }
         drop(logits);
         highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
@@ -148,7 +154,23 @@ impl<'a> Training<'a> {
         let model = &self.model;
         self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
         self.machine().state.borrow_mut().drop_leaves();
+        let held = self.machine().state.borrow_mut().graph.take_held();
+        if kept {
+            self.kept.1 = held;
+        } else {
+            self.free(held);
+        }
         highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
+    }
+
+    /// Events up to the end of the last step, where they are recorded.
+    pub fn stepped(&self) -> usize {
+        self.stepped
+    }
+
+    fn free(&self, storages: Vec<StorageId>) {
+        let mut state = self.machine().state.borrow_mut();
+        storages.into_iter().for_each(|storage| state.release(storage));
     }
 
     /// A later iteration. Where nothing but the optimizer's state has come to stay, forward and backward are the first

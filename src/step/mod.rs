@@ -27,4 +27,4 @@ mod support;
 mod tensor;
 
 pub use iteration::run;
-pub use replay::{Allocation, Failure, Moment, Recording, TensorGroup, Traced};
+pub use replay::{Allocation, Failure, Instant, Moment, Recording, TensorGroup, Traced};

@@ -95,6 +95,32 @@ impl<'m> Tensor<'m> {
         Tensor { machine, value }
     }
 
+    /// `x * weight.float()`, or `x * (1 + weight).float()`: one more copy of the weight.
+    pub fn times_float_weight(&self, weight: ParamId, plus_one: bool) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let input = state.parameter_input(weight);
+        let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+        if plus_one {
+            let node = state.node(Op::Pass, [(&factor).into(), Input::NONE, Input::NONE]);
+            factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
+        }
+        let float = state.cast(&factor, Dtype::F32);
+        state.release(factor.storage);
+        let x = self.value;
+        let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
+        if float.requires_grad() {
+            state.save(node, x.storage);
+        }
+        if x.requires_grad() {
+            state.save(node, float.storage);
+        }
+        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
+        state.release(float.storage);
+        drop(state);
+        Tensor { machine, value }
+    }
+
     fn weighted_plus_one(&self, norm: &NormLayer) -> Tensor<'m> {
         let Some(weight) = norm.weight else { return self.clone() };
         let machine = self.machine;

@@ -26,6 +26,25 @@ pub struct Recording {
     loaded: usize,
     /// Where the last iteration begins.
     last: usize,
+    /// Where its optimizer's step has ended.
+    stepped: usize,
+}
+
+/// A moment of a run at which somebody may read the allocator's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Instant {
+    /// The end of the run: peaks are those of all of it.
+    End,
+    /// The end of the first iteration.
+    FirstIteration,
+    /// The model is loaded, nothing has run.
+    Loaded,
+    /// A later iteration's (the last micro-batch's) forward pass is over.
+    Forward,
+    /// Its backward pass is over.
+    Backward,
+    /// Its optimizer has stepped; the gradients are still there.
+    Step,
 }
 
 /// What the allocator made of a recording.
@@ -35,6 +54,8 @@ pub struct Allocation {
     pub allocated_peak: Bytes,
     /// Peak of `memory_reserved()`.
     pub reserved_peak: Bytes,
+    /// `memory_allocated()` at the end.
+    pub allocated: Bytes,
     /// How often the device was full and cached segments were given back.
     pub retries: u64,
     /// The request for which there was no memory.
@@ -90,6 +111,7 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         super::support::unmodelled(architecture)?;
+        let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
@@ -101,11 +123,12 @@ impl Recording {
             last = recorded();
             training.iteration();
         }
+        let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
         let events = machine.state.borrow_mut().events.take().unwrap_or_default();
         drop(training);
         let storages = machine.state.into_inner().storages;
-        Ok(Recording { storages, events, loaded, last })
+        Ok(Recording { storages, events, loaded, last, stepped })
     }
 
     fn storage(&self, id: u32) -> &Storage {
@@ -114,10 +137,16 @@ impl Recording {
 
     /// Feeds the recording to a replica of the allocator, whose cache is emptied once everything is loaded.
     pub fn allocate(&self, settings: Settings) -> Allocation {
+        self.allocate_until(Instant::End, settings)
+    }
+
+    /// The same of the run up to some moment.
+    pub fn allocate_until(&self, instant: Instant, settings: Settings) -> Allocation {
+        let end = self.position(instant);
         let mut allocator = CachingAllocator::new(settings);
         let mut blocks: Vec<Option<Block>> = vec![None; self.storages.len()];
         let mut phase = None;
-        for (index, event) in self.events.iter().enumerate() {
+        for (index, event) in self.events.iter().enumerate().take(end) {
             if index == self.loaded {
                 allocator.empty_cache();
                 allocator.reset_peaks();
@@ -145,6 +174,22 @@ impl Recording {
             }
         }
         outcome(allocator.stats(), None)
+    }
+
+    /// How many events come before a moment.
+    fn position(&self, instant: Instant) -> usize {
+        let last_mark = |phase: Phase| {
+            let marks = self.events.iter().rposition(|event| *event == Event::Mark(phase));
+            marks.unwrap_or(self.events.len())
+        };
+        match instant {
+            Instant::End => self.events.len(),
+            Instant::FirstIteration => self.last,
+            Instant::Loaded => self.loaded,
+            Instant::Forward => last_mark(Phase::Backward),
+            Instant::Backward => last_mark(Phase::Step),
+            Instant::Step => self.stepped,
+        }
     }
 
     /// The ledger before the last iteration and after each of its events.
@@ -265,6 +310,7 @@ fn outcome(stats: Stats, failure: Option<Failure>) -> Allocation {
     Allocation {
         allocated_peak: Bytes(stats.allocated_peak),
         reserved_peak: Bytes(stats.reserved_peak),
+        allocated: Bytes(stats.allocated),
         retries: stats.retries,
         failure,
     }

@@ -2,6 +2,7 @@
 
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
+use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
 /// What a token mixer returns.
@@ -14,6 +15,18 @@ pub(super) struct Mixed<'m> {
 impl<'a> Model<'a> {
     /// A decoder layer's `forward(hidden_states)`.
     pub(super) fn layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        match self.scenario.stack {
+            Stack::Transformers => self.transformers_layer(layer, hidden, shared),
+            Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
+        }
+    }
+
+    fn transformers_layer(
         &self,
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,

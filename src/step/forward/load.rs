@@ -10,7 +10,7 @@ use crate::model::blocks::{
     Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
 use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
@@ -37,8 +37,8 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 }
 
 /// How parameters are stored under a scenario.
-struct Loader<'a> {
-    scenario: &'a Scenario,
+pub(super) struct Loader<'a> {
+    pub scenario: &'a Scenario,
     code: Code,
     state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
@@ -57,7 +57,7 @@ impl Loader<'_> {
     }
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
-    fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+    pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
@@ -102,21 +102,27 @@ impl Loader<'_> {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        Quantised { compute, double }
+        Quantised { compute, double, early: self.scenario.quantization.format == WeightFormat::Nf4Early }
     }
 
     fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
-        self.adapter_of(spec.input, spec.output, self.scenario.lora.rank, quantised)
+        let rank = self.scenario.lora.rank;
+        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
     }
 
-    fn adapter_of(&mut self, input: u64, output: u64, rank: u64, quantised: bool) -> Adapter {
+    /// An adapter whose two weights have these rows and columns.
+    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
+        let peft = match self.scenario.stack {
+            Stack::Transformers => true,
+            Stack::Litgpt => false,
+        };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = if quantised || lora.fp32_adapters { Dtype::F32 } else { self.dtype };
+        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
         let times = self.times;
-        let a = self.state.add_parameter((rank, input), dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter((output, rank), dtype, true, times, Category::Adapters);
-        Adapter { a, b, rank, dropout: lora.dropout }
+        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
+        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
+        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -131,7 +137,7 @@ impl Loader<'_> {
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
-                Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
+                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
             });
             Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
@@ -172,11 +178,21 @@ fn lora_is_on(scenario: &Scenario) -> bool {
 fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
-            LoraTargets::AllLinear => true,
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
             LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
             LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+        }
+}
+
+/// Whether the output head gets an adapter.
+fn adapts_head(scenario: &Scenario, name: &str) -> bool {
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            LoraTargets::AllLinearAndHead => true,
+            LoraTargets::Named => scenario.lora.modules.adapts(name),
+            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
         }
 }
 
@@ -223,6 +239,10 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 Projection::KeysAreValues { q, k } => {
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
+                }
+                Projection::Fused(linear) if scenario.stack == Stack::Litgpt => {
+                    let layer = loader.litgpt_qkv(attention, linear);
+                    bound.linears.push(layer);
                 }
                 Projection::QueriesOnly(linear) | Projection::Fused(linear) => {
                     add(loader, &mut bound, linear, Part::QueryOrValue);
@@ -322,7 +342,8 @@ impl<'a> Model<'a> {
         let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        let inputs_require_grad = match scenario.method {
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        let inputs_require_grad = scenario.stack == Stack::Transformers && match scenario.method {
             Method::Full => false,
             Method::Lora => checkpoints,
             Method::Qlora => checkpoints && prepared,
@@ -387,7 +408,7 @@ impl<'a> Model<'a> {
                 adapter: None,
             }
         } else {
-            loader.linear(&head.linear, false, false)
+            loader.linear(&head.linear, adapts_head(scenario, head.linear.name), scenario.stack == Stack::Litgpt)
         };
         outside.linears.push(head);
         for tower in &architecture.towers {
@@ -427,6 +448,12 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
+    if let (Some(dim), Stack::Litgpt) = (rotary, scenario.stack) {
+        let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
+        store(bytes, "cos");
+        store(bytes, "sin");
+        return;
+    }
     if let Some(dim) = rotary {
         store(dim / 2 * 4, "inv_freq");
         store(dim / 2 * 4, "original_inv_freq");

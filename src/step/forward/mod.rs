@@ -11,6 +11,7 @@ mod layer;
 mod load;
 mod mlp;
 mod moe;
+pub(super) mod stacks;
 
 use super::attention::{Choice, Kernel};
 use super::experts::Expert;
@@ -24,7 +25,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
-use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::Code;
 use inputs::{Embedded, Shared};
 use moe::Router;
@@ -95,7 +96,8 @@ pub(super) struct BoundOutside {
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
-    pub logits: Tensor<'m>,
+    /// What the script's variable of the output holds.
+    pub logits: Vec<Tensor<'m>>,
     /// What the layers were given: recomputation is given it again. Kept alive by the checkpointed layers.
     pub shared: Shared<Value>,
 }
@@ -109,7 +111,13 @@ impl<'a> Model<'a> {
     pub fn forward(&self) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         let (hidden, shared) = self.decoder();
-        let (loss, logits) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        let (loss, logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
+            Stack::Transformers => {
+                let (loss, logits) = self.head(hidden);
+                (loss, vec![logits])
+            }
+            Stack::Litgpt => self.litgpt_head(hidden),
+        });
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
@@ -135,7 +143,11 @@ impl<'a> Model<'a> {
             kept = kept.or(outcome.1);
         }
         if let Some(norm) = &self.architecture.final_norm {
-            hidden = hidden.normed(&find(&self.outside.norms, |bound| bound.name == norm.name));
+            let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
+            hidden = match self.scenario.stack {
+                Stack::Transformers => hidden.normed(&norm),
+                Stack::Litgpt => hidden.litgpt_normed(&norm),
+            };
         }
         drop(positions);
         drop(locals);
