@@ -5,10 +5,11 @@
 
 use serde_json::Value;
 
-use super::{Case, Metric};
+use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
 use crate::scenario::{AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
+use crate::step::Instant;
 use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
@@ -19,8 +20,10 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let peak = bytes(row, "/measured/peak/overall").ok_or("there is no measured peak")?;
-    let mut measured = vec![(Metric::Allocated, peak)];
-    measured.extend(bytes(row, "/measured/reserved/peak_stat").map(|reserved| (Metric::Reserved, reserved)));
+    let figure = |metric, bytes| Measured { metric, instant: Instant::End, bytes };
+    let mut measured = vec![figure(Metric::Allocated, peak)];
+    let reserved = bytes(row, "/measured/reserved/peak_stat");
+    measured.extend(reserved.map(|reserved| figure(Metric::Reserved, reserved)));
     Ok(Case { scenario, measured })
 }
 
@@ -265,7 +268,8 @@ mod tests {
         });
         row["case"][key] = value;
         read(&row).map(|case| {
-            assert_eq!(case.measured, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
+            let found: Vec<_> = case.measured.iter().map(|figure| (figure.metric, figure.bytes)).collect();
+            assert_eq!(found, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
             case.scenario
         })
     }

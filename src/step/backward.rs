@@ -384,8 +384,10 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [own, other, None]
         }
         Op::Convolution => {
-            let own = first.wants().then(|| Grad::new(state.alloc(first.numel, grad.dtype, "conv1d"), first.numel, grad.dtype, Layout::Heads));
+            let copies = [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            copies.into_iter().for_each(|storage| state.release(storage));
             [own, other, None]
         }
         Op::IndexCopy => {

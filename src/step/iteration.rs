@@ -1,5 +1,7 @@
 //! The training loop: iterations of forward, backward, clip, step and zero_grad.
 
+use std::cell::RefCell;
+
 use super::forward::{Model, Output};
 use super::kernels::Device;
 use super::machine::{Machine, StorageId};
@@ -140,12 +142,15 @@ impl<'a> Training<'a> {
     fn forward_and_backward(&mut self, iteration: &mut Iteration) {
         self.begin(Phase::Forward);
         self.machine().state.borrow_mut().category = Category::Activations;
-        let Output { loss, logits, shared } = self.model.forward();
+        let before = RefCell::new(std::mem::take(&mut self.kept));
+        let Output { loss, logits, shared } = self.model.forward(&|| {
+            let (outputs, held) = before.take();
+            drop(outputs);
+            self.free(held);
+        });
         let kept = self.model.scenario.training_loop.keeps_outputs;
         if kept {
             self.kept.0 = logits.iter().map(Tensor::detach).collect();
-            let held = std::mem::take(&mut self.kept.1);
-            self.free(held);
         }
         drop(logits);
         highest(&mut iteration.phases[Phase::Forward as usize], self.peak());

@@ -28,6 +28,8 @@ impl Shape {
 pub(super) struct Quantised {
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
+    /// Element type that the weight had before: what dequantising gives.
+    pub origin: Dtype,
     /// Whether the block scales are quantised themselves.
     pub double: bool,
     /// Whether it is bitsandbytes' before 0.43.2: always dequantised, and the input is held.
@@ -229,7 +231,12 @@ impl State {
                 second = self.alloc(scales, Dtype::F32, "scales");
             }
         }
-        let weight = self.alloc(numel, quantised.compute, "dequantised weight");
+        let mut weight = self.alloc(numel, quantised.origin, "dequantised weight");
+        if quantised.origin != quantised.compute {
+            let cast = self.alloc(numel, quantised.compute, "cast");
+            self.release(weight);
+            weight = cast;
+        }
         [second, first, weight]
     }
 }

@@ -102,7 +102,13 @@ impl Loader<'_> {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        Quantised { compute, double, early: self.scenario.quantization.format == WeightFormat::Nf4Early }
+        // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
+        let origin = match self.scenario.stack {
+            Stack::Transformers => compute,
+            Stack::Litgpt => Dtype::F16,
+        };
+        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
+        Quantised { compute, origin, double, early }
     }
 
     fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
@@ -179,7 +185,10 @@ fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
+            LoraTargets::Qv => {
+                let phi = scenario.stack == Stack::Transformers && code == Code::Phi;
+                part == Part::QueryOrValue || (part == Part::Mlp && phi)
+            }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
             LoraTargets::Named => scenario.lora.modules.adapts(spec.name),

@@ -107,16 +107,18 @@ impl<'a> Model<'a> {
         self.machine.within(module, body)
     }
 
-    /// `model(input_ids, labels=labels)`.
-    pub fn forward(&self) -> Output<'a> {
+    /// `outputs = model(input_ids, labels=labels)`; `replace` runs when the script's variable of the output lets go of what
+    /// it held.
+    pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         let (hidden, shared) = self.decoder();
         let (loss, logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers => {
                 let (loss, logits) = self.head(hidden);
+                replace();
                 (loss, vec![logits])
             }
-            Stack::Litgpt => self.litgpt_head(hidden),
+            Stack::Litgpt => self.litgpt_head(hidden, replace),
         });
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
