@@ -14,6 +14,9 @@ if [ -n "${NO_COLOR:-}" ]; then
     export CARGO_TERM_COLOR=never
 fi
 
+# What is published must not carry the folder names of whoever built it, which messages of panics would.
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=crates"
+
 # say TEXT: one line, with the seconds since the script began.
 say() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 

@@ -106,16 +106,17 @@ pub(super) enum Op {
     },
     /// `topk`; saves its indices.
     TopK,
-    /// The sum of each row, kept as a row: its gradient is an expanded view.
-    SumRows,
-    /// The sum over a dimension in the middle: its gradient is expanded and then copied.
-    SumGroups,
+    /// A sum over a dimension: its gradient is an expanded view.
+    Sum,
     /// `x /= r` of rows, in place: saves a copy of x, and r.
     DivideRows,
     /// `masked_fill` with a number; saves the mask.
     MaskedFill,
     /// `grouped_mm`: a product of consecutive rows with a matrix each; saves both.
-    Grouped,
+    Grouped {
+        /// Matrices.
+        groups: u64,
+    },
     /// A permutation of dimensions and a view: the gradient is copied.
     Permute,
     /// A product of two matrices; saves both.
@@ -158,7 +159,8 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
         if grad.dtype != input.dtype {
             let storage = state.alloc(grad.numel, input.dtype, "gradient cast");
             state.release(grad.storage);
-            *grad = Grad { storage, dtype: input.dtype, view: false, ..*grad };
+            let layout = dense(grad.layout);
+            *grad = Grad { storage, dtype: input.dtype, view: false, layout, ..*grad };
         }
     }
 }
@@ -214,10 +216,14 @@ fn share(state: &mut State, grad: Grad) -> Grad {
     grad
 }
 
-/// A new gradient of the same shape and layout as another.
+/// A new gradient of the same shape and, unless it is an expanded view, layout as another.
 fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
     let storage = state.alloc(grad.numel, grad.dtype, operation);
-    Grad { storage, view: false, ..grad }
+    Grad { storage, view: false, layout: dense(grad.layout), ..grad }
+}
+
+fn dense(layout: Layout) -> Layout {
+    if layout == Layout::Expanded { Layout::Tokens } else { layout }
 }
 
 /// Runs a node's backward on the gradients of its outputs, which stay the caller's.
@@ -232,7 +238,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
         Op::Reshape => {
-            let result = if grad.layout != Layout::Heads {
+            let result = if matches!(grad.layout, Layout::Tokens | Layout::Columns) {
                 Grad { view: true, ..share(state, grad) }
             } else {
                 Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
@@ -313,7 +319,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Embedding { rows } => {
             let sorted = kernels::embedding_order(state, rows);
             let storage = state.alloc(first.numel, grad.dtype, "embedding");
-            kernels::embedding_scratch(state, rows, grad.numel / rows.max(1));
+            let width = grad.numel / rows.max(1);
+            kernels::embedding_scratch(state, rows, width, first.numel / width.max(1));
             sorted.into_iter().for_each(|storage| state.release(storage));
             [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
         }
@@ -355,13 +362,9 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let storage = state.alloc(first.numel, grad.dtype, "topk");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
         }
-        Op::SumRows => {
-            let numel = first.numel;
-            [Some(Grad { numel, view: true, ..share(state, grad) }), None, None]
-        }
-        Op::SumGroups => {
-            let storage = state.alloc(first.numel, grad.dtype, "expanded");
-            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
+        Op::Sum => {
+            let (numel, layout) = (first.numel, Layout::Expanded);
+            [Some(Grad { numel, layout, view: true, ..share(state, grad) }), None, None]
         }
         Op::DivideRows => {
             let other = second.wants().then(|| {
@@ -376,7 +379,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let own = first.wants().then(|| like(state, grad, "div"));
             [own, other, None]
         }
-        Op::Grouped => experts::grouped_backward(state, node, grad),
+        Op::Grouped { groups } => experts::grouped_backward(state, node, groups, grad),
         Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
         Op::Mm => {
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));

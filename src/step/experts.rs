@@ -5,6 +5,7 @@
 
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
+use super::kernels;
 use super::linear::Adapter;
 use super::machine::{Machine, NOTHING, State};
 use super::params::ParamId;
@@ -14,7 +15,6 @@ use super::tensor::{Layout, Tensor, Value};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expert {
     pub weight: ParamId,
-    pub bias: Option<ParamId>,
     pub experts: u64,
     pub input: u64,
     pub output: u64,
@@ -28,7 +28,7 @@ impl<'m> Tensor<'m> {
         let x = self.to(weight.value.dtype);
         x.apply(|state, x| {
             let w = &weight.value;
-            let node = state.node(Op::Grouped, [x.into(), w.into(), Input::NONE]);
+            let node = state.node(Op::Grouped { groups: expert.experts }, [x.into(), w.into(), Input::NONE]);
             if x.requires_grad() {
                 state.save(node, w.storage);
             }
@@ -38,18 +38,20 @@ impl<'m> Tensor<'m> {
             }
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
             let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            kernels::grouped_scratch(state, expert.experts, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
-pub(super) fn grouped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+pub(super) fn grouped_backward(state: &mut State, node: &Node, groups: u64, grad: Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
         if input.wants() {
             let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+            kernels::grouped_scratch(state, groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
         }
     }
@@ -57,6 +59,27 @@ pub(super) fn grouped_backward(state: &mut State, node: &Node, grad: Grad) -> Re
 }
 
 impl State {
+    /// `a @ b` of two parameters under the running autocast.
+    fn parameter_product(&mut self, [a, b]: [ParamId; 2], numel: u64) -> Value {
+        let [right, left] = [b, a].map(|id| {
+            let numel = self.params.list[id as usize].numel;
+            let (storage, dtype, edge) = self.weight_argument(id, true);
+            Value::plain(storage, numel, dtype).at(edge)
+        });
+        let (a, b, dtype) = (left.storage, right.storage, left.dtype);
+        let node = self.node(Op::Mm, [(&left).into(), (&right).into(), Input::NONE]);
+        if left.requires_grad() {
+            self.save(node, b);
+        }
+        if right.requires_grad() {
+            self.save(node, a);
+        }
+        let storage = self.alloc(numel, dtype, "matmul");
+        self.release(a);
+        self.release(b);
+        Value::plain(storage, numel, dtype).at(node.output(0))
+    }
+
     /// A parameter as a tensor: it takes no storage of its own.
     pub fn parameter_value(&self, id: ParamId) -> Value {
         let input = self.parameter_input(id);
@@ -75,21 +98,20 @@ pub(super) enum Delta<'m> {
 impl<'m> Delta<'m> {
     /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
     pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
-        let [a, b] = [adapter.a, adapter.b].map(|id| {
-            let value = machine.state.borrow().parameter_value(id);
-            Tensor { machine, value }
-        });
         let dtype = machine.state.borrow().params.list[expert.weight as usize].dtype;
         let delta = if expert.experts > 1 {
-            let a = a.factor(false);
-            let b = b.factor(true);
+            let [a, b] = [(adapter.a, false), (adapter.b, true)].map(|(id, permuted)| {
+                let value = machine.state.borrow().parameter_value(id);
+                Tensor { machine, value }.factor(permuted)
+            });
             let left = b.to(dtype);
             let right = a.to(dtype);
             Delta::Factors([left, right])
         } else {
             let scaled = {
-                let product = b.times(&a, expert.input.saturating_mul(expert.output));
-                product.scale()
+                let numel = expert.input.saturating_mul(expert.output);
+                let value = machine.state.borrow_mut().parameter_product([adapter.b, adapter.a], numel);
+                Tensor { machine, value }.scale()
             };
             Delta::Whole(scaled.to(dtype))
         };
@@ -119,22 +141,6 @@ impl<'m> Tensor<'m> {
             let op = if permuted { Op::Permute } else { Op::Reshape };
             let node = state.node(op, [x.into(), Input::NONE, Input::NONE]);
             x.at(node.output(0))
-        })
-    }
-
-    /// `self @ other` of two matrices.
-    fn times(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
-        self.apply(|state, a| {
-            let b = &other.value;
-            let node = state.node(Op::Mm, [a.into(), b.into(), Input::NONE]);
-            if a.requires_grad() {
-                state.save(node, b.storage);
-            }
-            if b.requires_grad() {
-                state.save(node, a.storage);
-            }
-            let storage = state.alloc(numel, a.dtype, "matmul");
-            Value::plain(storage, numel, a.dtype).at(node.output(0))
         })
     }
 

@@ -59,20 +59,10 @@ fn small(device: Device, blocks: u64, inner: u64, outer: u64) -> u64 {
     if inner * 2 < outer {
         let low = blocks * 3 < sms;
         return match (is_ampere, has_hbm, is_turing) {
-            (true, _, _) => {
-                if low {
-                    1536
-                } else {
-                    512
-                }
-            }
-            (_, true, _) => {
-                if low {
-                    512
-                } else {
-                    320
-                }
-            }
+            (true, _, _) if low => 1536,
+            (true, _, _) => 512,
+            (_, true, _) if low => 512,
+            (_, true, _) => 320,
             (_, _, true) if blocks >= sms * 3 => 320,
             (_, _, true) if inner >= 1024 => 64,
             (_, _, true) if inner >= 704 => 96,

@@ -84,50 +84,66 @@ pub(super) fn embedding_order(state: &mut State, rows: u64) -> [StorageId; 2] {
     if rows <= UNSORTED_ROWS {
         return [NOTHING; 2];
     }
-    [state.alloc(rows, Dtype::I64, "sorted ids"), state.alloc(rows, Dtype::I64, "original positions")]
+    let order =
+        [state.alloc(rows, Dtype::I64, "sorted ids"), state.alloc(rows, Dtype::I64, "original positions")];
+    let range = state.alloc(rows, Dtype::I64, "positions");
+    state.scratch(radix_sort_bytes(state.device, rows, 64), "sort (temporary storage)");
+    state.release(range);
+    order
 }
 
-/// Scratch of an embedding's gradient over sorted rows: positions of segments and, per segment of at most ten rows, a
-/// float32 partial sum. How many segments there are is only known on the device, so the upper bound is allocated.
+/// Scratch of an embedding's gradient over sorted rows: positions of segments of one token each and, for every ten rows
+/// of a segment, a float32 partial sum. How many segments there are is only known on the device: there are no more than
+/// rows and no more than entries of the table.
 ///
 /// Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu (`NROWS_PER_THREAD` is 10).
-pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64) {
+pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64, entries: u64) {
     const ROWS_PER_THREAD: u64 = 10;
+    const SCAN_BYTES: u64 = 1279;
     if rows <= UNSORTED_ROWS {
         return;
     }
-    let segments = rows.saturating_add(rows / ROWS_PER_THREAD);
-    let mut held = Vec::with_capacity(5);
-    for numel in [rows, rows, rows, segments] {
-        held.push(state.alloc(numel, Dtype::I64, "embedding (segments)"));
-    }
-    held.push(state.alloc(segments.saturating_mul(width), Dtype::F32, "embedding (partial sums)"));
-    held.into_iter().rev().for_each(|storage| state.release(storage));
+    let segments = rows.min(entries);
+    let partial = segments.saturating_add(rows / ROWS_PER_THREAD);
+    let index = |state: &mut State, numel: u64| state.alloc(numel, Dtype::I64, "embedding (segments)");
+    let offsets = index(state, rows);
+    let count = index(state, 1);
+    let all = index(state, rows);
+    state.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    state.release(all);
+    let lengths = [index(state, segments), index(state, segments)];
+    state.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    let parts = [index(state, 1), index(state, partial)];
+    let sums = state.alloc(partial.saturating_mul(width), Dtype::F32, "embedding (partial sums)");
+    state.release(sums);
+    parts.into_iter().rev().chain(lengths).chain([count, offsets]).for_each(|storage| state.release(storage));
 }
 
 /// The most elements that are sorted within one thread block (aten/src/ATen/native/cuda/Sort.cu).
 const SMALL_SORT: u64 = 4096;
-/// Elements that one tile of cub's radix sort takes, and bytes that it keeps of a tile and of a pass over eight bits.
-const SORT_TILE: u64 = 4096;
-const SORT_TILE_BYTES: u64 = 1024;
-const SORT_PASS_BYTES: u64 = 2048;
+/// The most pairs that cub's radix sort takes in one tile, without temporary storage.
+const ONE_TILE: u64 = 2304;
 
 /// Temporary storage of cub's radix sort of pairs of 64-bit integers over `bits` bits (measured with CUDA 13.0): second
 /// buffers of keys and values, and the histograms of passes and tiles.
-fn radix_sort_bytes(numel: u64, bits: u64) -> u64 {
-    if numel <= SMALL_SORT {
+fn radix_sort_bytes(device: Device, numel: u64, bits: u64) -> u64 {
+    const PASS_BYTES: u64 = 2048;
+    const TILE_BYTES: u64 = 1024;
+    if numel <= ONE_TILE {
         return 1;
     }
-    let tiles = numel.div_ceil(SORT_TILE).saturating_mul(SORT_TILE_BYTES);
-    let passes = bits.div_ceil(8).saturating_mul(SORT_PASS_BYTES);
-    numel.saturating_mul(16).saturating_add(tiles).saturating_add(passes).saturating_add(1535)
+    let tile = if device.capability >= 90 { 384 * 12 } else { 384 * 10 };
+    let buffer = numel.saturating_mul(8).div_ceil(256).saturating_mul(256);
+    let tiles = numel.div_ceil(tile).saturating_mul(TILE_BYTES);
+    let passes = bits.div_ceil(8).saturating_mul(PASS_BYTES);
+    buffer.saturating_mul(2).saturating_add(tiles).saturating_add(passes).saturating_add(511)
 }
 
 /// Scratch of `torch.sort` over one dimension of 64-bit integers.
 pub(super) fn sort_scratch(state: &mut State, numel: u64) {
     let indices = state.alloc(numel, Dtype::I64, "sort (scratch)");
     if numel > SMALL_SORT {
-        state.scratch(radix_sort_bytes(numel, 64), "sort (temporary storage)");
+        state.scratch(radix_sort_bytes(state.device, numel, 64), "sort (temporary storage)");
     }
     state.release(indices);
 }
@@ -145,7 +161,24 @@ pub(super) fn index_put_scratch(state: &mut State, rows: u64, targets: u64) {
         *storage = state.alloc(rows, Dtype::I64, "sorted index");
     }
     let bits = u64::from(u64::BITS - targets.leading_zeros());
-    state.scratch(radix_sort_bytes(rows, bits), "sort (temporary storage)");
+    state.scratch(radix_sort_bytes(state.device, rows, bits), "sort (temporary storage)");
     held.into_iter().rev().for_each(|storage| state.release(storage));
     state.release(linear);
+}
+
+/// Scratch of a grouped product in bfloat16 on Hopper and Blackwell: pointers and strides of every group, and CUTLASS's
+/// workspace for every multiprocessor (measured; ATen/native/cuda/GroupMM.cu). Elsewhere the groups run one by one.
+pub(super) fn grouped_scratch(state: &mut State, groups: u64, dtype: Dtype) {
+    let per_multiprocessor = match state.device.capability {
+        90..=99 => 512,
+        100..=109 => 5376,
+        _ => return,
+    };
+    if dtype != Dtype::Bf16 {
+        return;
+    }
+    let arguments =
+        state.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, "grouped_mm (arguments)");
+    state.scratch(per_multiprocessor * state.device.multiprocessors, "grouped_mm (workspace)");
+    state.release(arguments);
 }

@@ -79,7 +79,7 @@ impl State {
     ///
     /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
     /// autocast ends; frozen ones are cast at every use.
-    fn weight_argument(&mut self, id: ParamId, caches: bool) -> (StorageId, Dtype, Edge) {
+    pub fn weight_argument(&mut self, id: ParamId, caches: bool) -> (StorageId, Dtype, Edge) {
         let param = self.params.list[id as usize];
         let edge = if param.trainable && self.graph.enabled { Edge::Param(id) } else { Edge::None };
         let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {

@@ -68,8 +68,7 @@ pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (T
     let mut make = |numel: u64, name: &'static str| {
         let bytes = numel.saturating_mul(Dtype::I64.bytes());
         let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
-        let value = Value::plain(storage, numel, Dtype::I64);
-        value
+        Value::plain(storage, numel, Dtype::I64)
     };
     let tokens = batch.saturating_mul(sequence);
     let padded = make(tokens.saturating_add(batch), "padded labels");

@@ -373,10 +373,8 @@ impl Machine {
         if times == 1 {
             return (body(input), held);
         }
+        // the handle goes before the body runs; what it held is remembered
         let held = held.map(|held| held.value);
-        if let Some(held) = held {
-            self.state.borrow_mut().release(held.storage);
-        }
         let (repeat, first_node) = {
             let mut state = self.state.borrow_mut();
             (state.begin_repeat(times), state.graph.len())

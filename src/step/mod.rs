@@ -1,10 +1,10 @@
 //! The symbolic execution of a training step.
 //!
-//! - [`machine`]: storages, ledger, event stream; [`tensor`]: handles with Python's lifetimes;
-//! - [`autograd`] and [`backward`]: the graph, the engine, the derivative of every operation;
-//! - [`pointwise`], [`linear`], [`norm`], [`attention`], [`indexing`], [`experts`], [`loss`]: the operations; [`kernels`]: scratch space of CUDA kernels;
-//! - [`params`] and [`forward`]: the model on the machine and its forward pass;
-//! - [`optimizer`] and [`iteration`]: the step and the loop around it; [`replay`]: all of it, event by event.
+//! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes;
+//! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
+//! - `pointwise`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`: the operations; `kernels`: scratch space of CUDA kernels;
+//! - `params` and `forward`: the model on the machine and its forward pass;
+//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event.
 
 mod attention;
 mod autograd;

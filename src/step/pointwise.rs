@@ -119,27 +119,23 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast runs it in float32.
+    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
     pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
-            let node = state.node(Op::SumRows, [(&x).into(), Input::NONE, Input::NONE]);
-            let rows = Value { numel: x.numel / width.max(1), ..x };
-            let result = state.new_like(&rows, x.dtype, "sum", node.output(0));
-            state.release(x.storage);
-            result
+            let node = state.node(Op::Sum, [x.into(), Input::NONE, Input::NONE]);
+            let rows = Value { numel: x.numel / width.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&rows, dtype, "sum", node.output(0))
         })
     }
 
-    /// `x.view(rows, count, width).sum(dim=1)`. autocast runs it in float32.
+    /// `x.view(rows, count, width).sum(dim=1)`. autocast makes its result float32.
     pub fn sum_groups(&self, count: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
-            let node = state.node(Op::SumGroups, [(&x).into(), Input::NONE, Input::NONE]);
-            let summed = Value { numel: x.numel / count.max(1), ..x };
-            let result = state.new_like(&summed, x.dtype, "sum", node.output(0));
-            state.release(x.storage);
-            result
+            let node = state.node(Op::Sum, [x.into(), Input::NONE, Input::NONE]);
+            let summed = Value { numel: x.numel / count.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&summed, dtype, "sum", node.output(0))
         })
     }
 
@@ -375,7 +371,7 @@ impl<'m> Tensor<'m> {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
-                Layout::Heads | Layout::Columns => {
+                Layout::Heads | Layout::Columns | Layout::Expanded => {
                     let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
                     state.new_like(&like, x.dtype, "contiguous", edge)
                 }

@@ -15,6 +15,8 @@ pub(super) enum Layout {
     /// Head after head, each transposed: `[batch, heads, …, sequence]`. Heads can be joined in place, and with that cut
     /// out of a projection of their own or not.
     Columns,
+    /// One element for many: an expanded view.
+    Expanded,
 }
 
 /// What a tensor is, without the ownership of a [`Tensor`].

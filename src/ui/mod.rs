@@ -1,7 +1,7 @@
 //! The page: signals over the core, and nothing that the core could do itself.
 //!
 //! What is plain Rust (formats, stops of sliders, search, summaries, charts) is tested without a browser; only
-//! [`browser`] touches `window`.
+//! `browser` touches `window`.
 
 mod app;
 mod browser;

@@ -72,7 +72,7 @@ pub fn find_gpus(words: &str) -> Vec<Item> {
 }
 
 /// The known items that answer, best first and second names after first names that answer as well, with the item of a
-/// free size: before them where the words are a number that is no name, else after them.
+/// free size: before them where there are no words or a number that is no name, else after them.
 fn with_free_choice(
     words: &str,
     items: impl Iterator<Item = (bool, Item)>,
@@ -93,6 +93,7 @@ fn with_free_choice(
     match amount(words) {
         Some((size, unit)) if unit || !named => found.insert(0, free(Some(size))),
         Some((size, _)) => found.push(free(Some(size))),
+        None if words.trim().is_empty() => found.insert(0, free(None)),
         None => found.push(free(None)),
     }
     found

@@ -32,9 +32,9 @@ fn best_of_word(word: &str, name: &str) -> Option<u32> {
     for candidate in words(name) {
         let cost = if candidate == word {
             0
-        } else if candidate.starts_with(word) {
+        } else if let Some(rest) = candidate.strip_prefix(word) {
             // `3` starts `3.1` and `30b`: a version is nearer than another number.
-            if candidate[word.len()..].starts_with('.') { 1 } else { 2 }
+            if rest.starts_with('.') { 1 } else { 2 }
         } else if letters_then(candidate, word) {
             3
         } else {

@@ -7,7 +7,7 @@ use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
 pub fn model(scenario: &Scenario) -> String {
     match &scenario.model {
         ModelChoice::Catalogue(id) => id.rsplit('/').next().unwrap_or(id).to_owned(),
-        ModelChoice::Size(billions) => format!("{}B parameters", number(*billions)),
+        ModelChoice::Size(billions) => format!("{}B model", number(*billions)),
         ModelChoice::Custom(model) => model.name.clone(),
     }
 }

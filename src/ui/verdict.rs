@@ -55,8 +55,8 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> 
     )
 }
 
-/// The verdict on a scenario with figures.
-pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> String {
+/// The verdict on a scenario with figures, and what a close look adds where there was time for one.
+pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> String {
     let fit = fits(memory, gpu);
     let (phase, peak) = memory.peak();
     let (number, name) = unit.split(fit.needed);
@@ -64,7 +64,8 @@ pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> Stri
         "<p class=\"total\" title=\"{}\"><strong>{number}</strong> <span>{name}</span></p>\
          <div class=\"words\"><p class=\"sentence\"><span class=\"stamp\">{}</span> {}</p>\
          <p class=\"aside\"><span>{} of {}</span><span>peak in the {}</span>\
-         <span class=\"composition\">{} allocated + {} CUDA context</span></p></div>{}",
+         <span class=\"composition\">{} allocated + {} CUDA context</span></p>\
+         <p class=\"on-card\">{}</p></div>{}",
         exact(fit.needed),
         word(&fit),
         Escaped(&circumstances(&fit, scenario, unit)),
@@ -73,6 +74,7 @@ pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> Stri
         phase.label(),
         unit.amount(peak.bytes),
         unit.amount(memory.context),
+        detail.map(|detail| on_card(detail, unit)).unwrap_or_default(),
         meter(memory, &fit),
     )
 }
@@ -108,7 +110,7 @@ pub fn excuse(estimate: &Estimate) -> String {
 }
 
 /// What the close look adds: what the run does on the card, and how sure that is.
-pub fn on_card(detail: &Detail, unit: Unit) -> String {
+fn on_card(detail: &Detail, unit: Unit) -> String {
     let OnCard { outcome, reserved, shown } = detail.on_card;
     let (class, told) = match outcome {
         Outcome::Runs => (
@@ -132,7 +134,7 @@ pub fn on_card(detail: &Detail, unit: Unit) -> String {
         ),
     };
     format!(
-        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">±{:.1}% of what is allocated</span>",
+        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">accurate to ±{:.1}%</span>",
         exact(reserved),
         basis(&detail.band),
         detail.band.percent
@@ -160,7 +162,7 @@ mod tests {
     fn of(scenario: &Scenario) -> (String, String) {
         let memory = estimate(scenario).memory.expect("an answer");
         let gpu = scenario.gpu().expect("a card");
-        (html(scenario, &memory, &gpu, Unit::Binary), sentence(scenario, &memory, &gpu, Unit::Binary))
+        (html(scenario, &memory, &gpu, None, Unit::Binary), sentence(scenario, &memory, &gpu, Unit::Binary))
     }
 
     #[test]
@@ -188,7 +190,7 @@ mod tests {
     fn a_close_look_says_what_is_reserved_and_how_sure_that_is() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let html = on_card(&detail, Unit::Binary);
-        assert!(html.contains(">PyTorch reserves 1") && html.contains("% of what is allocated"), "{html}");
+        assert!(html.contains(">PyTorch reserves 1") && html.contains(">accurate to ±1.0%<"), "{html}");
         let band = Band { percent: 1.0, basis: Basis::SameFamily, rows: 7 };
         assert!(basis(&band).starts_with("The worst error over 7 measured runs of this family under other"));
     }

@@ -140,12 +140,14 @@ impl Loader<'_> {
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
-            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
+            if moe.expert_bias {
+                self.parameter((moe.experts, output));
+            }
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
                 Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
             });
-            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+            Expert { weight, experts: moe.experts, input, output, adapter }
         };
         vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),
@@ -226,7 +228,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), true);
+        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {

@@ -42,6 +42,7 @@ struct Routed<'m> {
 impl<'a> Model<'a> {
     /// A sparse feed-forward block.
     pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
+        let x = &x.flattened();
         let shared = moe.shared.as_ref().map(|shared| self.mlp(layer, shared, x));
         let Routed { logits, weights, indices } = self.within("router", || self.routed(layer, moe, x));
         let chosen = self.within("experts", || self.chosen_experts(layer, moe, x, &weights, indices.clone()));
@@ -63,12 +64,12 @@ impl<'a> Model<'a> {
         drop(logits);
         drop(weights);
         drop(indices);
-        output
+        output.unflattened()
     }
 
     /// The router of mixtral and qwen: softmax over all experts, the best of them, divided by their sum.
     fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let logits = self.router_logits(layer, &moe.router, x);
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x);
         let probabilities = if self.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
             float.softmax()
@@ -87,19 +88,26 @@ impl<'a> Model<'a> {
     }
 
     /// `F.linear(hidden_states, self.weight)`, the weight adapted where LoRA's targets name it.
-    fn router_logits(&self, layer: &BoundLayer<'a>, spec: &Linear, x: &Tensor<'a>) -> Tensor<'a> {
+    /// What the adapter adds lives as long as the router runs.
+    fn router_logits(
+        &self,
+        layer: &BoundLayer<'a>,
+        spec: &Linear,
+        x: &Tensor<'a>,
+    ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
         let bound = layer.linear(spec);
         let (Some(adapter), Weight::Plain(weight)) = (bound.adapter, bound.weight) else {
-            return x.through(&bound);
+            return (x.flattened().through(&bound), None);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);
-        let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
+        let expert = Expert { weight, experts: 1, input, output, adapter: Some(adapter) };
         let delta = Delta::activate(self.machine, &expert, adapter);
+        let x = x.flattened();
         let adapted = delta.adapted(self.machine, &expert);
         let mut state = self.machine.state.borrow_mut();
         let value = state.linear_with(&x.value, bound.shape, &adapted.value);
         drop(state);
-        Tensor { machine: self.machine, value }
+        (Tensor { machine: self.machine, value }, Some((adapted, delta)))
     }
 
     /// `grouped_mm_experts_forward`: rows sorted by expert, two grouped products, rows put back and summed.
@@ -127,8 +135,10 @@ impl<'a> Model<'a> {
         let offsets = ids.fresh(moe.experts, Dtype::I32, "offsets");
         self.machine.state.borrow_mut().scratch(1023, "cumsum (temporary storage)");
         let padding = ids.fresh(rows, Dtype::Bool, "sentinels");
+        // what an adapter makes of them stays until its module is left
+        let first_matrices = self.matrices(&first, first_delta.as_ref());
         let selected = selected.masked_fill_in_place(&padding);
-        let mut output = self.grouped(&first, first_delta.as_ref(), &selected, &offsets);
+        let mut output = selected.grouped(&first_matrices, &offsets, &first);
         output = output.masked_fill(&padding);
         output = {
             let half = output.value.numel / 2;
@@ -136,35 +146,30 @@ impl<'a> Model<'a> {
             let active = gate.activated(moe.act);
             active.mul(&up)
         };
-        output = self.grouped(&last, last_delta.as_ref(), &output, &offsets);
+        let last_matrices = self.matrices(&last, last_delta.as_ref());
+        output = output.grouped(&last_matrices, &offsets, &last);
         output = output.masked_fill(&padding);
         let mut weighted = output.mul_rows(&row_weights);
         let inverse = order.fresh(rows, Dtype::I64, "inverse order");
         drop(order.fresh(rows, Dtype::I64, "range"));
         weighted = weighted.rows_at(&inverse, rows, moe.hidden);
-        let sum = weighted.sum_groups(moe.top_k);
+        let sum = weighted.split_heads().sum_groups(moe.top_k);
         let result = sum.to(x.value.dtype);
         drop((row_weights, ids, order, selected));
         drop((short, counts, offsets, padding));
         drop((output, weighted, inverse, sum));
+        drop((first_matrices, last_matrices));
         result
     }
 
-    /// `_grouped_linear` with whatever the matrices carry.
-    fn grouped(
-        &self,
-        expert: &Expert,
-        delta: Option<&Delta<'a>>,
-        x: &Tensor<'a>,
-        offsets: &Tensor<'a>,
-    ) -> Tensor<'a> {
-        let weight = match delta {
+    /// The matrices with what an adapter adds to them.
+    fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
+        match delta {
             Some(delta) => delta.adapted(self.machine, expert),
             None => {
                 let value = self.machine.state.borrow().parameter_value(expert.weight);
                 Tensor { machine: self.machine, value }
             }
-        };
-        x.grouped(&weight, offsets, expert)
+        }
     }
 }

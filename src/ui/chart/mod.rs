@@ -1,4 +1,4 @@
-//! Charts: plotters computes where things go, [`backend`] writes SVG that the page's style sheet colours.
+//! Charts: plotters computes where things go, `backend` writes SVG that the page's style sheet colours.
 
 mod backend;
 pub mod stack;

@@ -48,7 +48,11 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
         pen.areas(moments, context);
         pen.phases(moments, most);
         if shows_capacity {
-            pen.line("capacity", [(0., capacity.0 as f64), (moments.len() as f64, capacity.0 as f64)]);
+            let y = capacity.0 as f64;
+            pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
+            let (_, height) = pen.area.map_coordinate(&(0., y));
+            let text = format!("{} on the card", unit.amount(capacity));
+            pen.text(&text, (width as i32 * SCALE, height + 5 * SCALE), (HPos::Right, VPos::Top));
         }
     }
     drop(root);
@@ -83,11 +87,11 @@ impl Pen<'_, '_> {
         let color: RGBColor = self.marks.add("tick", None);
         let font = ("sans-serif", TEXT * f64::from(SCALE)).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
-        drop(self.area.strip_coord_spec().draw_text(text, &style, self.from_area(at)));
+        drop(self.area.strip_coord_spec().draw_text(text, &style, self.within_area(at)));
     }
 
     /// A point of the drawing, counted from the corner of the areas.
-    fn from_area(&self, at: (i32, i32)) -> (i32, i32) {
+    fn within_area(&self, at: (i32, i32)) -> (i32, i32) {
         let (left, top) = self.area.get_base_pixel();
         (at.0 - left, at.1 - top)
     }

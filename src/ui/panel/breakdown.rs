@@ -10,7 +10,7 @@ use crate::explain::Line;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::live::{on, state as aria, switch, text};
-use crate::ui::markup::Escaped;
+use crate::ui::markup::{Escaped, capitalised};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::{summary, verdict};
@@ -190,17 +190,22 @@ fn explanation(part: Part, bytes: &str, lines: &[Line], unit: Unit) -> String {
         return html;
     }
     html.push_str("<ul>");
+    let mut reason = ("", "");
     for line in own {
-        // Writing to a string cannot fail.
+        // What holds for several lines is said once. Writing to a string cannot fail.
+        if reason != (line.why, line.source) {
+            reason = (line.why, line.source);
+            let why = capitalised(line.why);
+            let _ =
+                write!(html, "<li class=\"reason\">{}. <i>{}</i></li>", Escaped(&why), Escaped(line.source));
+        }
         let _ = write!(
             html,
-            "<li><b>{}</b> <span class=\"bytes\" title=\"{}\">{}</span><code>{}</code><small>{}. {}</small></li>",
+            "<li><b>{}</b><code>{}</code><span title=\"{}\">{}</span></li>",
             Escaped(&line.what),
+            Escaped(&line.formula),
             exact(line.bytes),
             unit.amount(line.bytes),
-            Escaped(&line.formula),
-            Escaped(line.why.trim_end_matches('.')),
-            Escaped(line.source),
         );
     }
     html.push_str("</ul>");

@@ -21,12 +21,10 @@ pub fn Verdict() -> impl IntoView {
     let html = move || {
         let slot = state.current();
         let unit = state.unit();
-        let answer = slot.answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, unit));
+        let detail = state.detail.get();
+        let answer = slot
+            .answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, detail.as_deref(), unit));
         answer.unwrap_or_else(|| slot.estimate.with(verdict::excuse))
-    };
-    let on_card = move || {
-        let unit = state.unit();
-        state.detail.get().map(|detail| verdict::on_card(&detail, unit)).unwrap_or_default()
     };
     let spoken = RwSignal::new(String::new());
     let later = Later::default();
@@ -47,10 +45,8 @@ pub fn Verdict() -> impl IntoView {
             aria-live="off"
             aria-label="Verdict"
             data-fit=text(class)
-        >
-            <div class="figures" inner_html=text(html)></div>
-            <p class="on-card" inner_html=text(on_card)></p>
-        </section>
+            inner_html=text(html)
+        ></section>
         <div class="unseen" aria-live="polite">
             {text(move || spoken.get())}
         </div>
