@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
-use crate::scenario::{AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
+use crate::scenario::{AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
 use crate::step::Instant;
 use crate::units::Bytes;
 
@@ -109,6 +109,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         optimizer: optimizer(fields.text("optimizer", "adamw"))?,
         batch: fields.count("batch", 1)?,
         sequence: fields.count("seq", 512)?,
+        lengths: Lengths::Equal,
         accumulation: fields.count("grad_accumulation", 1)?,
         checkpointing: match fields.text("gradient_checkpointing", "none") {
             "none" => Checkpointing::Off,

@@ -21,6 +21,8 @@ pub enum Kind {
     Count,
     /// On or off.
     Switch,
+    /// `equal`, `uniform`, or a mean and a standard deviation such as `3234±2547`.
+    Lengths,
     /// A probability, or `config` for what the config says.
     Dropout,
     /// A card's slug, or an amount of memory such as `24GB`.
@@ -79,6 +81,7 @@ impl Key {
             }
             Kind::Count => format!("a whole number from 1 to {LARGEST}"),
             Kind::Switch => "on or off".to_owned(),
+            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234±2547".to_owned(),
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
             Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
@@ -209,6 +212,19 @@ pub static KEYS: &[Key] = &[
     choice!("o", "optimizer", Optimizer, "The optimizer", Optimizer, optimizer),
     count!("b", "batch-size", Batch, "Sequences per forward pass (micro-batch size)", batch),
     count!("s", "seq-length", Sequence, "Tokens per sequence", sequence),
+    Key {
+        link: "len",
+        name: "lengths",
+        kind: Kind::Lengths,
+        field: Field::Sequence,
+        help: "How long the sequences are; where they vary, batches are padded to their longest",
+        get: |scenario| scenario.lengths.to_string(),
+        set: |scenario, text| {
+            scenario.lengths =
+                text.parse().map_err(|()| format!("{text:?} says nothing about lengths"))?;
+            Ok(())
+        },
+    },
     count!(
         "ga",
         "gradient-accumulation",

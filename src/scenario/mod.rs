@@ -5,6 +5,7 @@ mod compact;
 mod custom;
 pub mod issue;
 pub mod keys;
+pub mod lengths;
 pub mod modules;
 mod nearest;
 mod serde;
@@ -20,6 +21,7 @@ use crate::units::Bytes;
 pub use choices::{
     AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack, WeightFormat,
 };
+pub use lengths::Lengths;
 pub use issue::{Field, Issue, Severity};
 pub use modules::Modules;
 pub use validate::LARGEST;
@@ -124,8 +126,10 @@ pub struct Scenario {
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
     pub batch: u64,
-    /// Tokens per sequence.
+    /// Tokens per sequence; the most of them where lengths vary.
     pub sequence: u64,
+    /// How long the sequences are.
+    pub lengths: Lengths,
     /// Forward and backward passes per optimizer step.
     pub accumulation: u64,
     /// Recomputation.
@@ -164,6 +168,7 @@ impl Default for Scenario {
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,
+            lengths: Lengths::Equal,
             accumulation: 1,
             checkpointing: Checkpointing::NonReentrant,
             attention: AttentionKernel::Sdpa,

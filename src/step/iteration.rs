@@ -112,12 +112,26 @@ impl<'a> Training<'a> {
 
     /// One iteration: all micro-batches, then the step.
     pub fn iteration(&mut self) -> Iteration {
-        let scenario = self.model.scenario;
         let mut iteration = Iteration::default();
         // every micro-batch after the second repeats the second
-        for _ in 0..scenario.accumulation.clamp(1, 2) {
+        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
             self.forward_and_backward(&mut iteration);
         }
+        self.optimize(iteration)
+    }
+
+    /// One iteration over micro-batches of their own lengths.
+    pub fn iteration_of(&mut self, batches: &'a [Scenario]) -> Iteration {
+        let mut iteration = Iteration::default();
+        for scenario in batches {
+            self.model.scenario = scenario;
+            self.forward_and_backward(&mut iteration);
+        }
+        self.optimize(iteration)
+    }
+
+    fn optimize(&mut self, mut iteration: Iteration) -> Iteration {
+        let scenario = self.model.scenario;
         self.begin(Phase::Step);
         {
             let mut state = self.machine().state.borrow_mut();

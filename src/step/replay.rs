@@ -11,11 +11,13 @@ use crate::dtype::Dtype;
 use crate::estimate::{Category, Parts, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::{Issue, Lengths, Scenario};
 use crate::units::Bytes;
 
 /// Iterations that are run: the first, in which the optimizer makes its state, and one like every later.
 const ITERATIONS: usize = 2;
+/// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
+const MICRO_BATCHES: usize = 256;
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Debug)]
@@ -104,6 +106,15 @@ impl TensorGroup {
     }
 }
 
+/// The micro-batches of a run whose lengths vary, as scenarios of their own; none where all are equal.
+fn varying(scenario: &Scenario) -> Vec<Scenario> {
+    if scenario.lengths == Lengths::Equal {
+        return Vec::new();
+    }
+    let lengths = scenario.lengths.draw(scenario.batch, scenario.sequence, MICRO_BATCHES);
+    lengths.into_iter().map(|sequence| Scenario { sequence, ..scenario.clone() }).collect()
+}
+
 impl Recording {
     /// Runs the whole step, every layer of its own, and records it.
     ///
@@ -113,15 +124,23 @@ impl Recording {
         super::support::unmodelled(architecture)?;
         let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
+        let batches = varying(scenario);
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
         let recorded = || machine.state.borrow().events.as_ref().map_or(0, Vec::len);
         let loaded = recorded();
         let mut last = loaded;
-        for _ in 0..ITERATIONS {
-            last = recorded();
-            training.iteration();
+        if batches.is_empty() {
+            for _ in 0..ITERATIONS {
+                last = recorded();
+                training.iteration();
+            }
+        } else {
+            for batches in batches.chunks(usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1)) {
+                last = recorded();
+                training.iteration_of(batches);
+            }
         }
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Row;
 use super::sources::Habits;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice,
     Modules, Optimizer, Precision, Quantization, Savings, Scenario,
 };
 
@@ -35,6 +35,7 @@ impl Row {
             optimizer: self.optimizer()?,
             batch: self.batch.filter(|n| *n > 0).ok_or_else(|| unstated("the batch size"))?,
             sequence: self.seq_len.filter(|n| *n > 0).ok_or_else(|| unstated("the sequence length"))?,
+            lengths: self.lengths(),
             accumulation: self.accumulation().unwrap_or(habits.accumulation),
             checkpointing: self.checkpointing()?,
             attention: self.attention()?,
@@ -84,6 +85,18 @@ impl Row {
         let fp32_adapters =
             !self.has(&self.compute_policy, "lora params bf16") && !self.has(&self.compute_policy, "-true");
         Ok(Lora { rank, targets, modules, dropout: habits.lora_dropout, fp32_adapters })
+    }
+
+    /// Where the notes give the spread of the samples' lengths, batches were as long as their samples.
+    fn lengths(&self) -> Lengths {
+        let notes = self.notes.as_deref().unwrap_or_default();
+        let spread = notes.split_whitespace().find_map(|word| word.trim_matches(',').parse().ok());
+        let words = notes.split_whitespace().filter_map(|word| word.split_once('±'));
+        let numbers = words.filter_map(|(mean, deviation)| {
+            let deviation: String = deviation.chars().take_while(char::is_ascii_digit).collect();
+            Some(Lengths::Spread { mean: mean.parse().ok()?, deviation: deviation.parse().ok()? })
+        });
+        spread.or(numbers.into_iter().next()).unwrap_or_default()
     }
 
     fn savings(&self) -> Savings {

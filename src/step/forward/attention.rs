@@ -27,7 +27,7 @@ impl<'a> Model<'a> {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
                 }
             }
-            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {}
+            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert | Code::Qwen => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
@@ -175,7 +175,7 @@ impl<'a> Model<'a> {
                 weights = weights.softmax();
                 weights.to(v.value.dtype)
             }
-            Code::Llama | Code::GptNeox | Code::Opt | Code::Bloom | Code::Falcon | Code::Phi => {
+            Code::Llama | Code::GptNeox | Code::Opt | Code::Bloom | Code::Falcon | Code::Phi | Code::Qwen => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)
             }
@@ -223,7 +223,7 @@ impl<'a> Model<'a> {
                         drop(q_turned);
                         heads.k = k_turned.cat(&k_rest);
                     }
-                    Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Falcon | Code::Bert => {
+                    Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Falcon | Code::Bert | Code::Qwen => {
                         let whole = {
                             let turned = q_front.rotated(cos, sin);
                             turned.cat(&q_rest)

@@ -101,6 +101,7 @@ impl<'a> Model<'a> {
         let (embedded, shared) = match self.code {
             _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
             Code::Bert => self.bert_inputs(),
+            Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),

@@ -37,6 +37,7 @@ impl<'a> Model<'a> {
                 Code::Gpt2 => self.gpt2_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
+                Code::Qwen => self.qwen_layer(layer, hidden, shared),
                 Code::Llama | Code::Opt | Code::Falcon | Code::Phi | Code::Bert => {
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
@@ -122,7 +123,8 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Falcon
             | Code::Phi
-            | Code::Bert => {
+            | Code::Bert
+            | Code::Qwen => {
                 let fed = self.feed_forward(layer, &normed);
                 drop(normed);
                 fed
@@ -304,7 +306,7 @@ impl<'a> Model<'a> {
                 drop(fed);
                 output
             }
-            Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert => {
+            Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert | Code::Qwen => {
                 let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 mixed = mixed.dropout(drops);
                 let own = second.map(|norm| hidden.normed(&layer.norm(norm)));

@@ -1,6 +1,7 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
 use super::families::Code;
+use super::families::qwen::LOG_POSITIONS;
 use super::moe::Router;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
@@ -463,6 +464,17 @@ fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
         store(bytes, "cos");
         store(bytes, "sin");
+        return;
+    }
+    if let (Some(dim), Code::Qwen) = (rotary, loader.code) {
+        store(dim / 2 * 4, "inv_freq");
+        // the cache is made for twice the positions that are asked for
+        let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
+        store(cached, "cos");
+        store(cached, "sin");
+        let layers = u32::try_from(architecture.order.len()).unwrap_or(u32::MAX);
+        let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
+        loader.state.persistent(bytes, loader.dtype, layers, Category::Buffers, "logn_tensor");
         return;
     }
     if let Some(dim) = rotary {

@@ -114,7 +114,8 @@ impl<'a> Model<'a> {
         let (hidden, shared) = self.decoder();
         let (loss, logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers => {
-                let (loss, logits) = self.head(hidden);
+                let (loss, logits) =
+                    if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
                 (loss, vec![logits])
             }

@@ -4,6 +4,7 @@ mod bert;
 mod bloom;
 mod falcon;
 mod opt;
+pub(super) mod qwen;
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
@@ -18,6 +19,8 @@ pub(in crate::step) enum Code {
     Falcon,
     Phi,
     Bert,
+    /// The own code of qwen 1.
+    Qwen,
 }
 
 impl Code {
@@ -31,6 +34,7 @@ impl Code {
             "falcon" | "RefinedWeb" | "RefinedWebModel" => Code::Falcon,
             "phi" => Code::Phi,
             "bert" => Code::Bert,
+            "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
     }
