@@ -194,8 +194,8 @@ fn over_the_limit_is_status_1() {
 #[test]
 fn what_is_wrong_says_what_would_be_right() {
     fails(
-        &["estimate", "--model", "mistral-7b-v0.1"],
-        "error: mistral-7b-v0.1: no model is called \"mistral-7b-v0.1\" (perhaps mistralai/Mistral-7B-v0.1)\n",
+        &["estimate", "--model", "mistral-7b-v9"],
+        "error: mistral-7b-v9: no model is called \"mistral-7b-v9\" (perhaps mistralai/Mistral-7B-Instruct-v0.3, mistralai/Mistral-7B-v0.1, mistralai/Mixtral-8x7B-v0.1)\n",
     );
     fails(
         &["estimate", "--method", "dora"],

@@ -139,10 +139,9 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
         let found = recording.allocate_until(instant, Settings::default());
         let predicted = match (metric, instant) {
             (Metric::Allocated, Instant::End | Instant::FirstIteration) => found.allocated_peak,
-            (
-                Metric::Allocated,
-                Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step,
-            ) => found.allocated,
+            (Metric::Allocated, Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step) => {
+                found.allocated
+            }
             (Metric::Reserved, _) => found.reserved_peak,
             (Metric::Driver, _) => found.reserved_peak + memory.context,
         };

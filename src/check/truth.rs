@@ -8,7 +8,10 @@ use serde_json::Value;
 use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
-use crate::scenario::{AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat,
+};
 use crate::step::Instant;
 use crate::units::Bytes;
 
@@ -101,7 +104,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         method,
         lora: lora(fields)?,
         quantization: Quantization {
-                format: WeightFormat::Nf4,
+            format: WeightFormat::Nf4,
             double_quant: fields.switch("qlora_double_quant", true),
             prepare: fields.switch("qlora_prepare", true),
         },

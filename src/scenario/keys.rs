@@ -3,8 +3,8 @@
 use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
-    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
+    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask,
+    Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
 };
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
@@ -220,8 +220,7 @@ pub static KEYS: &[Key] = &[
         help: "How long the sequences are; where they vary, batches are padded to their longest",
         get: |scenario| scenario.lengths.to_string(),
         set: |scenario, text| {
-            scenario.lengths =
-                text.parse().map_err(|()| format!("{text:?} says nothing about lengths"))?;
+            scenario.lengths = text.parse().map_err(|()| format!("{text:?} says nothing about lengths"))?;
             Ok(())
         },
     },

@@ -73,8 +73,7 @@ impl FromStr for Lengths {
             "equal" => Ok(Lengths::Equal),
             "uniform" => Ok(Lengths::Uniform),
             _ => {
-                let (mean, deviation) =
-                    text.split_once('±').or_else(|| text.split_once("+-")).ok_or(())?;
+                let (mean, deviation) = text.split_once('±').or_else(|| text.split_once("+-")).ok_or(())?;
                 let number = |text: &str| text.trim().parse().map_err(|_| ());
                 Ok(Lengths::Spread { mean: number(mean)?, deviation: number(deviation)? })
             }

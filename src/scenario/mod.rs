@@ -19,10 +19,11 @@ use crate::model::catalogue;
 use crate::units::Bytes;
 
 pub use choices::{
-    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack, WeightFormat,
+    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack,
+    WeightFormat,
 };
-pub use lengths::Lengths;
 pub use issue::{Field, Issue, Severity};
+pub use lengths::Lengths;
 pub use modules::Modules;
 pub use validate::LARGEST;
 

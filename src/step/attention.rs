@@ -80,6 +80,8 @@ pub(super) struct Choice {
     pub masked: bool,
     /// Whether queries have more heads than keys as the kernel sees them.
     pub grouped: bool,
+    /// Whether the caller passes `enable_gqa` with that.
+    pub enable_gqa: bool,
     pub head_dim: u64,
 }
 
@@ -108,6 +110,9 @@ impl Choice {
     }
 
     fn can_run(self, kernel: Kernel) -> bool {
+        if self.grouped && !self.enable_gqa {
+            return matches!(kernel, Kernel::Math | Kernel::Eager);
+        }
         match kernel {
             Kernel::Flash => {
                 self.dtype.is_half()
@@ -229,34 +234,44 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
     Tensor { machine, value }
 }
 
-/// The reference implementation, operation by operation.
+/// The reference implementation, operation by operation: ATen/native/transformers/attention.cpp
+/// `_scaled_dot_product_attention_math`. autocast casts its arguments and is off inside.
 fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
-    let origin = given.q.value.dtype;
+    let target = machine.state.borrow_mut().autocast.take();
+    let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let (v, k) = (cast(given.v), cast(given.k));
+    let q = cast(given.q);
+    let output = math_of(scores, given, [&q, &k, &v]);
+    machine.state.borrow_mut().autocast = target;
+    output
+}
+
+fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m>; 3]) -> Tensor<'m> {
+    let machine = q.machine;
+    let origin = q.value.dtype;
+    let mut additive = given.mask.map(|mask| additive_mask(machine, mask, scores, origin));
     // half precision is computed in float32 (`allowFP16BF16ReductionMathSDP` is off)
     let up = |tensor: &Tensor<'m>| tensor.to(Dtype::F32);
-    let (q, k, v) = (up(given.q), up(given.k), up(given.v));
+    let (q, k, v) = (up(q), up(k), up(v));
     let scaled = q.scale();
-    let additive = match given.mask {
-        Some(mask) => Some(additive_mask(machine, mask, scores, Dtype::F32)),
-        None if given.causal => Some(causal_mask(machine, scores.sequence)),
-        None => None,
-    };
+    if additive.is_none() && given.causal {
+        additive = Some(causal_mask(machine, scores.sequence));
+    }
     // `enable_gqa` repeats keys and values, otherwise the products broadcast them
     let groups = scores.heads / scores.kv_heads.max(1);
     let (repeats, broadcasts) = if scores.enable_gqa { (groups, 1) } else { (1, groups) };
     let product = Product { numel: 0, batch: scores.batch, groups: broadcasts, transposed: false };
     let k_all = k.repeat_heads(repeats);
     let v_all = v.repeat_heads(repeats);
-    let k_scaled = k_all.scale();
-    let attention = {
-        let mut state = machine.state.borrow_mut();
+    let products = {
+        let k_scaled = k_all.scale();
         let product = Product { numel: scores.numel(), transposed: true, ..product };
-        let products = state.matmul(&scaled.value, &k_scaled.value, product);
-        Tensor { machine, value: products }
+        let value = machine.state.borrow_mut().matmul(&scaled.value, &k_scaled.value, product);
+        Tensor { machine, value }
     };
     // the mask is added in place
-    let weights = attention.softmax();
+    let mut weights = products.softmax();
     {
         // `_safe_softmax` looks for rows that are masked throughout
         let mut state = machine.state.borrow_mut();
@@ -265,19 +280,22 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         state.release(rows);
         state.release(masked);
     }
-    drop(attention);
-    let dropped = weights.dropout(given.dropout);
-    drop(weights);
-    let output = {
-        let mut state = machine.state.borrow_mut();
-        let value =
-            state.matmul(&dropped.value, &v_all.value, Product { numel: scaled.value.numel, ..product });
-        Tensor { machine, value }
+    drop(products);
+    weights = weights.dropout(given.dropout);
+    // both are returned in the arguments' type, the weights first
+    let returned = weights.to(origin);
+    let result = {
+        let product = Product { numel: scaled.value.numel, ..product };
+        let value = machine.state.borrow_mut().matmul(&weights.value, &v_all.value, product);
+        Tensor { machine, value }.to(origin)
     };
-    drop((k_all, v_all, k_scaled));
-    drop(scaled);
+    drop(weights);
+    drop((k_all, v_all));
     drop(additive);
-    output.to(origin)
+    drop(scaled);
+    drop((q, k, v));
+    drop(returned);
+    result
 }
 
 /// The causal mask that `is_causal` makes: ones, tril, then an additive one of float32.
@@ -370,7 +388,13 @@ impl State {
         let b = if groups > 1 {
             let node = self.node(Op::Expand, [b.into(), Input::NONE, Input::NONE]);
             let whole = Value { numel: b.numel.saturating_mul(groups), layout: Layout::Heads, ..*b };
-            self.new_like(&whole, b.dtype, "contiguous", node.output(0))
+            if batch > 1 {
+                self.new_like(&whole, b.dtype, "contiguous", node.output(0))
+            } else {
+                // one sequence's one head for all: a view will do
+                self.retain(b.storage);
+                whole.at(node.output(0))
+            }
         } else {
             self.dense(b, batch)
         };

@@ -387,7 +387,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [own, other, None]
         }
         Op::Convolution => {
-            let copies = [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+            let copies =
+                [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
             copies.into_iter().for_each(|storage| state.release(storage));

@@ -137,7 +137,8 @@ impl Recording {
                 training.iteration();
             }
         } else {
-            for batches in batches.chunks(usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1)) {
+            for batches in batches.chunks(usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1))
+            {
                 last = recorded();
                 training.iteration_of(batches);
             }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::Row;
 use super::sources::Habits;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice,
-    Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
 };
 
 impl Row {
@@ -218,7 +218,6 @@ impl Row {
         }
     }
 }
-
 
 fn modules(names: &[String]) -> Result<Modules, String> {
     names.iter().try_fold(Modules::NONE, |set, name| {

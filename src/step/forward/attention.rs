@@ -27,7 +27,14 @@ impl<'a> Model<'a> {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
                 }
             }
-            Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Opt | Code::Bloom | Code::Phi | Code::Bert | Code::Qwen => {}
+            Code::Llama
+            | Code::Gpt2
+            | Code::GptNeox
+            | Code::Opt
+            | Code::Bloom
+            | Code::Phi
+            | Code::Bert
+            | Code::Qwen => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
@@ -223,7 +230,13 @@ impl<'a> Model<'a> {
                         drop(q_turned);
                         heads.k = k_turned.cat(&k_rest);
                     }
-                    Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Falcon | Code::Bert | Code::Qwen => {
+                    Code::Llama
+                    | Code::Gpt2
+                    | Code::Opt
+                    | Code::Bloom
+                    | Code::Falcon
+                    | Code::Bert
+                    | Code::Qwen => {
                         let whole = {
                             let turned = q_front.rotated(cos, sin);
                             turned.cat(&q_rest)

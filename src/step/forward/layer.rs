@@ -37,8 +37,9 @@ impl<'a> Model<'a> {
                 Code::Gpt2 => self.gpt2_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
+                Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
-                Code::Llama | Code::Opt | Code::Falcon | Code::Phi | Code::Bert => {
+                Code::Llama | Code::Opt | Code::Phi | Code::Bert => {
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
@@ -212,7 +213,31 @@ impl<'a> Model<'a> {
         };
         drop(next);
         drop(attended);
-        drop(weights);
+        self.keep_weights(weights);
+        output
+    }
+
+    /// models/falcon `FalconDecoderLayer` without parallel attention.
+    fn falcon_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let normed = hidden.normed(&layer.norm(first));
+        let Mixed { output: mixed, weights } = self.mixer(layer, &normed, shared);
+        let residual = mixed.dropout_add(hidden, drops);
+        let own = residual.normed(&layer.norm(second));
+        let fed = self.feed_forward(layer, &own);
+        let output = fed.dropout_add(&residual, drops);
+        drop(residual);
+        drop(normed);
+        drop(mixed);
+        drop(own);
+        drop(fed);
+        self.keep_weights(weights);
         output
     }
 
@@ -296,14 +321,15 @@ impl<'a> Model<'a> {
             // models/falcon: the attention's output is added in place
             Code::Falcon => {
                 let own = second.map(|norm| hidden.normed(&layer.norm(norm)));
-                let mixed = self.mixer(layer, &normed, shared);
+                let Mixed { output: mixed, weights } = self.mixer(layer, &normed, shared);
                 let fed = self.feed_forward(layer, own.as_ref().unwrap_or(&normed));
-                let fed = fed.add_in_place(&mixed.output);
+                let fed = fed.add_in_place(&mixed);
                 let output = fed.dropout_add(hidden, drops);
                 drop(normed);
                 drop(own);
                 drop(mixed);
                 drop(fed);
+                self.keep_weights(weights);
                 output
             }
             Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert | Code::Qwen => {

@@ -8,7 +8,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Wiring,
+    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -45,6 +45,8 @@ pub(super) struct Loader<'a> {
     /// Of the weights that are not 4-bit.
     dtype: Dtype,
     times: u32,
+    /// Whether there is a 4-bit weight.
+    has_quantised: bool,
 }
 
 impl Loader<'_> {
@@ -83,6 +85,7 @@ impl Loader<'_> {
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
         let double = self.scenario.quantization.double_quant;
+        self.has_quantised = true;
         let numel = spec.weight_numel();
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
@@ -355,13 +358,21 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
-        let inputs_require_grad = scenario.stack == Stack::Transformers && match scenario.method {
-            Method::Full => false,
-            Method::Lora => checkpoints,
-            Method::Qlora => checkpoints && prepared,
-        };
+        let inputs_require_grad = scenario.stack == Stack::Transformers
+            && match scenario.method {
+                Method::Full => false,
+                Method::Lora => checkpoints,
+                Method::Qlora => checkpoints && prepared,
+            };
         let code = Code::of(&architecture.model_type);
-        let mut loader = Loader { scenario, code, state: machine.state.borrow_mut(), dtype, times: 1 };
+        let mut loader = Loader {
+            scenario,
+            code,
+            state: machine.state.borrow_mut(),
+            dtype,
+            times: 1,
+            has_quantised: false,
+        };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
@@ -420,7 +431,11 @@ impl<'a> Model<'a> {
                 adapter: None,
             }
         } else {
-            loader.linear(&head.linear, adapts_head(scenario, head.linear.name), scenario.stack == Stack::Litgpt)
+            loader.linear(
+                &head.linear,
+                adapts_head(scenario, head.linear.name),
+                scenario.stack == Stack::Litgpt,
+            )
         };
         outside.linears.push(head);
         for tower in &architecture.towers {
@@ -444,16 +459,21 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            outputs: Default::default(),
         }
     }
 }
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
-    let attentions = architecture.blocks.iter().filter_map(|block| block.mixer.attention());
-    let rotary = attentions.into_iter().find_map(|attention| attention.rotary.width(attention.head_dim));
+    let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention());
+    let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
+        // falcon makes a rotary embedding even where it uses alibi
+        (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
+        (_, rotary) => rotary.width(attention.head_dim),
+    });
     let scenario = loader.scenario;
-    if scenario.method == Method::Qlora && scenario.quantization.double_quant {
+    if loader.has_quantised && scenario.quantization.double_quant {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
     }

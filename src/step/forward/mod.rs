@@ -13,6 +13,8 @@ mod mlp;
 mod moe;
 pub(super) mod stacks;
 
+use std::cell::RefCell;
+
 use super::attention::{Choice, Kernel};
 use super::experts::Expert;
 use super::kernels::Device;
@@ -82,6 +84,8 @@ pub(super) struct Model<'a> {
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
+    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
+    pub outputs: RefCell<Option<Tensor<'a>>>,
 }
 
 /// The parameters outside the layers.
@@ -155,6 +159,7 @@ impl<'a> Model<'a> {
         drop(positions);
         drop(locals);
         drop(kept);
+        drop(self.outputs.take());
         (hidden, shared.map(|tensor| tensor.value))
     }
 
@@ -188,6 +193,13 @@ impl<'a> Model<'a> {
         state.clear_cast_cache();
     }
 
+    /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
+    fn keep_weights(&self, weights: Option<Tensor<'a>>) {
+        if self.whole && !self.machine.state.borrow().graph.is_recomputing() {
+            drop(self.outputs.replace(weights));
+        }
+    }
+
     /// Whether a dropout of the config draws masks under this scenario.
     fn dropout(&self, own: Dropout) -> bool {
         self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
@@ -208,6 +220,7 @@ impl<'a> Model<'a> {
     /// The kernel that runs for such attention.
     fn kernel(&self, dtype: Dtype, masked: bool, grouped: bool, head_dim: u64) -> Kernel {
         let (wanted, device) = (self.scenario.attention, self.device);
-        Choice { wanted, dtype, device, masked, grouped, head_dim }.kernel()
+        let enable_gqa = self.code != Code::Falcon;
+        Choice { wanted, dtype, device, masked, grouped, enable_gqa, head_dim }.kernel()
     }
 }

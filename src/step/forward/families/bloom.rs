@@ -15,15 +15,16 @@ impl<'a> Model<'a> {
         let hidden = self.embedding_norm(&looked_up);
         let dtype = hidden.value.dtype;
         let ones = self.constant(self.scenario.tokens(), Dtype::F32, "mask of ones");
-        let alibi = self.alibi(Dtype::F32, dtype);
+        let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, may_skip: true, eager: true };
         let full = self.mask(None, looked_up.value.dtype, call);
         let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: Some(alibi) };
         (Embedded { hidden, kept: false, positions: None, locals: vec![ones, looked_up] }, shared)
     }
 
-    /// `build_alibi_tensor`: slopes of the heads times distances, of type `dtype`; `mask` is the mask's element type.
-    pub(in crate::step::forward) fn alibi(&self, mask: Dtype, dtype: Dtype) -> Tensor<'a> {
+    /// `build_alibi_tensor`: slopes of the heads times distances, computed in `own` and cast to `dtype`; `mask` is the
+    /// mask's element type.
+    pub(in crate::step::forward) fn alibi(&self, mask: Dtype, own: Dtype, dtype: Dtype) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let distances = {
@@ -35,7 +36,7 @@ impl<'a> Model<'a> {
             drop(shifted);
             distances
         };
-        let alibi = self.constant(tokens.saturating_mul(heads), Dtype::F32, "alibi");
+        let alibi = self.constant(tokens.saturating_mul(heads), own, "alibi");
         let cast = alibi.to(dtype);
         drop(distances);
         cast

@@ -17,13 +17,42 @@ impl<'a> Model<'a> {
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.scenario.mask != Mask::None;
-            let _mask = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
-            self.alibi(Dtype::I64, dtype)
+            let ones = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
+            (self.alibi(Dtype::I64, dtype, dtype), ones)
         });
-        let embedded = Embedded { hidden, kept: true, positions: Some(self.range()), locals: Vec::new() };
+        let (alibi, ones) = alibi.unzip();
+        let locals = ones.flatten().into_iter().collect();
+        let embedded = Embedded { hidden, kept: true, positions: Some(self.range()), locals };
         let call = MaskCall { may_skip: false, ..self.mask_call() };
-        let shared = self.shared(&embedded, call);
+        let mut shared = self.shared(&embedded, call);
+        if let Some(alibi) = &alibi {
+            shared.full = shared.full.take().map(|mask| self.alibi_mask(alibi, mask));
+            // the rotary embedding is made and not used
+            let dim = self.attentions().next().map_or(0, |attention| attention.head_dim);
+            shared.rotary = Some(self.within("rotary_emb", || self.rotary(dim, dtype)));
+        }
         (embedded, Shared { alibi, ..shared })
+    }
+
+    /// Alibi's bias with the mask's zeros: one for every head.
+    fn alibi_mask(&self, alibi: &Tensor<'a>, mask: Tensor<'a>) -> Tensor<'a> {
+        let dtype = alibi.value.dtype;
+        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        let mask = if self.is_eager() {
+            mask
+        } else {
+            let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");
+            drop(mask);
+            additive
+        };
+        let scaled = self.constant(alibi.value.numel, dtype, "alibi");
+        let masked = self.constant(mask.value.numel, Dtype::Bool, "masked");
+        let numel = alibi.value.numel.saturating_mul(self.scenario.sequence);
+        let result = self.constant(numel, dtype, "alibi mask");
+        drop(mask);
+        drop(masked);
+        drop(scaled);
+        result
     }
 
     /// `FalconAttention`.
@@ -44,29 +73,37 @@ impl<'a> Model<'a> {
         let Heads { q, k, v } = &heads;
         let kv_heads = if attention.kv_heads == 1 { 1 } else { attention.heads };
         let mask = shared.full.as_ref();
-        let mut mixed = if self.is_eager() {
+        let (mut mixed, _kept) = if self.is_eager() {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
             let batch = self.scenario.batch;
             let groups = attention.heads / kv_heads;
             let product = Product { numel: scores.numel(), batch, groups, transposed: true };
-            let products = self.machine.product(q, k, product, self.autocast);
-            let products = products.scale_in_place();
-            let masked = match mask {
-                Some(mask) => products.add_row(mask),
-                None => products.clone(),
+            let products = {
+                let products = self.machine.product(q, k, product, self.autocast);
+                if shared.alibi.is_some() { products } else { products.scale_in_place() }
             };
+            let scores = shared.alibi.as_ref().map(|_| products.to(Dtype::F32));
+            let logits = match (&shared.alibi, &scores) {
+                (Some(alibi), Some(scores)) => scores.add_row(alibi).scale_in_place(),
+                _ => products.clone(),
+            };
+            let weights = {
+                let masked = mask.map_or_else(|| logits.clone(), |mask| logits.add_row(mask));
+                masked.to(x.value.dtype).softmax()
+            };
+            // with alibi each of them has a name of its own
+            let kept = scores.map(|scores| (products.clone(), scores, logits.clone()));
             drop(products);
-            let weights = masked.softmax();
-            drop(masked);
+            drop(logits);
             let product = Product { numel: q.value.numel, transposed: false, ..product };
             let output = self.machine.product(&weights, v, product, self.autocast);
-            Mixed { output, weights: Some(weights) }
+            (Mixed { output, weights: Some(weights) }, kept)
         } else {
             let dtype = self.autocast.unwrap_or(q.value.dtype);
             let kernel = self.kernel(dtype, mask.is_some(), kv_heads != attention.heads, attention.head_dim);
             let arguments = Arguments { q, k, v, mask, causal: true, dropout: false };
             let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
-            Mixed { output, weights: None }
+            (Mixed { output, weights: None }, None)
         };
         mixed.output = mixed.output.to_tokens();
         mixed.output = mixed.output.through(&layer.linear(&attention.output));

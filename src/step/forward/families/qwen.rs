@@ -27,7 +27,8 @@ impl<'a> Model<'a> {
         }
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
-        let cached = |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
+        let cached =
+            |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
         let rotary = width.map(|width| {
             let numel = self.scenario.sequence.saturating_mul(width);
             (cached(numel), cached(numel))
@@ -37,7 +38,13 @@ impl<'a> Model<'a> {
     }
 
     fn embedding_dtype(&self) -> Dtype {
-        self.machine.state.borrow().params.list.get(self.outside.tokens as usize).map_or(Dtype::F32, |p| p.dtype)
+        self.machine
+            .state
+            .borrow()
+            .params
+            .list
+            .get(self.outside.tokens as usize)
+            .map_or(Dtype::F32, |p| p.dtype)
     }
 
     /// `QWenBlock.forward`.
@@ -53,8 +60,7 @@ impl<'a> Model<'a> {
             return hidden.clone();
         };
         let mut normed = hidden.normed(&layer.norm(first));
-        let attended =
-            self.within("attn", || self.qwen_attention(layer, attention, &normed, shared));
+        let attended = self.within("attn", || self.qwen_attention(layer, attention, &normed, shared));
         let sum = attended.add(hidden);
         normed = sum.normed(&layer.norm(second));
         let fed = self.within("mlp", || self.qwen_mlp(layer, &normed));
@@ -79,7 +85,8 @@ impl<'a> Model<'a> {
         let [mut q, mut k, v] = joint.split([each; 3]).map(|part| part.split_heads());
         let flash = self.scenario.attention == AttentionKernel::Flash;
         if let Some((cos, sin)) = &shared.rotary {
-            let turn = |x: &Tensor<'a>| if flash { x.turned_by_kernel() } else { x.turned_in_python(cos, sin) };
+            let turn =
+                |x: &Tensor<'a>| if flash { x.turned_by_kernel() } else { x.turned_in_python(cos, sin) };
             q = turn(&q);
             k = turn(&k);
         }
@@ -118,7 +125,9 @@ impl<'a> Model<'a> {
     }
 
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
-        let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else { return x.clone() };
+        let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
+            return x.clone();
+        };
         let first = x.through(&layer.linear(up));
         let second = x.through(&layer.linear(gate));
         let product = {
@@ -141,7 +150,8 @@ impl<'a> Model<'a> {
             let shifted = logits.slice(logits.value.numel.saturating_sub(row));
             // the slice of one sequence is contiguous
             let shifted = if self.scenario.batch > 1 { shifted.copied() } else { shifted };
-            let (_padded, labels) = loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
+            let (_padded, labels) =
+                loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
             shifted.cross_entropy(&labels)
         };
         drop(hidden);

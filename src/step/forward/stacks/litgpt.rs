@@ -6,7 +6,9 @@
 
 use crate::dtype::Dtype;
 use crate::model::Architecture;
-use crate::model::blocks::{Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
+use crate::model::blocks::{
+    Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
+};
 use crate::scenario::{Field, Issue, LoraTargets, Method, Scenario};
 use crate::step::attention::{Arguments, scaled_dot_product};
 use crate::step::autograd::Input;
@@ -83,18 +85,27 @@ fn adapted(scenario: &Scenario) -> [bool; 3] {
 fn adapted_widths(attention: &Attention, scenario: &Scenario) -> impl Iterator<Item = u64> {
     let heads = [attention.heads, attention.kv_heads, attention.kv_heads];
     let width = attention.head_dim;
-    adapted(scenario).into_iter().zip(heads).filter(|(on, _)| *on).map(move |(_, heads)| heads.saturating_mul(width))
+    adapted(scenario)
+        .into_iter()
+        .zip(heads)
+        .filter(|(on, _)| *on)
+        .map(move |(_, heads)| heads.saturating_mul(width))
 }
 
 impl Loader<'_> {
     /// The joint projection with its adapters one under the other (`LoRAQKVLinear`).
-    pub(in crate::step::forward) fn litgpt_qkv(&mut self, attention: &Attention, spec: &Linear) -> linear::Layer {
+    pub(in crate::step::forward) fn litgpt_qkv(
+        &mut self,
+        attention: &Attention,
+        spec: &Linear,
+    ) -> linear::Layer {
         let mut layer = self.linear(spec, false, true);
         let (count, width) = adapted_widths(attention, self.scenario)
             .fold((0, 0), |(count, sum): (u64, u64), width| (count + 1, sum.saturating_add(width)));
         if count > 0 {
             let rank = self.scenario.lora.rank;
-            layer.adapter = Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), false));
+            layer.adapter =
+                Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), false));
         }
         layer
     }
@@ -105,7 +116,8 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn litgpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
-        let buffer = |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
+        let buffer =
+            |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
         let rotary = width.map(|width| {
             let numel = self.scenario.sequence.saturating_mul(width);
             (buffer(numel), buffer(numel))
@@ -248,11 +260,16 @@ impl<'a> Model<'a> {
         let flat: Vec<Tensor<'a>> = floats
             .iter()
             .enumerate()
-            .map(|(index, piece)| if index + 1 == floats.len() && batch > 1 { piece.copied() } else { piece.clone() })
+            .map(
+                |(index, piece)| {
+                    if index + 1 == floats.len() && batch > 1 { piece.copied() } else { piece.clone() }
+                },
+            )
             .collect();
         let labels = self.constant(self.scenario.tokens(), Dtype::I64, "labels");
         let losses = if in_pieces {
-            flat.iter().map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))
+            flat.iter()
+                .map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))
                 .collect()
         } else {
             let rows = batch.saturating_mul(sequence.saturating_sub(1));
@@ -323,7 +340,10 @@ impl<'m> Tensor<'m> {
             let columns = widths.iter().fold(0, |sum: u64, width| sum.saturating_add(*width));
             let low = {
                 let dropped = self.dropout(dropout);
-                let down = linear::Shape { input: layer.shape.input, output: rank.saturating_mul(widths.len() as u64) };
+                let down = linear::Shape {
+                    input: layer.shape.input,
+                    output: rank.saturating_mul(widths.len() as u64),
+                };
                 dropped.parameter_product(down, a)
             };
             let numels: Vec<u64> = widths.iter().map(|width| tokens.saturating_mul(*width)).collect();
