@@ -63,7 +63,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 model: ModelChoice::Catalogue(model.to_owned()),
                 method,
                 lora,
-                quantization: Quantization { double_quant, prepare },
+                quantization: Quantization { double_quant, prepare, ..Scenario::default().quantization },
                 precision,
                 optimizer,
                 batch,

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, modules,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
+    WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -121,6 +122,11 @@ fn loras() -> impl Strategy<Value = Lora> {
     )
 }
 
+fn lengths() -> impl Strategy<Value = Lengths> {
+    let spread = any::<(u64, u64)>().prop_map(|(mean, deviation)| Lengths::Spread { mean, deviation });
+    prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform), spread]
+}
+
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
@@ -146,8 +152,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(Mask::ALL),
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
+        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL), lengths()),
     )
-        .prop_map(|(what, how, rest)| {
+        .prop_map(|(what, how, rest, (stack, loss, format, lengths))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
@@ -155,7 +162,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 model,
                 method,
                 lora,
-                quantization: Quantization { double_quant, prepare },
+                quantization: Quantization { format, double_quant, prepare },
                 precision,
                 optimizer,
                 batch,
@@ -166,6 +173,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 mask,
                 dropout,
                 training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
+                lengths,
+                stack,
+                savings: Savings { loss },
                 gpu,
             }
         })

@@ -86,6 +86,8 @@ pub struct Report {
 /// A row of a file, read: what ran and what was measured.
 struct Case {
     scenario: Scenario,
+    /// Whether the run had the memory of the scenario's card and no more, as a real one has.
+    bounded: bool,
     measured: Vec<Measured>,
 }
 
@@ -135,8 +137,18 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
     let case = read(row)?;
     let memory = predict(&case.scenario)?;
     let recording = record(&case.scenario)?;
+    let capacity = if case.bounded { card(&case.scenario)? } else { None };
     for Measured { metric, instant, bytes: measured } in case.measured {
-        let found = recording.allocate_until(instant, Settings::default());
+        let unbounded = || recording.allocate_until(instant, Settings::default());
+        let found = match capacity {
+            None => unbounded(),
+            Some(capacity) => {
+                let settings = Settings { capacity: Some(capacity.0), ..Settings::default() };
+                let found = recording.allocate_until(instant, settings);
+                // what ran did fit: where it is predicted not to, the error is the prediction's whole size
+                if found.failure.is_some() { unbounded() } else { found }
+            }
+        };
         let predicted = match (metric, instant) {
             (Metric::Allocated, Instant::End | Instant::FirstIteration) => found.allocated_peak,
             (Metric::Allocated, Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step) => {
@@ -158,6 +170,12 @@ fn predict(scenario: &Scenario) -> Result<Memory, String> {
     let answer = estimate(scenario);
     let problems = || answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     answer.memory.clone().ok_or_else(problems)
+}
+
+/// What the scenario's card leaves to the allocator.
+fn card(scenario: &Scenario) -> Result<Option<Bytes>, String> {
+    let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+    Ok(Some(Bytes(gpu.memory.0.saturating_sub(gpu.context.0))))
 }
 
 /// The run, event by event.

@@ -27,7 +27,7 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let mut measured = vec![figure(Metric::Allocated, peak)];
     let reserved = bytes(row, "/measured/reserved/peak_stat");
     measured.extend(reserved.map(|reserved| figure(Metric::Reserved, reserved)));
-    Ok(Case { scenario, measured })
+    Ok(Case { scenario, bounded: false, measured })
 }
 
 fn bytes(row: &Value, pointer: &str) -> Option<Bytes> {

@@ -64,7 +64,8 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let row = Row::deserialize(row).map_err(|error| format!("this is no measurement: {error}"))?;
     row.can_be_scored()?;
     let measured = vec![row.measured()?];
-    Ok(Case { scenario: row.scenario()?, measured })
+    let bounded = row.card_is_known();
+    Ok(Case { scenario: row.scenario()?, bounded, measured })
 }
 
 impl Row {
@@ -118,6 +119,10 @@ impl Row {
             _ => return Err("the unit of the figure is not stated".to_owned()),
         };
         Ok(Measured { metric, instant: self.instant(), bytes })
+    }
+
+    fn card_is_known(&self) -> bool {
+        self.gpu_model.is_some() && !self.missing.iter().any(|key| key == "gpu_model")
     }
 
     fn instant(&self) -> Instant {

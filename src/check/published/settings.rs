@@ -31,7 +31,7 @@ impl Row {
                     || self.has(&self.weights_dtype, "-dq"),
                 prepare: self.has(&self.weights_dtype, "prepare_model_for_kbit_training"),
             },
-            precision: self.precision(quantised)?,
+            precision: self.precision(quantised, habits)?,
             optimizer: self.optimizer()?,
             batch: self.batch.filter(|n| *n > 0).ok_or_else(|| unstated("the batch size"))?,
             sequence: self.seq_len.filter(|n| *n > 0).ok_or_else(|| unstated("the sequence length"))?,
@@ -64,13 +64,21 @@ impl Row {
         if name.contains("LlamaConfig") {
             keys.entry("model_type").or_insert_with(|| "llama".into());
         }
+        if !keys.contains_key("model_type") {
+            return Err(format!("{name} is code of its own, of no family of the Hub"));
+        }
         let custom = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
         Ok(ModelChoice::Custom(custom.into()))
     }
 
     fn lora(&self, habits: Habits) -> Result<Lora, String> {
         let rank = self.lora_rank.ok_or("the LoRA rank is not stated")?;
-        let names = self.lora_targets.as_deref().ok_or("the LoRA targets are not stated")?;
+        let id = self.hf_id.as_deref().unwrap_or_default();
+        let default = habits.targets.iter().find(|(family, _)| id.contains(family));
+        let default: Option<Vec<String>> =
+            default.map(|(_, names)| names.iter().map(|name| (*name).to_owned()).collect());
+        let stated = self.lora_targets.as_ref().or(default.as_ref());
+        let names = stated.map(Vec::as_slice).ok_or("the LoRA targets are not stated")?;
         let (targets, modules) = match names {
             [all] if all.replace(' ', "-") == "all-linear" => (LoraTargets::AllLinear, Modules::NONE),
             names => match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -82,8 +90,9 @@ impl Row {
             },
         };
         // Whole models in bf16 without autocast hold their adapters in bf16 too, unless peft made them float32.
-        let fp32_adapters =
-            !self.has(&self.compute_policy, "lora params bf16") && !self.has(&self.compute_policy, "-true");
+        let fp32_adapters = !self.has(&self.compute_policy, "lora params bf16")
+            && !self.has(&self.compute_policy, "-true")
+            && !self.source.starts_with("modelscope/ms-swift");
         Ok(Lora { rank, targets, modules, dropout: habits.lora_dropout, fp32_adapters })
     }
 
@@ -104,10 +113,10 @@ impl Row {
         Savings { loss: if chunked { LossKernel::Chunked } else { LossKernel::Full } }
     }
 
-    fn precision(&self, quantised: bool) -> Result<Precision, String> {
+    fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, String> {
         let policy = self.compute_policy.as_deref().unwrap_or_default().to_lowercase();
         let said = |word: &str| policy.contains(word) && !policy.contains(&format!("no {word}"));
-        let autocast = said("amp") || said("autocast");
+        let autocast = habits.autocast || said("amp") || said("autocast");
         let half = |text: &str| {
             let (bf16, fp16) = (text.contains("bf16") || text.contains("bfloat16"), text.contains("fp16"));
             match (bf16, fp16) {
