@@ -9,8 +9,9 @@ use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, Stack, WeightFormat,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
+    WeightFormat,
 };
 use crate::step::Instant;
 use crate::units::Bytes;
@@ -151,9 +152,13 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             fills_cache: fields.switch("use_cache", false),
         },
         stack: Stack::Transformers,
-        savings: Scenario::default().savings,
+        savings: Savings { loss: loss(fields.text("loss", "standard"))? },
         gpu: card(fields, row)?,
     })
+}
+
+fn loss(slug: &str) -> Result<LossKernel, String> {
+    LossKernel::from_slug(slug).ok_or_else(|| unknown("loss", slug))
 }
 
 fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {

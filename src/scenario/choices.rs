@@ -151,15 +151,17 @@ choices! {
 choices! {
     /// How the head and the loss are computed.
     LossKernel {
-        Full = "full", "Full logits", "All logits at once, as the stack's own loss function makes them.";
-        Chunked = "chunked", "In chunks", "The head and the cross entropy run over pieces of the sequence; only the gradient's peak shrinks.";
+        Standard = "standard", "Standard", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
+        Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
+        Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
+        Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";
     }
 }
 
 choices! {
     /// How the frozen weights of QLoRA are stored and multiplied.
     WeightFormat {
-        Nf4 = "nf4", "NF4 (bitsandbytes)", "4-bit NormalFloat with a scale per 64 weights.";
-        Nf4Early = "nf4-0.42", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, even under gradient checkpointing.";
+        Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";
+        Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }

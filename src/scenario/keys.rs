@@ -21,7 +21,7 @@ pub enum Kind {
     Count,
     /// On or off.
     Switch,
-    /// `equal`, `uniform`, or a mean and a standard deviation such as `3234±2547`.
+    /// `equal`, `uniform`, or a mean and a standard deviation such as `3234~2547`.
     Lengths,
     /// A probability, or `config` for what the config says.
     Dropout,
@@ -81,7 +81,7 @@ impl Key {
             }
             Kind::Count => format!("a whole number from 1 to {LARGEST}"),
             Kind::Switch => "on or off".to_owned(),
-            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234±2547".to_owned(),
+            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
             Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
@@ -446,6 +446,8 @@ mod tests {
         reads("lora-targets", "v_proj,q_proj", "q_proj,v_proj");
         reads("dropout", "0.1", "0.1");
         reads("seq-length", "8,192", "8192");
+        reads("lengths", "3234 ± 2547", "3234~2547");
+        reads("weight-format", "nf4_early", "nf4-early");
         reads("gpu", "24GB", "24GB");
         reads("gpu", "24 GiB", "24GiB");
         reads("gpu", "RTX-3090", "rtx-3090");
@@ -464,6 +466,12 @@ mod tests {
             "1e30",
             "16777216",
             "seq-length: 1e30 is out of range or not whole (use a whole number from 1 to 16777216)",
+        );
+        misreads(
+            "lengths",
+            "long",
+            "equal",
+            "lengths: \"long\" says nothing about lengths (use equal, uniform, or a mean and a deviation such as 3234~2547)",
         );
         misreads("method", "qlorra", "qlora", "method: there is no \"qlorra\" (use full, lora or qlora)");
         misreads("method", "dora", "lora", "method: there is no \"dora\" (use full, lora or qlora)");

@@ -8,9 +8,9 @@ use std::str::FromStr;
 ///
 /// ```
 /// use headroom::scenario::Lengths;
-/// let lengths: Lengths = "3234±2547".parse().unwrap();
+/// let lengths: Lengths = "3234~2547".parse().unwrap();
 /// assert_eq!(lengths, Lengths::Spread { mean: 3234, deviation: 2547 });
-/// assert_eq!(lengths.to_string(), "3234±2547");
+/// assert_eq!("3234±2547".parse(), Ok(lengths));
 /// assert!(lengths.draw(1, 2048, 100).iter().all(|length| (1..=2048).contains(length)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl fmt::Display for Lengths {
         match self {
             Lengths::Equal => f.write_str("equal"),
             Lengths::Uniform => f.write_str("uniform"),
-            Lengths::Spread { mean, deviation } => write!(f, "{mean}±{deviation}"),
+            Lengths::Spread { mean, deviation } => write!(f, "{mean}~{deviation}"),
         }
     }
 }
@@ -67,13 +67,14 @@ impl fmt::Display for Lengths {
 impl FromStr for Lengths {
     type Err = ();
 
-    /// Reads what `Display` writes; `+-` stands for `±` too.
+    /// Reads what `Display` writes; people may write `±` or `+-` for the `~`.
     fn from_str(text: &str) -> Result<Lengths, ()> {
         match text {
             "equal" => Ok(Lengths::Equal),
             "uniform" => Ok(Lengths::Uniform),
             _ => {
-                let (mean, deviation) = text.split_once('±').or_else(|| text.split_once("+-")).ok_or(())?;
+                let signs = ["~", "±", "+-"];
+                let (mean, deviation) = signs.iter().find_map(|sign| text.split_once(sign)).ok_or(())?;
                 let number = |text: &str| text.trim().parse().map_err(|_| ());
                 Ok(Lengths::Spread { mean: number(mean)?, deviation: number(deviation)? })
             }

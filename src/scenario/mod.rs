@@ -182,7 +182,7 @@ impl Default for Scenario {
                 fills_cache: false,
             },
             stack: Stack::Transformers,
-            savings: Savings { loss: LossKernel::Full },
+            savings: Savings { loss: LossKernel::Standard },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }

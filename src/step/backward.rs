@@ -6,6 +6,7 @@
 use super::attention::{self, Scores};
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
+use super::fused_loss;
 use super::indexing;
 use super::kernels;
 use super::linear;
@@ -138,6 +139,10 @@ pub(super) enum Op {
     },
     /// log_softmax; saves its result.
     LogSoftmax,
+    /// Liger's head and loss; saves the gradients.
+    LigerLoss,
+    /// Apple's head and loss; saves its input and a number for each row and each token of the vocabulary.
+    CutLoss(linear::Shape),
 }
 
 /// The gradients of a node's inputs.
@@ -400,6 +405,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         }
         Op::Fold => experts::fold_backward(state, node, grad),
         Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],
+        Op::LigerLoss => fused_loss::liger_backward(state, node),
+        Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],

@@ -45,9 +45,8 @@ struct Row {
 }
 
 /// Words, wherever they stand in a row's settings, of things that a scenario has no word for.
-const NOT_MODELLED: [(&str, &str); 12] = [
-    ("fused ce", "a fused loss"),
-    ("cut_cross_entropy", "a fused loss"),
+const NOT_MODELLED: [(&str, &str); 11] = [
+    ("fused ce", "a fused loss of its own"),
     ("compile", "torch.compile"),
     ("in_bwd", "an optimizer that steps inside backward"),
     ("in-backward", "an optimizer that steps inside backward"),

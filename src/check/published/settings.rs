@@ -6,7 +6,7 @@ use super::Row;
 use super::sources::Habits;
 use crate::scenario::{
     AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
 };
 
 impl Row {
@@ -46,7 +46,7 @@ impl Row {
                 ..Scenario::default().training_loop
             },
             stack: habits.stack,
-            savings: self.savings(),
+            savings: self.savings(habits),
             gpu: self.card()?,
         })
     }
@@ -108,9 +108,16 @@ impl Row {
         spread.or(numbers.into_iter().next()).unwrap_or_default()
     }
 
-    fn savings(&self) -> Savings {
-        let chunked = self.words().contains("chunked");
-        Savings { loss: if chunked { LossKernel::Chunked } else { LossKernel::Full } }
+    fn savings(&self, habits: Habits) -> Savings {
+        let words = self.words();
+        let loss = match habits.stack {
+            Stack::Litgpt => LossKernel::Standard,
+            Stack::Transformers if words.contains("cut_cross_entropy") => LossKernel::Cut,
+            Stack::Transformers if words.contains("liger") => LossKernel::Liger,
+            Stack::Transformers if words.contains("chunked") => LossKernel::Chunked,
+            Stack::Transformers => LossKernel::Standard,
+        };
+        Savings { loss }
     }
 
     fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, String> {

@@ -202,7 +202,7 @@ fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
 }
 
 /// Whether the output head gets an adapter.
-fn adapts_head(scenario: &Scenario, name: &str) -> bool {
+pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
             LoraTargets::AllLinearAndHead => true,

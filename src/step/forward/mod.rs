@@ -118,10 +118,9 @@ impl<'a> Model<'a> {
         let (hidden, shared) = self.decoder();
         let (loss, logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers => {
-                let (loss, logits) =
-                    if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
+                let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
-                (loss, vec![logits])
+                output
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
         });

@@ -142,7 +142,7 @@ impl<'a> Model<'a> {
     }
 
     /// `QWenLMHeadModel.forward` from the last hidden state on.
-    pub(in crate::step::forward) fn qwen_head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Tensor<'a>) {
+    pub(in crate::step::forward) fn qwen_head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let logits = hidden.through(&head);
         let loss = {
@@ -156,11 +156,11 @@ impl<'a> Model<'a> {
         };
         drop(hidden);
         match self.autocast {
-            None => (loss, logits),
+            None => (loss, vec![logits]),
             // accelerate's `convert_outputs_to_fp32`
             Some(_) => {
                 let float = logits.to(Dtype::F32);
-                (loss, float)
+                (loss, vec![float])
             }
         }
     }
