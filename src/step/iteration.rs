@@ -157,16 +157,16 @@ impl<'a> Training<'a> {
         self.begin(Phase::Forward);
         self.machine().state.borrow_mut().category = Category::Activations;
         let before = RefCell::new(std::mem::take(&mut self.kept));
-        let Output { loss, logits, shared } = self.model.forward(&|| {
+        let Output { loss, outputs, shared } = self.model.forward(&|| {
             let (outputs, held) = before.take();
             drop(outputs);
             self.free(held);
         });
         let kept = self.model.scenario.training_loop.keeps_outputs;
         if kept {
-            self.kept.0 = logits.iter().map(Tensor::detach).collect();
+            self.kept.0 = outputs.iter().map(Tensor::detach).collect();
         }
-        drop(logits);
+        drop(outputs);
         highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
         self.begin(Phase::Backward);
         self.machine().state.borrow_mut().category = Category::Temporaries;

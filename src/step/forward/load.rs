@@ -459,6 +459,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }
     }

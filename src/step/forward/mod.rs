@@ -86,6 +86,8 @@ pub(super) struct Model<'a> {
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
     pub outputs: RefCell<Option<Tensor<'a>>>,
+    /// Keys and values of the layers that have run, where the forward pass fills a cache.
+    pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
 /// The parameters outside the layers.
@@ -100,8 +102,8 @@ pub(super) struct BoundOutside {
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
-    /// What the script's variable of the output holds.
-    pub logits: Vec<Tensor<'m>>,
+    /// What the script's variable of the output holds: logits, and the cache of keys and values.
+    pub outputs: Vec<Tensor<'m>>,
     /// What the layers were given: recomputation is given it again. Kept alive by the checkpointed layers.
     pub shared: Shared<Value>,
 }
@@ -116,7 +118,7 @@ impl<'a> Model<'a> {
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         let (hidden, shared) = self.decoder();
-        let (loss, logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
+        let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers => {
                 let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
@@ -124,11 +126,12 @@ impl<'a> Model<'a> {
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
         });
+        logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
         drop(state);
-        Output { loss, logits, shared }
+        Output { loss, outputs: logits, shared }
     }
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
