@@ -79,6 +79,9 @@ impl Row {
             Some(0 | 1) | None => {}
             Some(gpus) => return Err(format!("{gpus} GPUs are not modelled")),
         }
+        if let Some(reason) = sources::contradiction(self) {
+            return Err(reason.to_owned());
+        }
         let words = self.words();
         match NOT_MODELLED.iter().find(|(word, _)| words.contains(word)) {
             Some((_, what)) => Err(format!("{what} is not modelled")),

@@ -77,3 +77,10 @@ impl Habits {
         common
     }
 }
+
+/// What a project's scripts run otherwise than its rows say, where that cannot be expressed.
+pub(super) fn contradiction(row: &Row) -> Option<&'static str> {
+    // QwenLM/Qwen finetune/: of the whole model there is finetune_ds.sh only
+    let qwen = row.source.starts_with("QwenLM/Qwen") && row.method == "full";
+    qwen.then_some("the project's only script of that method runs DeepSpeed, which is not modelled")
+}
