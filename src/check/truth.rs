@@ -151,7 +151,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             clips: fields.switch("clip", true),
             fills_cache: fields.switch("use_cache", false),
         },
-        stack: Stack::Transformers,
+        stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
         savings: Savings { loss: loss(fields.text("loss", "standard"))? },
         gpu: card(fields, row)?,
     })

@@ -144,6 +144,7 @@ choices! {
     /// Whose code runs the model: its modules, its adapters and the way from the logits to the loss.
     Stack {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
+        Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }

@@ -6,6 +6,7 @@
 use super::attention::{self, Scores};
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
+use super::forward::stacks::liger;
 use super::fused_loss;
 use super::indexing;
 use super::kernels;
@@ -141,6 +142,15 @@ pub(super) enum Op {
     LogSoftmax,
     /// Liger's head and loss; saves the gradients.
     LigerLoss,
+    /// Liger's RMS norm; saves its input and a number for each row.
+    LigerNorm {
+        /// Elements of a row.
+        width: u64,
+        /// Whether the gradient is written over the one that came.
+        in_place: bool,
+    },
+    /// Liger's gated product; saves both factors and writes their gradients over them.
+    LigerGated,
     /// Apple's head and loss; saves its input and a number for each row and each token of the vocabulary.
     CutLoss(linear::Shape),
 }
@@ -406,6 +416,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Fold => experts::fold_backward(state, node, grad),
         Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],
         Op::LigerLoss => fused_loss::liger_backward(state, node),
+        Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
+        Op::LigerGated => liger::gated_backward(state, node),
         Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),

@@ -16,11 +16,16 @@ pub(super) struct NormLayer {
     pub kind: NormKind,
     pub weight: Option<ParamId>,
     pub bias: Option<ParamId>,
+    /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
+    pub liger: Option<bool>,
 }
 
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        if let Some(in_place) = norm.liger {
+            return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        }
         self.machine.within(norm.name, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlain | NormKind::LayerNormPlusOne => {
                 self.layer_norm(norm)

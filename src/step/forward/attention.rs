@@ -4,7 +4,7 @@ use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::Objective;
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
-use crate::scenario::Checkpointing;
+use crate::scenario::{Checkpointing, Stack};
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
@@ -226,6 +226,11 @@ impl<'a> Model<'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
+            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
+                // the kernel wants queries and keys in one piece
+                let fused = matches!(attention.projection, Projection::Fused(_));
+                each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
+            }
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
             Rotary::Partial { dim } => {
                 // `x[..., :dim]` and `x[..., dim:]` of both first

@@ -1,6 +1,6 @@
 //! The head and the loss.
 
-use super::{Model, find};
+use super::{Model, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::{HeadTransform, Objective};
 use crate::scenario::LossKernel;
@@ -28,7 +28,7 @@ impl<'a> Model<'a> {
             }
         };
         let head = bound(head.linear.name);
-        let kernel = self.scenario.savings.loss;
+        let kernel = stacks::loss_kernel(self.scenario);
         let (loss, logits) = match (kernel, head.weight) {
             (LossKernel::Standard, _) | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
                 self.full_logits(transformed, &head)

@@ -3,6 +3,7 @@
 use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
 use super::moe::Router;
+use super::stacks::liger;
 use super::{BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -41,6 +42,8 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 pub(super) struct Loader<'a> {
     pub scenario: &'a Scenario,
     code: Code,
+    /// Whether norms stand before and behind the halves of its layers.
+    sandwich: bool,
     state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
     dtype: Dtype,
@@ -108,7 +111,7 @@ impl Loader<'_> {
         };
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
-            Stack::Transformers => compute,
+            Stack::Transformers | Stack::Liger => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
@@ -124,7 +127,7 @@ impl Loader<'_> {
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
-            Stack::Transformers => true,
+            Stack::Transformers | Stack::Liger => true,
             Stack::Litgpt => false,
         };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
@@ -173,7 +176,8 @@ impl Loader<'_> {
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias }
+        let liger = liger::norm(self.scenario, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
@@ -192,7 +196,7 @@ fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
         && match scenario.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
             LoraTargets::Qv => {
-                let phi = scenario.stack == Stack::Transformers && code == Code::Phi;
+                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
                 part == Part::QueryOrValue || (part == Part::Mlp && phi)
             }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
@@ -358,16 +362,19 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
-        let inputs_require_grad = scenario.stack == Stack::Transformers
+        let inputs_require_grad = scenario.stack != Stack::Litgpt
             && match scenario.method {
                 Method::Full => false,
                 Method::Lora => checkpoints,
                 Method::Qlora => checkpoints && prepared,
             };
         let code = Code::of(&architecture.model_type);
+        let sandwich =
+            architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
             scenario,
             code,
+            sandwich,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,

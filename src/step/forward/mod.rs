@@ -119,7 +119,7 @@ impl<'a> Model<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         let (hidden, shared) = self.decoder();
         let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
-            Stack::Transformers => {
+            Stack::Transformers | Stack::Liger => {
                 let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
                 output
@@ -154,7 +154,7 @@ impl<'a> Model<'a> {
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             hidden = match self.scenario.stack {
-                Stack::Transformers => hidden.normed(&norm),
+                Stack::Transformers | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
             };
         }

@@ -3,6 +3,7 @@
 //! A stack is two things: the modules as that project writes them (its description of a block, derived here from
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
+pub(in crate::step) mod liger;
 mod litgpt;
 
 use std::borrow::Cow;
@@ -23,27 +24,39 @@ pub(in crate::step) fn architecture<'a>(
     loss(architecture, scenario)?;
     match scenario.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
+        Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
+    }
+}
+
+/// The loss that runs: the stack's own, where no other is asked for.
+pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
+    match (scenario.stack, scenario.savings.loss) {
+        (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
+        (_, kernel) => kernel,
     }
 }
 
 /// Refuses a loss that the stack's code for that model cannot be given.
 fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
-    let kernel = scenario.savings.loss;
+    let kernel = loss_kernel(scenario);
     let head = architecture.head.linear.name;
-    let without = match (scenario.stack, Code::of(&architecture.model_type), kernel) {
-        (_, _, LossKernel::Standard) => return Ok(()),
-        (Stack::Litgpt, _, _) => "litgpt, whose own loss runs in pieces of 128 tokens".to_owned(),
-        (Stack::Transformers, Code::Qwen, _) => "the code of its own that this model brings".to_owned(),
-        (Stack::Transformers, _, _) if architecture.head.objective != Objective::CausalLm => {
-            "a masked language model".to_owned()
-        }
-        (Stack::Transformers, _, LossKernel::Liger | LossKernel::Cut)
-            if load::adapts_head(scenario, head) =>
-        {
-            "an adapter on the output head, which it would leave out".to_owned()
-        }
-        (Stack::Transformers, _, LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked) => return Ok(()),
+    let leaves_adapter_out = match kernel {
+        LossKernel::Liger | LossKernel::Cut => load::adapts_head(scenario, head),
+        LossKernel::Standard | LossKernel::Chunked => false,
+    };
+    let without = if kernel == LossKernel::Standard {
+        return Ok(());
+    } else if scenario.stack == Stack::Litgpt {
+        "litgpt, whose own loss runs in pieces of 128 tokens"
+    } else if Code::of(&architecture.model_type) == Code::Qwen {
+        "the code of its own that this model brings"
+    } else if architecture.head.objective != Objective::CausalLm {
+        "a masked language model"
+    } else if leaves_adapter_out {
+        "an adapter on the output head, which it would leave out"
+    } else {
+        return Ok(());
     };
     let message = format!("the loss {:?} does not go with {without}", kernel.label());
     Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"))
