@@ -30,12 +30,13 @@ const GPUS: [&str; 4] = ["t4", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb"];
 fn loras() -> impl Strategy<Value = Lora> {
     let groups: Vec<_> =
         LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
-    (select(vec![1, 8, 16, 64]), select(groups), any::<bool>(), any::<bool>()).prop_map(
-        |(rank, targets, dropout, fp32_adapters)| Lora {
+    (select(vec![1, 8, 16, 64]), select(groups), any::<(bool, bool, bool)>()).prop_map(
+        |(rank, targets, (dropout, fp32_adapters, trains_embeddings))| Lora {
             rank,
             targets,
             dropout,
             fp32_adapters,
+            trains_embeddings,
             ..Scenario::default().lora
         },
     )

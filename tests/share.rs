@@ -111,13 +111,14 @@ fn loras() -> impl Strategy<Value = Lora> {
         (LoraTargets::Named, set)
     });
     let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
-    (1u64..=1 << 24, targets, any::<bool>(), any::<bool>()).prop_map(
-        |(rank, (targets, modules), dropout, fp32_adapters)| Lora {
+    (1u64..=1 << 24, targets, any::<(bool, bool, bool)>()).prop_map(
+        |(rank, (targets, modules), (dropout, fp32_adapters, trains_embeddings))| Lora {
             rank,
             targets,
             modules,
             dropout,
             fp32_adapters,
+            trains_embeddings,
         },
     )
 }

@@ -218,8 +218,9 @@ fn optimizer(name: &str) -> Result<Optimizer, String> {
 
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true);
+    let trains_embeddings = fields.switch("train_embeddings", false);
     let Some(lora) = fields.get("lora") else {
-        return Ok(Lora { rank: 16, fp32_adapters, ..Scenario::default().lora });
+        return Ok(Lora { rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };
     let (targets, modules) = match lora.get("targets") {
         None => (LoraTargets::AllLinear, Modules::NONE),
@@ -242,6 +243,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
         modules,
         dropout: lora.get("dropout").and_then(Value::as_f64).unwrap_or_default() > 0.0,
         fp32_adapters,
+        trains_embeddings,
     })
 }
 

@@ -179,6 +179,13 @@ pub static KEYS: &[Key] = &[
         "Whether adapters are float32 on a 16-bit model (peft's default)",
         lora.fp32_adapters
     ),
+    switch!(
+        "emb",
+        "train-embeddings",
+        LoraTargets,
+        "Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)",
+        lora.trains_embeddings
+    ),
     choice!(
         "q",
         "weight-format",

@@ -62,6 +62,8 @@ pub struct Lora {
     pub dropout: bool,
     /// Whether adapters are float32 although the model is 16-bit (peft's default, `autocast_adapter_dtype=True`).
     pub fp32_adapters: bool,
+    /// Whether copies of the embedding and of the output head are trained whole (`modules_to_save`).
+    pub trains_embeddings: bool,
 }
 
 /// 4-bit loading, as bitsandbytes and peft name it.
@@ -163,6 +165,7 @@ impl Default for Scenario {
                 modules: Modules::NONE,
                 dropout: false,
                 fp32_adapters: true,
+                trains_embeddings: false,
             },
             quantization: Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: true },
             precision: Precision::AmpBf16Weights,

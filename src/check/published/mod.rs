@@ -45,7 +45,7 @@ struct Row {
 }
 
 /// Words, wherever they stand in a row's settings, of things that a scenario has no word for.
-const NOT_MODELLED: [(&str, &str); 11] = [
+const NOT_MODELLED: [(&str, &str); 10] = [
     ("fused ce", "a fused loss of its own"),
     ("compile", "torch.compile"),
     ("in_bwd", "an optimizer that steps inside backward"),
@@ -56,7 +56,6 @@ const NOT_MODELLED: [(&str, &str); 11] = [
     ("nvfp4", "4-bit floats"),
     ("gptq", "GPTQ weights"),
     ("unsloth", "Unsloth's kernels"),
-    ("modules_to_save", "training whole modules beside adapters"),
 ];
 
 pub(super) fn read(row: &Value) -> Result<Case, String> {

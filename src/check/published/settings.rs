@@ -79,6 +79,11 @@ impl Row {
             default.map(|(_, names)| names.iter().map(|name| (*name).to_owned()).collect());
         let stated = self.lora_targets.as_ref().or(default.as_ref());
         let names = stated.map(Vec::as_slice).ok_or("the LoRA targets are not stated")?;
+        // what is trained whole is listed among the targets
+        let whole = |name: &String| name == "wte" || name.contains("modules_to_save");
+        let trains_embeddings = names.iter().any(whole);
+        let adapted: Vec<String> = names.iter().filter(|name| !whole(name)).cloned().collect();
+        let names = adapted.as_slice();
         let (targets, modules) = match names {
             [all] if all.replace(' ', "-") == "all-linear" => (LoraTargets::AllLinear, Modules::NONE),
             names => match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -93,7 +98,8 @@ impl Row {
         let fp32_adapters = !self.has(&self.compute_policy, "lora params bf16")
             && !self.has(&self.compute_policy, "-true")
             && !self.source.starts_with("modelscope/ms-swift");
-        Ok(Lora { rank, targets, modules, dropout: habits.lora_dropout, fp32_adapters })
+        let dropout = habits.lora_dropout;
+        Ok(Lora { rank, targets, modules, dropout, fp32_adapters, trains_embeddings })
     }
 
     /// Where the notes give the spread of the samples' lengths, batches were as long as their samples.

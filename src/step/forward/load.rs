@@ -180,6 +180,14 @@ impl Loader<'_> {
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
+    /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
+    fn trained_copy(&mut self, id: ParamId) -> ParamId {
+        let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
+        let shape = (original.rows, original.numel / original.rows.max(1));
+        self.state.module = original.module;
+        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
+    }
+
     fn table(&mut self, table: &Table) -> ParamId {
         self.state.module = table.name;
         self.parameter((table.rows, table.width))
@@ -362,7 +370,9 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = scenario.stack != Stack::Litgpt
+            && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
                 Method::Lora => checkpoints,
@@ -394,7 +404,7 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, false, false);
             outside.linears.push(linear);
         }
-        let first_apart = scenario.method != Method::Full && !inputs_require_grad;
+        let first_apart = scenario.method != Method::Full && !inputs_require_grad && !trains_embeddings;
         let mut layers = Vec::new();
         let mut bound_stretches = Vec::new();
         for (kinds, times) in stretches(&architecture.order, whole, first_apart) {
@@ -427,7 +437,7 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let head = if head.tied {
+        let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             linear::Layer {
                 name: head.linear.name,
@@ -444,6 +454,13 @@ impl<'a> Model<'a> {
                 scenario.stack == Stack::Litgpt,
             )
         };
+        if trains_embeddings {
+            outside.tokens = loader.trained_copy(tokens);
+            if let Weight::Plain(weight) = head.weight {
+                head.weight = Weight::Plain(loader.trained_copy(weight));
+            }
+            head.bias = head.bias.map(|bias| loader.trained_copy(bias));
+        }
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {

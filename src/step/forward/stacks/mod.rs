@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use super::families::Code;
 use super::load;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Field, Issue, LossKernel, Scenario, Stack};
+use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///
@@ -22,11 +22,27 @@ pub(in crate::step) fn architecture<'a>(
     scenario: &Scenario,
 ) -> Result<Cow<'a, Architecture>, Issue> {
     loss(architecture, scenario)?;
+    embeddings(architecture, scenario)?;
     match scenario.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
     }
+}
+
+/// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
+fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+    let head = architecture.head.linear.name;
+    let problem = match (scenario.method, scenario.stack) {
+        (Method::Full, _) => return Ok(()),
+        _ if !scenario.lora.trains_embeddings => return Ok(()),
+        (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
+        _ if load::adapts_head(scenario, head) => "the output head has an adapter already",
+        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
+    };
+    let fix = "switch train-embeddings off";
+    Err(Issue::error(Field::LoraTargets, format!("the embedding cannot be trained too: {problem}"))
+        .with_fix(fix))
 }
 
 /// The loss that runs: the stack's own, where no other is asked for.
