@@ -76,6 +76,7 @@ choices! {
         AdamW = "adamw", "AdamW", "torch.optim.AdamW with its default (foreach) step.";
         AdamWFused = "adamw-fused", "AdamW (fused)", "torch.optim.AdamW(fused=True): the default of transformers' Trainer.";
         AdamWForLoop = "adamw-for-loop", "AdamW (for-loop)", "torch.optim.AdamW(foreach=False): one parameter after the other.";
+        AdamWEarly = "adamw-early", "AdamW (PyTorch 2.0)", "The default step as PyTorch 2.0 had it: with a second temporary of every parameter's size.";
         AdamW8bit = "adamw-8bit", "AdamW 8-bit", "bitsandbytes AdamW with 8-bit states.";
         PagedAdamW8bit = "paged-adamw-8bit", "Paged AdamW 8-bit", "The same with its states in unified memory that can be paged out of the GPU.";
         PagedAdamW = "paged-adamw", "Paged AdamW 32-bit", "bitsandbytes AdamW with 32-bit states in unified memory.";

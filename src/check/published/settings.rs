@@ -175,6 +175,7 @@ impl Row {
             (true, false) => Optimizer::PagedAdamW,
             (false, true) => Optimizer::AdamW8bit,
             (false, false) if lower.contains("fused") => Optimizer::AdamWFused,
+            (false, false) if self.has(&self.notes, "pytorch 2.0") => Optimizer::AdamWEarly,
             (false, false) => Optimizer::AdamW,
         })
     }

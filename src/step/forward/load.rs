@@ -404,7 +404,7 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, false, false);
             outside.linears.push(linear);
         }
-        let first_apart = scenario.method != Method::Full && !inputs_require_grad && !trains_embeddings;
+        let first_apart = scenario.method != Method::Full && !inputs_require_grad;
         let mut layers = Vec::new();
         let mut bound_stretches = Vec::new();
         for (kinds, times) in stretches(&architecture.order, whole, first_apart) {
