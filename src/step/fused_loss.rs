@@ -167,9 +167,7 @@ pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
         if input.wants() {
             let storage = state.saved(node, index as u32);
             state.retain(storage);
-            let gradient = Grad::new(storage, input.numel, input.dtype, input.layout);
-            // the input's is a view of rows, in which no other gradient is summed up
-            *result = Some(Grad { view: index == 0, ..gradient });
+            *result = Some(Grad::new(storage, input.numel, input.dtype, input.layout));
         }
     }
     results

@@ -99,6 +99,8 @@ pub(in crate::step) fn norm_backward(
         if weight.wants() { state.alloc(rows.saturating_mul(width), Dtype::F32, "dW") } else { NOTHING };
     let own = if in_place {
         state.retain(grad.storage);
+        // the loss made the first of them
+        state.recategorise(grad.storage, node.category);
         grad
     } else {
         let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");

@@ -272,7 +272,7 @@ impl<'a> Model<'a> {
                 .map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))
                 .collect()
         } else {
-            let rows = batch.saturating_mul(sequence.saturating_sub(1));
+            let rows = batch.saturating_mul(sequence.saturating_sub(1)).max(1);
             let rows = loss::pieces(rows, PIECE);
             let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.output)).collect();
             let whole = flat.first().map_or_else(Vec::new, |flat| flat.pieces(&numels));
