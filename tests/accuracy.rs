@@ -15,6 +15,7 @@ const NULL_DEVICE: &str = "data/measurements/null-device.json";
 const STACKS: &str = "data/measurements/null-device-stacks.json";
 const FIT: &str = "tests/fixtures/measurements/fit.json";
 const PUBLISHED: &str = "data/measurements/published.json";
+const FAMILIES: &str = "data/measurements/families.json";
 const KINDS: &str = "data/accuracy.tsv";
 
 fn read(path: &str) -> String {
@@ -73,13 +74,22 @@ fn published_rows_are_predicted() {
     assert!(mean_pct <= 8.0, "mean {mean_pct:.2} %");
 }
 
+#[test]
+fn every_measured_family_is_predicted() {
+    let report = check::check(&read(FAMILIES), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, 83, [0.01, 0.3, 1.0]);
+}
+
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
     let mut kinds: BTreeMap<[String; 3], (u64, f64)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
-    let (null_device, stacks) = (check(NULL_DEVICE), check(STACKS));
-    for (path, report) in [(NULL_DEVICE, &null_device), (STACKS, &stacks), (PUBLISHED, published())] {
+    let (null_device, families, stacks) = (check(NULL_DEVICE), check(FAMILIES), check(STACKS));
+    let files =
+        [(NULL_DEVICE, &null_device), (FAMILIES, &families), (STACKS, &stacks), (PUBLISHED, published())];
+    for (path, report) in files {
         let text = read(path);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
         for found in report.rows.iter().filter(|found| found.metric == Metric::Allocated) {

@@ -170,9 +170,9 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
     let model = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
     let head = fields.text("head", "causal");
     match (head, model.architecture.head.objective) {
-        ("causal", Objective::CausalLm) | ("mlm", Objective::MaskedLm) => {
-            Ok(ModelChoice::Custom(model.into()))
-        }
+        ("causal" | "image", Objective::CausalLm)
+        | ("mlm", Objective::MaskedLm)
+        | ("seq2seq", Objective::Seq2Seq) => Ok(ModelChoice::Custom(model.into())),
         _ => Err(unknown("head", format!("{head} on {}", model.architecture.model_type))),
     }
 }

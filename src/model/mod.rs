@@ -88,6 +88,8 @@ pub enum Objective {
     CausalLm,
     /// `ForMaskedLM`: cross entropy over the logits as they are.
     MaskedLm,
+    /// Of a decoder beside an encoder: cross entropy over the logits as they are, the labels shifted to be its input.
+    Seq2Seq,
 }
 
 /// Parameters that the text-only training step never runs but that are loaded: a vision tower, an encoder's pooler.

@@ -1,6 +1,6 @@
 //! Checks of a scenario that need no execution.
 
-use super::{Field, Issue, Lengths, LossKernel, Method, Precision, Scenario, Severity};
+use super::{Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -19,6 +19,10 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
                     .with_fix(format!("use a whole number from 1 to {LARGEST}")),
             );
         }
+    }
+    // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
+    if let ModelChoice::Custom(model) = &scenario.model {
+        issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
     }
     if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
         let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";
@@ -39,5 +43,21 @@ fn has_wide_states(scenario: &Scenario) -> bool {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => {
             scenario.method == Method::Qlora && scenario.quantization.prepare
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::CustomModel;
+
+    #[test]
+    fn what_was_assumed_of_an_own_model_is_said() {
+        let config = r#"{"model_type": "nobody_knows", "hidden_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256}"#;
+        let model = ModelChoice::Custom(CustomModel::read("mine", config).unwrap().into());
+        let issues = Scenario { model, ..Scenario::default() }.validate();
+        assert_eq!(issues.len(), 1, "{issues:?}");
+        assert!(issues[0].severity == Severity::Warning && issues[0].message.contains("nobody_knows"));
     }
 }

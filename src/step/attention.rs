@@ -4,10 +4,11 @@
 //! cuda/attention_backward.cu (flash, memory-efficient, cuDNN), attention.cpp `_scaled_dot_product_attention_math`;
 //! transformers 5.17 integrations/sdpa_attention.py and the models' `eager_attention_forward`.
 
-use super::autograd::{Grad, INPUTS, Input};
+use super::autograd::{Edge, Grad, INPUTS, Input};
 use super::backward::{Op, Results};
 use super::kernels::Device;
 use super::machine::{Machine, NOTHING, State};
+use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -32,37 +33,23 @@ pub(super) struct Scores {
     pub kv_heads: u64,
     pub sequence: u64,
     pub head_dim: u64,
+    /// Elements of a head's value.
+    pub value_dim: u64,
     /// Whether the caller passes `enable_gqa`, where there are fewer heads of keys than of queries.
     pub enable_gqa: bool,
+    /// The mask, where it is a leaf that gets a gradient (t5's zeros under checkpointing).
+    pub bias: Option<ParamId>,
 }
 
 impl Scores {
+    /// Elements of the output.
+    pub fn outputs(&self) -> u64 {
+        self.rows().saturating_mul(self.value_dim)
+    }
+
     /// Elements of the score matrix.
     pub fn numel(&self) -> u64 {
         self.rows().saturating_mul(self.sequence)
-    }
-
-    /// `num_splits_heuristic` of the flash kernel.
-    fn splits(&self, multiprocessors: u64) -> u64 {
-        const LONGEST: u64 = 128;
-        let columns = match self.head_dim {
-            0..=64 => 256,
-            65..=128 => 128,
-            _ => 64,
-        };
-        let keys = self.sequence.div_ceil(columns);
-        let blocks = self.batch.saturating_mul(self.heads).saturating_mul(self.sequence.div_ceil(64));
-        if blocks.saturating_mul(10) >= multiprocessors.saturating_mul(8) {
-            return 1;
-        }
-        let most = LONGEST.min(multiprocessors).min(keys);
-        let eligible = |splits: &u64| *splits == 1 || keys.div_ceil(*splits) != keys.div_ceil(splits - 1);
-        let efficiency = |splits: u64| {
-            let waves = (blocks * splits) as f32 / multiprocessors as f32;
-            waves / waves.ceil()
-        };
-        let best = (1..=most).filter(eligible).map(efficiency).fold(0.0_f32, f32::max);
-        (1..=most).filter(eligible).find(|splits| efficiency(*splits) >= 0.85 * best).unwrap_or(1)
     }
 
     /// Rows of the score matrix: one per query and head.
@@ -78,11 +65,15 @@ pub(super) struct Choice {
     pub dtype: Dtype,
     pub device: Device,
     pub masked: bool,
+    /// Whether the mask's last dimension does not lie one after the other, which no kernel takes.
+    pub strided_mask: bool,
     /// Whether queries have more heads than keys as the kernel sees them.
     pub grouped: bool,
     /// Whether the caller passes `enable_gqa` with that.
     pub enable_gqa: bool,
     pub head_dim: u64,
+    /// Elements of a head's value.
+    pub value_dim: u64,
 }
 
 impl Choice {
@@ -120,9 +111,11 @@ impl Choice {
                     && self.device.capability >= 80
                     && self.head_dim <= 256
                     && self.head_dim.is_multiple_of(8)
+                    && self.head_dim == self.value_dim
             }
             Kernel::Efficient => {
                 !self.grouped
+                    && !self.strided_mask
                     && self.head_dim.is_multiple_of(if self.dtype.is_half() { 8 } else { 4 })
                     && (self.dtype != Dtype::Bf16 || self.device.capability >= 80)
             }
@@ -161,11 +154,13 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     // autocast casts the arguments from the last to the first
     let target = machine.state.borrow().autocast;
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
-    let bias = given.mask.map(|mask| additive_mask(machine, mask, scores, q.value.dtype));
+    let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
     let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    state.expect_bias(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
     for tensor in bias.iter().chain([&k, &q, &v]) {
         state.save(node, tensor.value.storage);
@@ -182,7 +177,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     }
     // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
     let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
-    let output = Value { layout, ..q.value };
+    let output = Value { layout, numel: scores.outputs(), ..q.value };
     let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
     let rows = match scores.kernel {
         Kernel::Efficient => {
@@ -193,7 +188,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     };
     let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
     if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-        state.scratch(q.value.numel.saturating_mul(4), "attention (sums of the output)");
+        state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
     }
     if scores.kernel == Kernel::Flash {
         split_scratch(&mut state, scores, given.dropout);
@@ -204,6 +199,11 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     state.release(sums);
     drop(state);
     Tensor { machine, value }
+}
+
+/// The mask as autocast hands it over: cast where it is one of numbers.
+fn float_mask<'m>(mask: Option<&Tensor<'m>>, cast: impl Fn(&Tensor<'m>) -> Tensor<'m>) -> Option<Tensor<'m>> {
+    mask.map(|mask| if mask.value.dtype == Dtype::Bool { mask.clone() } else { cast(mask) })
 }
 
 /// Partial results of the flash kernel where it splits keys and values over more blocks than there are queries for.
@@ -240,9 +240,11 @@ fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
     let target = machine.state.borrow_mut().autocast.take();
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
+    let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
-    let output = math_of(scores, given, [&q, &k, &v]);
+    let given = Arguments { mask: mask.as_ref(), ..*given };
+    let output = math_of(scores, &given, [&q, &k, &v]);
     machine.state.borrow_mut().autocast = target;
     output
 }
@@ -271,6 +273,14 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
         Tensor { machine, value }
     };
     // the mask is added in place
+    let products = match &additive {
+        Some(bias) if bias.value.requires_grad() => {
+            let biased = products.biased_in_place(bias);
+            drop(products);
+            biased
+        }
+        _ => products,
+    };
     let mut weights = products.softmax();
     {
         // `_safe_softmax` looks for rows that are masked throughout
@@ -285,7 +295,7 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
     // both are returned in the arguments' type, the weights first
     let returned = weights.to(origin);
     let result = {
-        let product = Product { numel: scaled.value.numel, ..product };
+        let product = Product { numel: scores.outputs(), ..product };
         let value = machine.state.borrow_mut().matmul(&weights.value, &v_all.value, product);
         Tensor { machine, value }.to(origin)
     };
@@ -432,6 +442,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
     let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let results = [make(state, q), make(state, k), make(state, v)];
+    let biased = scores.bias.map(|id| (id, state.alloc(scores.numel(), dtype, "attention (bias gradient)")));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
         Kernel::Flash => {
@@ -450,7 +461,8 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
             state.release(delta);
         }
         Kernel::Efficient => {
-            let product = if dtype.is_half() { NOTHING } else { state.alloc(q, dtype, "grad · out") };
+            let product =
+                if dtype.is_half() { NOTHING } else { state.alloc(scores.outputs(), dtype, "grad · out") };
             let delta = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
             let delta = if product == NOTHING {
                 delta
@@ -460,18 +472,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
                 transposed
             };
             state.release(product);
-            // float32 sums of dq, block by block, with a counter per block (kernel_backward.h `GradQTempStorage`)
-            let side = if dtype.is_half() && (65..=128).contains(&scores.head_dim) { 128 } else { 64 };
-            let blocks = scores.sequence.div_ceil(side);
-            let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(blocks);
-            let width = scores.head_dim.div_ceil(side).saturating_mul(side);
-            let staged = rows.saturating_mul(side).saturating_mul(width).saturating_mul(4);
-            let mut workspace = staged.saturating_add(rows.saturating_mul(16));
-            if scores.head_dim > 128 {
-                workspace = workspace
-                    .saturating_add(staged.saturating_mul(2))
-                    .saturating_add(rows.saturating_mul(16));
-            }
+            let workspace = scores.staged(dtype.is_half(), state.device.capability);
             let workspace =
                 state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");
             state.release(delta);
@@ -486,6 +487,12 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         Kernel::Math | Kernel::Eager => {}
     }
     let _ = grad;
+    if let Some((id, storage)) = biased {
+        let numel = scores.numel() / scores.batch.max(1);
+        let sum = state.alloc(numel, dtype, "sum");
+        state.release(storage);
+        state.give(Edge::Param(id), Grad::new(sum, numel, dtype, Layout::Tokens));
+    }
     state.release(output);
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {

@@ -29,6 +29,10 @@ pub(super) enum Op {
     Transpose,
     /// The sum of two tensors of one shape.
     Add,
+    /// The difference of two tensors of one shape.
+    Sub,
+    /// A slice filled with the second input, in place (`CopySlices` around `CopyBackwards`).
+    CopySlice,
     /// `x + b` where `b` is broadcast over the rows.
     AddRow,
     /// A change of element type.
@@ -270,6 +274,22 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             }
             results
         }
+        Op::Sub => {
+            let other = second.wants().then(|| like(state, grad, "neg"));
+            [first.wants().then(|| share(state, grad)), other, None]
+        }
+        Op::CopySlice => {
+            let whole = like(state, grad, "clone");
+            let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
+            let own = if first.wants() {
+                state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
+                Some(whole)
+            } else {
+                state.release(whole.storage);
+                None
+            };
+            [own, Some(Grad::new(slice, second.numel, grad.dtype, grad.layout)), None]
+        }
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
@@ -332,11 +352,17 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
         }
         Op::Embedding { rows } => {
+            let dense = if grad.layout == Layout::Heads {
+                state.alloc(grad.numel, grad.dtype, "contiguous")
+            } else {
+                NOTHING
+            };
             let sorted = kernels::embedding_order(state, rows);
             let storage = state.alloc(first.numel, grad.dtype, "embedding");
             let width = grad.numel / rows.max(1);
             kernels::embedding_scratch(state, rows, width, first.numel / width.max(1));
             sorted.into_iter().for_each(|storage| state.release(storage));
+            state.release(dense);
             [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
         }
         Op::Linear(shape) => {

@@ -15,6 +15,8 @@ use super::tensor::{Layout, Tensor, Value};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expert {
     pub weight: ParamId,
+    /// A bias for each expert.
+    pub bias: Option<ParamId>,
     pub experts: u64,
     pub input: u64,
     pub output: u64,

@@ -47,6 +47,16 @@ impl<'m> Tensor<'m> {
             .map(|value| Tensor { machine: self.machine, value })
     }
 
+    /// `x.gather(1, index)`.
+    pub fn gathered(&self, index: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, index.value.storage);
+            let picked = Value { numel: index.value.numel, ..*x };
+            state.new_like(&picked, x.dtype, "gather", node.output(0))
+        })
+    }
+
     /// `torch.sort(x)` of one dimension of integers: values and the order.
     pub fn sorted(&self) -> [Tensor<'m>; 2] {
         let mut state = self.machine.state.borrow_mut();
@@ -57,6 +67,15 @@ impl<'m> Tensor<'m> {
         drop(state);
         [values, Value::plain(order, x.numel, Dtype::I64)]
             .map(|value| Tensor { machine: self.machine, value })
+    }
+
+    /// `x.new_empty(…)` of x's element type, laid out as its shape says.
+    pub fn empty_like(&self, numel: u64) -> Tensor<'m> {
+        let mut state = self.machine.state.borrow_mut();
+        let empty = Value { numel, layout: self.value.shape, ..self.value };
+        let value = state.new_like(&empty, empty.dtype, "empty", Edge::None);
+        drop(state);
+        Tensor { machine: self.machine, value }
     }
 
     /// A new tensor of `numel` elements without gradient.

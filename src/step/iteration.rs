@@ -91,9 +91,9 @@ impl<'a> Training<'a> {
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
         let threads = match (self.model.has_bias(), scenario.checkpointing) {
-            (false, _) => 0,
-            (true, Checkpointing::Off) => 1,
-            (true, Checkpointing::NonReentrant | Checkpointing::Reentrant) => 2,
+            ((false, _), _) => 0,
+            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => 2,
+            ((true, _), _) => 1,
         };
         for _ in 0..threads {
             state.persistent(CUBLASLT_WORKSPACE, Dtype::U8, 1, Category::Workspace, "cuBLASLt workspace");
@@ -218,7 +218,7 @@ impl<'a> Training<'a> {
             let params = state.params.list.clone();
             params
                 .iter()
-                .filter(|param| param.trainable)
+                .filter(|param| param.trainable && !param.idle)
                 .map(|param| {
                     let bytes = param.numel.saturating_mul(param.dtype.bytes());
                     state.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")

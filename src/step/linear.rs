@@ -242,6 +242,21 @@ impl State {
 }
 
 impl<'m> Tensor<'m> {
+    /// `F.linear(x, weight.float())` of a router.
+    pub fn through_float(&self, layer: &Layer) -> Tensor<'m> {
+        let machine = self.machine;
+        machine.within(layer.name, || {
+            let Weight::Plain(weight) = layer.weight else { return self.base(layer) };
+            let mut state = machine.state.borrow_mut();
+            let weight = state.parameter_value(weight);
+            let float = state.cast(&weight, Dtype::F32);
+            let value = state.linear_with(&self.value, layer.shape, &float);
+            state.release(float.storage);
+            drop(state);
+            Tensor { machine, value }
+        })
+    }
+
     /// Runs a linear layer with whatever it carries.
     pub fn through(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;

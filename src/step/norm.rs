@@ -27,12 +27,33 @@ impl<'m> Tensor<'m> {
             return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
         }
         self.machine.within(norm.name, || match norm.kind {
-            NormKind::LayerNorm { .. } | NormKind::LayerNormPlain | NormKind::LayerNormPlusOne => {
-                self.layer_norm(norm)
-            }
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne => self.layer_norm(norm),
+            NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
             NormKind::Identity => self.clone(),
-            NormKind::Rms | NormKind::RmsLate => {
-                let (normed, variance) = self.root_mean_square(norm.width);
+            NormKind::RmsLate => {
+                // t5: only the variance is computed from a copy in float32
+                let variance = {
+                    let squares = {
+                        let float = self.to(Dtype::F32);
+                        float.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                let mut output = {
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    self.mul_rows(&inverse)
+                };
+                output = output.to(self.weight_dtype(norm));
+                let result = output.weighted(norm);
+                drop(output);
+                drop(variance);
+                result
+            }
+            NormKind::Rms => {
+                let (normed, variance) = self.root_mean_square(norm.width, true);
                 let cast = normed.to(self.value.dtype);
                 let output = cast.weighted(norm);
                 drop(cast);
@@ -42,43 +63,70 @@ impl<'m> Tensor<'m> {
             }
             NormKind::RmsPlusOne => {
                 // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
-                let mut output = self.root_mean_square(norm.width).0;
-                output = output.weighted_plus_one(norm);
+                let mut output = self.root_mean_square(norm.width, false).0;
+                output = output.weighted_in_float(norm, true);
                 output.to(self.value.dtype)
             }
             NormKind::RmsCastLast => {
-                let (normed, _variance) = self.root_mean_square(norm.width);
+                let (normed, _variance) = self.root_mean_square(norm.width, true);
                 let output = normed.weighted(norm);
                 output.to(self.value.dtype)
             }
             NormKind::RmsPlain => {
-                let normed = self.root_mean_square(norm.width).0;
+                let normed = self.root_mean_square(norm.width, false).0;
                 normed.to(self.value.dtype)
             }
             NormKind::LayerNormPython => {
-                let x = self.to(Dtype::F32);
+                let mut x = self.to(Dtype::F32);
                 let mean = x.mean_rows(norm.width);
-                let centred = x.minus_rows(&mean);
-                let variance = centred.power().mean_rows(norm.width);
-                let inverse = variance.add_number().rsqrt();
-                let normed = x.minus_rows(&mean).mul_rows(&inverse);
-                normed.weighted(norm).to(self.value.dtype)
+                let variance = {
+                    let squares = {
+                        let centred = x.minus_rows(&mean);
+                        centred.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                x = {
+                    let centred = x.minus_rows(&mean);
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    centred.mul_rows(&inverse)
+                };
+                x = x.weighted_in_float(norm, false);
+                let output = x.to(self.value.dtype);
+                drop(x);
+                drop((mean, variance));
+                output
             }
         })
     }
 
-    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares, a local of some callers'.
-    fn root_mean_square(&self, width: u64) -> (Tensor<'m>, Tensor<'m>) {
+    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
+    fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
         let x = self.to(Dtype::F32);
         let variance = {
             let squares = x.power();
             squares.mean_rows(width)
         };
-        let inverse = {
+        let (shifted, variance) = {
             let shifted = variance.add_number();
-            shifted.rsqrt()
+            (shifted, named.then_some(variance))
+        };
+        let inverse = {
+            let inverse = shifted.rsqrt();
+            drop(shifted);
+            inverse
         };
         (x.mul_rows(&inverse), variance)
+    }
+
+    /// The element type of a norm's weight, where it is a half; else this tensor's own.
+    fn weight_dtype(&self, norm: &NormLayer) -> Dtype {
+        let state = self.machine.state.borrow();
+        let weight = norm.weight.map(|weight| state.parameter_input(weight).dtype);
+        weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
     }
 
     fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
@@ -126,7 +174,8 @@ impl<'m> Tensor<'m> {
         Tensor { machine, value }
     }
 
-    fn weighted_plus_one(&self, norm: &NormLayer) -> Tensor<'m> {
+    /// `weight.float() * x`, or `(1 + weight.float()) * x`.
+    fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
         let Some(weight) = norm.weight else { return self.clone() };
         let machine = self.machine;
         let factor = {
@@ -134,11 +183,22 @@ impl<'m> Tensor<'m> {
             let input = state.parameter_input(weight);
             let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
             let float = state.cast(&value, Dtype::F32);
+            if !plus_one {
+                drop(state);
+                let factor = Tensor { machine, value: float };
+                return self.times_factor(&factor);
+            }
             let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
         };
+        self.times_factor(&factor)
+    }
+
+    /// `factor[width] * x[rows, width]`.
+    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
@@ -154,7 +214,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x[rows, width] - r[rows, 1]`.
-    fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+    pub fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
@@ -169,13 +229,26 @@ impl<'m> Tensor<'m> {
     fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
-        let cast = if state.autocast.is_some() { Dtype::F32 } else { self.value.dtype };
+        let plus_one = norm.kind == NormKind::LayerNormPlusOne;
+        let cast = match state.autocast {
+            None => self.value.dtype,
+            // models/nemotron casts to autocast's own type and leaves autocast
+            Some(target) if plus_one => target,
+            Some(_) => Dtype::F32,
+        };
         let mut inputs = [Input::NONE; INPUTS];
         let mut copies = [NOTHING; 2];
+        let shifted = norm.weight.filter(|_| plus_one).map(|id| {
+            let input = state.parameter_input(id);
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let node = state.node(Op::Pass, [(&value).into(), Input::NONE, Input::NONE]);
+            state.new_like(&value, value.dtype, "add", node.output(0))
+        });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
             let Some(id) = id else { continue };
             let input = state.parameter_input(id);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let own = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
             inputs[slot + 1] = (&value).into();
@@ -195,7 +268,8 @@ impl<'m> Tensor<'m> {
             state.save(node, storage);
             state.release(storage);
         }
-        for storage in [x.storage, copies[0], copies[1]] {
+        let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
+        for storage in [x.storage, copies[0], copies[1], shifted] {
             state.release(storage);
         }
         drop(state);

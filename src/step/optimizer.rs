@@ -17,7 +17,13 @@ const BLOCK_8BIT: u64 = 256;
 
 /// The trained parameters in order.
 fn trained(state: &State) -> Vec<Parameter> {
-    state.params.list.iter().filter(|param| param.trainable && param.storage != NOTHING).copied().collect()
+    state
+        .params
+        .list
+        .iter()
+        .filter(|param| param.trainable && !param.idle && param.storage != NOTHING)
+        .copied()
+        .collect()
 }
 
 impl State {

@@ -19,6 +19,8 @@ pub(super) struct Parameter {
     /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
     pub rows: u64,
     pub trainable: bool,
+    /// Whether no forward pass reads it: it never has a gradient, and optimizers pass it over.
+    pub idle: bool,
     pub times: u32,
     /// Its weight.
     pub storage: StorageId,
@@ -69,6 +71,7 @@ impl State {
             dtype,
             rows,
             trainable,
+            idle: false,
             times,
             storage,
             grad: NOTHING,
@@ -118,6 +121,7 @@ impl State {
             dtype: value.dtype,
             rows: 1,
             trainable: false,
+            idle: false,
             times: 1,
             storage,
             grad: NOTHING,
@@ -126,6 +130,13 @@ impl State {
             waiting: None,
         });
         self.params.list.len() as ParamId - 1
+    }
+
+    /// Notes that a node of the graph will give a leaf a gradient.
+    pub fn expect_bias(&mut self, leaf: Option<ParamId>) {
+        if let Some(leaf) = leaf.filter(|_| self.graph.enabled && !self.graph.is_recomputing()) {
+            self.params.list[leaf as usize].expected += 1;
+        }
     }
 
     /// Forgets the leaves of the last graph with their gradients.

@@ -66,6 +66,43 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x += bias`, where the bias is the same for every sequence.
+    pub fn biased_in_place(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Add, [x.into(), (&bias.value).into(), Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x + bias`, where the bias is the same for every sequence.
+    pub fn biased(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &bias.value;
+            let node = state.node(Op::Add, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x - other`, of one shape.
+    pub fn minus(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node(Op::Sub, [x.into(), y.into(), Input::NONE]);
+            state.new_like(x, promoted(x.dtype, y.dtype), "sub", node.output(0))
+        })
+    }
+
+    /// `whole[..., slice].copy_(x)` of a tensor that is this one, where nobody needs the old contents.
+    pub fn slice_filled(&self, x: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, whole| {
+            let inputs = [whole.into(), (&x.value).into(), Input::NONE];
+            let node = state.node(Op::CopySlice, inputs);
+            state.retain(whole.storage);
+            whole.at(node.output(0))
+        })
+    }
+
     /// `x += other`.
     pub fn add_in_place(&self, other: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -119,6 +156,19 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x[rows, width] / r[rows, 1]`.
+    pub fn divided_by_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let node = state.node(Op::DivideRows, [x.into(), r.into(), Input::NONE]);
+            state.save(node, r.storage);
+            if r.requires_grad() {
+                state.save(node, x.storage);
+            }
+            state.new_like(x, x.dtype, "div", node.output(0))
+        })
+    }
+
     /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
     pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -145,6 +195,15 @@ impl<'m> Tensor<'m> {
             let node = state.node(Op::MaskedFill, [x.into(), Input::NONE, Input::NONE]);
             state.save(node, mask.value.storage);
             state.new_like(x, x.dtype, "masked_fill", node.output(0))
+        })
+    }
+
+    /// `torch.where(mask, x, number)` with a mask that is there anyway.
+    pub fn where_not(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::MaskedFill, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "where", node.output(0))
         })
     }
 
@@ -443,6 +502,37 @@ impl<'m> Tensor<'m> {
             let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
             let whole = Value { numel: x.numel.saturating_mul(times), ..*x };
             state.new_like(&whole, x.dtype, "flatten", node.output(0))
+        })
+    }
+
+    /// `x.expand(…)` to so many elements: a view.
+    pub fn expanded_to(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { numel, edge: node.output(0), ..*x }
+        })
+    }
+
+    /// `x.max(dim=-1, keepdim=True).values` of so many rows.
+    pub fn highest_of_rows(&self, rows: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            let values = Value { numel: rows, ..*x };
+            let values = state.new_like(&values, x.dtype, "max", node.output(0));
+            let indices = state.alloc(rows, Dtype::I64, "max (indices)");
+            state.save(node, indices);
+            state.release(indices);
+            values
+        })
+    }
+
+    /// `repeat_kv` of a single head: a view.
+    pub fn expanded_heads(&self, times: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
         })
     }
 

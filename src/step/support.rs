@@ -8,7 +8,10 @@ use crate::scenario::{Field, Issue};
 /// An issue that names what is not modelled, if anything is not.
 pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
     let part = match &architecture.encoder {
-        Some(_) => Some("an encoder beside its decoder".to_owned()),
+        Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5") => {
+            Some("an encoder beside its decoder".to_owned())
+        }
+        Some(_) => None,
         None if !architecture.loose.is_empty() => Some("parts outside its layers".to_owned()),
         None => architecture.blocks.iter().find_map(block),
     };
@@ -28,7 +31,9 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
 fn block(block: &Block) -> Option<String> {
     let mixer = match &block.mixer {
         Mixer::Attention(attention) => unmodelled_attention(attention),
-        Mixer::Latent(_) => Some("latent attention".to_owned()),
+        Mixer::Latent(latent) => {
+            latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
+        }
         Mixer::Cross(_) => Some("attention to pictures".to_owned()),
         Mixer::StateSpace(_) => Some("state-space layers".to_owned()),
         Mixer::DeltaNet(_) => Some("linear attention".to_owned()),
@@ -49,7 +54,9 @@ fn block(block: &Block) -> Option<String> {
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
     match (&attention.code, &attention.projection) {
-        (AttentionCode::Own(family), _) => Some(format!("the attention that only {family} has")),
+        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt") => {
+            Some(format!("the attention that only {family} has"))
+        }
         (_, Projection::KeysAreValues { .. } | Projection::QueriesOnly(_)) => {
             Some("keys and values that are shared".to_owned())
         }

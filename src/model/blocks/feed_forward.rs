@@ -108,6 +108,9 @@ pub struct Moe {
     pub experts: u64,
     /// Experts that each token visits.
     pub top_k: u64,
+    /// Groups of experts, and how many of them a token's experts may come from (deepseek): one of each where there are
+    /// no groups.
+    pub groups: [u64; 2],
     /// Width of an expert.
     pub expert_width: u64,
     /// Hidden size.

@@ -56,6 +56,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
             correction: None,
             experts,
             top_k: ffn.size_or("moe_top_k", 1)?,
+            groups: [1, 1],
             expert_width: ffn.size_or("ffn_hidden_size", 3584)?,
             hidden,
             gated: true,

@@ -134,6 +134,7 @@ fn experts(config: &Config<'_>, shape: &Shape) -> Result<Moe, Issue> {
         correction: None,
         experts: count,
         top_k: config.size("top_k_experts")?,
+        groups: [1, 1],
         expert_width: width,
         hidden: shape.hidden,
         gated: true,

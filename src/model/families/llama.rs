@@ -218,6 +218,7 @@ impl Shape {
             correction: experts.correction,
             experts: count,
             top_k: config.size("num_experts_per_tok")?,
+            groups: [config.optional("n_group")?, config.optional("topk_group")?].map(|n| n.unwrap_or(1)),
             expert_width: width,
             hidden: self.hidden,
             gated: true,

@@ -7,7 +7,7 @@ use crate::model::blocks::{
     Norm, NormKind, Projection, Wiring,
 };
 use crate::model::config::{Config, refusal};
-use crate::model::{Architecture, ENCODER, Encoder, LAYERS, Table};
+use crate::model::{Architecture, ENCODER, Encoder, LAYERS, Objective, Table};
 use crate::scenario::Issue;
 
 /// Reads an encoder-decoder; none where the model type is not one.
@@ -135,6 +135,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
         layout: &[],
     });
     model.embeddings.dropout = heads.dropout;
+    model.head.objective = Objective::Seq2Seq;
     model.head.tied = config.optional_flag("tie_word_embeddings")?.unwrap_or(true);
     Ok(model)
 }
@@ -265,6 +266,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
     model.embeddings.positions = table("decoder.embed_positions");
     model.embeddings.norm = first("decoder.layernorm_embedding");
     model.embeddings.dropout = drop;
+    model.head.objective = Objective::Seq2Seq;
     model.layout = &["shared", ENCODER, "decoder.embed_positions", LAYERS, "decoder.layernorm_embedding"];
     Ok(model)
 }

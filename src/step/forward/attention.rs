@@ -1,11 +1,13 @@
 //! Attention modules: projections, positions, the kernel, the output projection.
 
+use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::Objective;
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
-use crate::scenario::{Checkpointing, Stack};
+use crate::scenario::Checkpointing;
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
+use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
 /// Queries, keys and values shaped by heads.
@@ -29,34 +31,49 @@ impl<'a> Model<'a> {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
                 }
             }
+            Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
+            Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
+            Code::Mpt => {
+                if let Projection::Fused(qkv) = &attention.projection {
+                    return self.mpt_attention(layer, (attention, qkv), x, shared);
+                }
+            }
             Code::Llama
             | Code::Gpt2
+            | Code::Santa
             | Code::GptNeox
             | Code::Opt
             | Code::Bloom
             | Code::Phi
             | Code::Bert
-            | Code::Qwen => {}
+            | Code::Qwen
+            | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
-        if let Some((cos, sin)) = &shared.rotary {
+        if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
         self.remember(&mut heads);
-        let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(attention));
+        let mask = shared.mask(Seen::by_attention(attention));
+        let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
         if self.code == Code::Bert {
             // the output projection belongs to the module around it
             return Mixed { output, weights };
         }
         output = output.through(&layer.linear(&attention.output));
-        if self.code == Code::Gpt2 {
+        if matches!(self.code, Code::Gpt2 | Code::Santa | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         Mixed { output, weights }
     }
 
-    fn projected(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
+    pub(super) fn projected(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        x: &Tensor<'a>,
+    ) -> Heads<'a> {
         let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {
@@ -75,6 +92,14 @@ impl<'a> Model<'a> {
                     let q = q.to_heads();
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
+                }
+                if self.norms_heads_last {
+                    let (mut q, mut k, v) = (make(q, None), make(k, None), make(v, None));
+                    if let Some(norms) = norms {
+                        q = q.normed(&layer.norm(&norms.q));
+                        k = k.normed(&layer.norm(&norms.k));
+                    }
+                    return Heads { q, k, v };
                 }
                 let q = make(q, norms.map(|norms| &norms.q));
                 let k = make(k, norms.map(|norms| &norms.k));
@@ -134,14 +159,22 @@ impl<'a> Model<'a> {
             kv_heads,
             sequence: self.scenario.sequence,
             head_dim: attention.head_dim,
+            value_dim: attention.head_dim,
             enable_gqa: self.code != Code::Falcon,
+            bias: None,
         }
     }
 
     /// The attention interface: SDPA, or the models' `eager_attention_forward`.
-    fn attend(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
+    fn attend(
+        &self,
+        attention: &Attention,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        sinks: Option<ParamId>,
+    ) -> Mixed<'a> {
         if self.is_eager() {
-            self.eager(attention, heads, mask)
+            self.eager(attention, heads, mask, sinks)
         } else {
             Mixed { output: self.sdpa(attention, heads, mask), weights: None }
         }
@@ -152,28 +185,77 @@ impl<'a> Model<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
-            (heads.k.repeat_heads(groups), heads.v.repeat_heads(groups), attention.heads)
+            let repeat = |x: &Tensor<'a>| {
+                // one head for all is a view without a copy
+                if attention.kv_heads == 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
+            };
+            (repeat(&heads.k), repeat(&heads.v), attention.heads)
         } else {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
-        let q = &heads.q;
+        let heads = Heads { q: heads.q.clone(), k, v };
+        let scores = self.scores(attention, Kernel::Eager, kv_heads);
+        self.kernel_output(scores, &heads, mask, attention.causal, self.dropout(attention.dropout))
+    }
+
+    /// `scaled_dot_product_attention` with the kernel that PyTorch picks.
+    pub(super) fn kernel_output(
+        &self,
+        scores: Scores,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        causal: bool,
+        dropout: bool,
+    ) -> Tensor<'a> {
+        let Heads { q, k, v } = heads;
         let dtype = self.autocast.unwrap_or(q.value.dtype);
-        let grouped = kv_heads != attention.heads;
-        let kernel = self.kernel(dtype, mask.is_some(), grouped, attention.head_dim);
-        let arguments = Arguments {
-            q,
-            k: &k,
-            v: &v,
-            mask,
-            causal: attention.causal,
-            dropout: self.dropout(attention.dropout),
-        };
-        let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
+        let grouped = scores.kv_heads != scores.heads;
+        let kernel = self.kernel(dtype, mask, grouped, [scores.head_dim, scores.value_dim]);
+        let arguments = Arguments { q, k, v, mask, causal, dropout };
+        let output = scaled_dot_product(Scores { kernel, ..scores }, &arguments);
         output.to_tokens()
     }
 
+    /// The same interface for latent attention.
+    pub(super) fn attend_latent(
+        &self,
+        scores: Scores,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        dropout: bool,
+    ) -> Mixed<'a> {
+        if !self.is_eager() {
+            let output = self.kernel_output(scores, heads, mask, true, dropout);
+            return Mixed { output, weights: None };
+        }
+        let Heads { q, k, v } = heads;
+        let batch = scores.batch;
+        let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+        let mut weights = {
+            let product = self.machine.product(q, k, shape, self.autocast);
+            product.scale()
+        };
+        if let Some(mask) = mask {
+            weights = weights.add_row(mask);
+        }
+        weights = {
+            let float = weights.softmax_float();
+            float.to(q.value.dtype)
+        };
+        weights = weights.dropout(dropout);
+        let shape = Product { numel: v.value.numel, transposed: false, ..shape };
+        let output = self.machine.product(&weights, v, shape, self.autocast);
+        Mixed { output: output.to_tokens(), weights: Some(weights) }
+    }
+
     /// The models' `eager_attention_forward`.
-    fn eager(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Mixed<'a> {
+    fn eager(
+        &self,
+        attention: &Attention,
+        heads: &Heads<'a>,
+        mask: Option<&Tensor<'a>>,
+        sinks: Option<ParamId>,
+    ) -> Mixed<'a> {
         let machine = self.machine;
         let batch = self.scenario.batch;
         let groups = attention.heads / attention.kv_heads.max(1);
@@ -194,13 +276,27 @@ impl<'a> Model<'a> {
         if let Some(mask) = mask {
             weights = weights.add_row(mask);
         }
+        if let Some(sinks) = sinks {
+            return self.eager_with_sinks(weights, sinks, [q, &k, &v], self.dropout(attention.dropout));
+        }
         weights = match self.code {
             Code::Bert => weights.softmax(),
             Code::Gpt2 => {
                 weights = weights.softmax();
                 weights.to(v.value.dtype)
             }
-            Code::Llama | Code::GptNeox | Code::Opt | Code::Bloom | Code::Falcon | Code::Phi | Code::Qwen => {
+            Code::Llama
+            | Code::Santa
+            | Code::GptNeo
+            | Code::GptNeox
+            | Code::GptJ
+            | Code::Opt
+            | Code::Bloom
+            | Code::Falcon
+            | Code::Phi
+            | Code::ModernBert
+            | Code::Qwen
+            | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)
             }
@@ -209,123 +305,5 @@ impl<'a> Model<'a> {
         let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
-    }
-
-    /// Puts positions into queries and keys; returns what the code keeps of the old ones until it returns.
-    fn position(
-        &self,
-        attention: &Attention,
-        heads: &mut Heads<'a>,
-        cos: &Tensor<'a>,
-        sin: &Tensor<'a>,
-    ) -> Option<[Tensor<'a>; 4]> {
-        let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
-            let (q, k) = (turn(&heads.q), turn(&heads.k));
-            heads.q = q;
-            heads.k = k;
-        };
-        match attention.rotary {
-            Rotary::None | Rotary::Alibi => {}
-            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
-                // the kernel wants queries and keys in one piece
-                let fused = matches!(attention.projection, Projection::Fused(_));
-                each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
-            }
-            Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
-            Rotary::Partial { dim } => {
-                // `x[..., :dim]` and `x[..., dim:]` of both first
-                let [q, k] = [&heads.q, &heads.k].map(|x| {
-                    let front = x.value.numel / attention.head_dim.max(1) * dim;
-                    [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
-                });
-                let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
-                match self.code {
-                    Code::Phi => {
-                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                        drop((q_front, k_front));
-                        heads.q = q_turned.cat(&q_rest);
-                        heads.k = k_turned.cat(&k_rest);
-                        return Some([q_turned, q_rest, k_turned, k_rest]);
-                    }
-                    Code::GptNeox => {
-                        let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                        heads.q = q_turned.cat(&q_rest);
-                        drop(q_turned);
-                        heads.k = k_turned.cat(&k_rest);
-                    }
-                    Code::Llama
-                    | Code::Gpt2
-                    | Code::Opt
-                    | Code::Bloom
-                    | Code::Falcon
-                    | Code::Bert
-                    | Code::Qwen => {
-                        let whole = {
-                            let turned = q_front.rotated(cos, sin);
-                            turned.cat(&q_rest)
-                        };
-                        heads.k = {
-                            let turned = k_front.rotated(cos, sin);
-                            turned.cat(&k_rest)
-                        };
-                        heads.q = whole;
-                    }
-                }
-            }
-            Rotary::Interleaved { dim } => {
-                each(&|x| x.partly_rotated(x.value.numel / attention.head_dim.max(1) * dim, cos, sin), heads)
-            }
-            Rotary::Float32 => each(
-                &|x| {
-                    let float = x.to(crate::dtype::Dtype::F32);
-                    float.rotated(cos, sin).to(x.value.dtype)
-                },
-                heads,
-            ),
-            Rotary::Complex => each(
-                &|x| {
-                    let float = x.to(crate::dtype::Dtype::F32);
-                    float.mul_constant(cos).to(x.value.dtype)
-                },
-                heads,
-            ),
-            Rotary::Halves => each(&|x| x.rotated_by_halves(cos, sin), heads),
-        }
-        None
-    }
-}
-
-impl<'m> Tensor<'m> {
-    /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
-    fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let half = self.value.numel / 2;
-        let [a, b] = self.split([half, half]);
-        let first = a.mul_constant(cos).add(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
-        first.cat(&second)
-    }
-
-    /// `x * cos + rotate_half(x) * sin`.
-    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let straight = self.mul_constant(cos);
-        let turned = {
-            let half = self.value.numel / 2;
-            let rotated = {
-                let first = self.slice(half);
-                let second = self.slice(half);
-                let negative = second.negate();
-                negative.cat(&first)
-            };
-            rotated.mul_constant(sin)
-        };
-        straight.add(&turned)
-    }
-
-    /// The same over the first `turned` elements, the rest joined with `cat`.
-    fn partly_rotated(&self, turned: u64, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let rest = self.value.numel.saturating_sub(turned);
-        let (front, back) = (self.slice(turned), self.slice(rest));
-        let rotated = front.rotated(cos, sin);
-        rotated.cat(&back)
     }
 }

@@ -82,9 +82,12 @@ impl<'a> Model<'a> {
                 drop(padded);
                 loss
             }
-            Objective::MaskedLm => {
+            Objective::MaskedLm | Objective::Seq2Seq => {
                 let labels = self.labels();
-                logits.cross_entropy(&labels)
+                // `ForMaskedLMLoss` casts; what calls `CrossEntropyLoss` itself does not
+                let casts = matches!(self.architecture.model_type.as_str(), "modernbert" | "eurobert");
+                let float = if casts { logits.to(Dtype::F32) } else { logits.clone() };
+                float.cross_entropy(&labels)
             }
         };
         (loss, vec![logits])

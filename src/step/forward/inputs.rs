@@ -2,7 +2,7 @@
 
 use super::{Code, Model, find};
 use crate::dtype::Dtype;
-use crate::model::blocks::Attention;
+use crate::model::blocks::{Attention, Mixer};
 use crate::scenario::{Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
@@ -17,20 +17,51 @@ pub(in crate::step) struct Shared<T> {
     pub positions: Option<T>,
     /// Cosines and sines of the rotary embedding.
     pub rotary: Option<(T, T)>,
+    /// Those of the layers that see a window only, where they have their own.
+    pub local_rotary: Option<(T, T)>,
     /// The mask of full attention, where one is built.
     pub full: Option<T>,
     /// The mask of sliding-window attention, where one is built.
     pub sliding: Option<T>,
     /// Alibi's bias.
     pub alibi: Option<T>,
+    /// What an encoder made of its tokens, and the bias of the attention to it (t5).
+    pub encoded: Option<T>,
+    /// See [`Shared::encoded`].
+    pub cross_bias: Option<T>,
+    /// The mask of the attention to an encoder.
+    pub cross_mask: Option<T>,
 }
 
 impl<T> Shared<T> {
-    fn all(&self) -> [Option<&T>; 6] {
-        let rotary = self.rotary.as_ref();
-        let (full, sliding) = (self.full.as_ref(), self.sliding.as_ref());
-        let (cos, sin) = (rotary.map(|pair| &pair.0), rotary.map(|pair| &pair.1));
-        [full, sliding, cos, sin, self.positions.as_ref(), self.alibi.as_ref()]
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        let pairs = [&self.rotary, &self.local_rotary].into_iter().flatten();
+        let others = [
+            &self.full,
+            &self.sliding,
+            &self.positions,
+            &self.alibi,
+            &self.encoded,
+            &self.cross_bias,
+            &self.cross_mask,
+        ];
+        let others = others.into_iter().flatten();
+        others.chain(pairs.flat_map(|(cos, sin)| [cos, sin]))
+    }
+
+    /// Nothing at all.
+    pub fn none() -> Shared<T> {
+        Shared {
+            positions: None,
+            rotary: None,
+            local_rotary: None,
+            full: None,
+            sliding: None,
+            alibi: None,
+            encoded: None,
+            cross_bias: None,
+            cross_mask: None,
+        }
     }
 
     /// The same of another kind of handle.
@@ -38,37 +69,84 @@ impl<T> Shared<T> {
         Shared {
             positions: self.positions.as_ref().map(&each),
             rotary: self.rotary.as_ref().map(|(cos, sin)| (each(cos), each(sin))),
+            local_rotary: self.local_rotary.as_ref().map(|(cos, sin)| (each(cos), each(sin))),
             full: self.full.as_ref().map(&each),
             sliding: self.sliding.as_ref().map(&each),
             alibi: self.alibi.as_ref().map(&each),
+            encoded: self.encoded.as_ref().map(&each),
+            cross_bias: self.cross_bias.as_ref().map(&each),
+            cross_mask: self.cross_mask.as_ref().map(&each),
         }
     }
 }
 
+/// What a layer's mixer looks at, and so which mask and positions it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Seen {
+    /// Every token, or all earlier ones.
+    All,
+    /// A window of them.
+    Window,
+    /// It is no attention.
+    Nothing,
+}
+
+impl Seen {
+    /// What such a mixer looks at.
+    pub fn by(mixer: &Mixer) -> Seen {
+        match mixer {
+            Mixer::Attention(attention) => Seen::by_attention(attention),
+            Mixer::Latent(_) => Seen::All,
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => Seen::Nothing,
+        }
+    }
+
+    /// What such attention looks at.
+    pub fn by_attention(attention: &Attention) -> Seen {
+        if attention.window.is_some() { Seen::Window } else { Seen::All }
+    }
+}
+
+impl<T> Shared<T> {
+    /// The mask of a mixer that looks at that.
+    pub fn mask(&self, seen: Seen) -> Option<&T> {
+        match seen {
+            Seen::All => self.full.as_ref(),
+            Seen::Window => self.sliding.as_ref(),
+            Seen::Nothing => None,
+        }
+    }
+
+    /// Cosines and sines for a mixer that looks at that.
+    pub fn rotary(&self, seen: Seen) -> Option<&(T, T)> {
+        self.local_rotary.as_ref().filter(|_| seen == Seen::Window).or(self.rotary.as_ref())
+    }
+}
+
 impl Shared<Value> {
-    /// What a layer of such attention is given: the other layers' mask may be gone already.
-    pub fn of(&self, attention: Option<&Attention>) -> Shared<Value> {
-        let windowed = attention.is_some_and(|attention| attention.window.is_some());
-        let (full, sliding) = if windowed { (None, self.sliding) } else { (self.full, None) };
-        Shared { full, sliding, ..*self }
+    /// What a layer is given: the other layers' mask may be gone already.
+    pub fn of(&self, seen: Seen) -> Shared<Value> {
+        let full = self.full.filter(|_| seen == Seen::All);
+        let sliding = self.sliding.filter(|_| seen == Seen::Window);
+        Shared { full, sliding, rotary: self.rotary(seen).copied(), local_rotary: None, ..*self }
     }
 }
 
 impl<'m> Shared<Tensor<'m>> {
-    /// The mask of such attention.
-    pub fn mask(&self, attention: &Attention) -> Option<&Tensor<'m>> {
-        if attention.window.is_some() { self.sliding.as_ref() } else { self.full.as_ref() }
-    }
-
     /// The storages that a checkpointed layer keeps as its arguments.
-    pub fn arguments(&self, attention: Option<&Attention>) -> [StorageId; HELD - 1] {
+    pub fn arguments(&self, seen: Seen) -> [StorageId; HELD - 1] {
         let storage = |tensor: Option<&Tensor<'m>>| tensor.map_or(NOTHING, |tensor| tensor.value.storage);
-        let rotary = self.rotary.as_ref();
+        let rotary = self.rotary(seen);
         [
             storage(rotary.map(|rotary| &rotary.1)),
             storage(rotary.map(|rotary| &rotary.0)),
             storage(self.positions.as_ref()),
-            storage(attention.and_then(|attention| self.mask(attention))),
+            storage(self.mask(seen)),
             storage(self.alibi.as_ref()),
         ]
     }
@@ -105,6 +183,17 @@ impl<'a> Model<'a> {
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
+            Code::Santa => self.positions_after_mask(self.mask_call()),
+            Code::GptJ => {
+                let hidden = self.embed_tokens();
+                let positions = Some(self.range());
+                let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
+                let shared = self.masks(&embedded, MaskCall { eager: true, ..self.mask_call() });
+                (self.drop_out(embedded), shared)
+            }
+            Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
+            Code::Mpt => self.mpt_inputs(),
+            Code::ModernBert => self.modernbert_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
@@ -115,12 +204,14 @@ impl<'a> Model<'a> {
                 let hidden = self.embed_tokens();
                 let positions = Some(self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
-                let shared = self.shared(&embedded, self.mask_call());
-                (self.drop_out(embedded), shared)
+                let masks = self.masks(&embedded, self.mask_call());
+                let embedded = self.drop_out(embedded);
+                let shared = self.with_rotary(masks, &embedded);
+                (embedded, shared)
             }
         };
         let mut state = self.machine.state.borrow_mut();
-        shared.all().into_iter().flatten().for_each(|tensor| state.share(tensor.value.storage));
+        shared.all().for_each(|tensor| state.share(tensor.value.storage));
         drop(state);
         (embedded, shared)
     }
@@ -159,6 +250,27 @@ impl<'a> Model<'a> {
             locals.push(hidden);
         }
         Embedded { hidden: dropped, kept, positions, locals }
+    }
+
+    /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.
+    fn positions_after_mask(&self, call: MaskCall) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let embeddings = &self.architecture.embeddings;
+        let tokens = self.embed_tokens();
+        let positions = self.range();
+        let mut embedded =
+            Embedded { hidden: tokens, kept: false, positions: Some(positions), locals: Vec::new() };
+        let full = self.mask(None, embedded.hidden.value.dtype, call);
+        let shared = Shared { full, ..self.no_masks(&embedded) };
+        if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
+            let rows = self.within(table.name, || {
+                self.lookup(param, embedded.positions.as_ref(), self.scenario.sequence, table.width)
+            });
+            let sum = embedded.hidden.add_row(&rows);
+            embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
+            embedded.locals.push(rows);
+        }
+        embedded.hidden = embedded.hidden.dropout(self.dropout(embeddings.dropout));
+        (embedded, shared)
     }
 
     /// models/gpt2: token and position embeddings.
@@ -212,15 +324,24 @@ impl<'a> Model<'a> {
 
     /// Masks and rotary embeddings.
     pub(super) fn shared(&self, embedded: &Embedded<'a>, call: MaskCall) -> Shared<Tensor<'a>> {
+        self.with_rotary(self.masks(embedded, call), embedded)
+    }
+
+    /// Positions and masks.
+    pub(super) fn masks(&self, embedded: &Embedded<'a>, call: MaskCall) -> Shared<Tensor<'a>> {
         let dtype = embedded.hidden.value.dtype;
-        let mut windows = self.attentions().map(|attention| attention.window);
+        let mut seen = self.architecture.blocks.iter().map(|block| Seen::by(&block.mixer));
         let sliding = self.attentions().find_map(|attention| attention.window);
-        let any_full = windows.any(|window| window.is_none());
+        let any_full = seen.any(|seen| seen == Seen::All);
         let full = any_full.then(|| self.mask(None, dtype, call)).flatten();
         let sliding = sliding.and_then(|window| self.mask(Some(window), dtype, call));
-        let rotary = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
-        let rotary = rotary.map(|dim| self.within("rotary_emb", || self.rotary(dim, dtype)));
-        Shared { positions: embedded.positions.clone(), rotary, full, sliding, alibi: None }
+        Shared { full, sliding, ..self.no_masks(embedded) }
+    }
+
+    /// Positions alone.
+    pub(super) fn no_masks(&self, embedded: &Embedded<'a>) -> Shared<Tensor<'a>> {
+        let positions = embedded.positions.clone();
+        Shared { positions, ..Shared::none() }
     }
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
@@ -295,7 +416,7 @@ impl<'a> Model<'a> {
     }
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
-    fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let tokens = self.scenario.tokens();
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
@@ -314,7 +435,7 @@ impl<'a> Model<'a> {
     }
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
-    fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
+    pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
         let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");
@@ -329,23 +450,6 @@ impl<'a> Model<'a> {
         let shifted = self.constant(self.scenario.sequence, Dtype::I64, "range");
         drop(range);
         shifted
-    }
-
-    /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`.
-    pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let sequence = self.scenario.sequence;
-        let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, "positions");
-        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
-        let emb = self.constant(numel, Dtype::F32, "emb");
-        let make = || {
-            let raw = self.constant(numel, Dtype::F32, "cos");
-            raw.scale()
-        };
-        let (cos, sin) = (make(), make());
-        let result = (cos.to(dtype), sin.to(dtype));
-        drop((positions, freqs, emb));
-        result
     }
 }
 

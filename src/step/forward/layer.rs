@@ -34,12 +34,18 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.code {
-                Code::Gpt2 => self.gpt2_layer(layer, [attention, mlp], hidden, shared),
+                Code::Gpt2 | Code::Santa | Code::GptNeo => {
+                    self.gpt2_layer(layer, [attention, mlp], hidden, shared)
+                }
+                Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
-                Code::Llama | Code::Opt | Code::Phi | Code::Bert => {
+                Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                    if self.architecture.model_type == "stablelm" {
+                        return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
+                    }
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.code == Code::Opt {
@@ -107,7 +113,8 @@ impl<'a> Model<'a> {
         if self.code == Code::Opt {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
-        let sum = residual.add(&output);
+        let scaled = self.branch(&output);
+        let sum = residual.add(&scaled);
         (sum, weights)
     }
 
@@ -120,21 +127,35 @@ impl<'a> Model<'a> {
             }
             Code::Llama
             | Code::Gpt2
+            | Code::Santa
+            | Code::GptNeo
             | Code::GptNeox
+            | Code::GptJ
             | Code::Bloom
             | Code::Falcon
             | Code::Phi
+            | Code::Mpt
+            | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
                 let fed = self.feed_forward(layer, &normed);
+                let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
                 drop(normed);
                 fed
             }
         };
-        let output = residual.add(&fed);
+        let output = {
+            let scaled = self.branch(&fed);
+            residual.add(&scaled)
+        };
         drop(fed);
         drop(residual);
         output
+    }
+
+    /// What is added to the residual: granite multiplies it first.
+    fn branch(&self, output: &Tensor<'a>) -> Tensor<'a> {
+        if self.scales_branches { output.scale() } else { output.clone() }
     }
 
     /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
@@ -155,7 +176,32 @@ impl<'a> Model<'a> {
         let output = sum.add(&fed);
         drop(normed);
         drop(sum);
-        drop(mixed);
+        let Mixed { output: attended, weights } = mixed;
+        drop(attended);
+        drop(fed);
+        if self.code == Code::GptNeo {
+            self.keep_weights(weights);
+        }
+        output
+    }
+
+    /// models/stablelm `StableLmDecoderLayer`: what it gives attention and gets from it lives to the end.
+    fn stablelm_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let normed = hidden.normed(&layer.norm(first));
+        let Mixed { output: attended, weights: _weights } = self.mixer(layer, &normed, shared);
+        let sum = hidden.add(&attended);
+        let mut fed = self.feed_forward(layer, &sum.normed(&layer.norm(second)));
+        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+        let output = sum.add(&fed);
+        drop(normed);
+        drop(sum);
+        drop(attended);
         drop(fed);
         output
     }
@@ -272,7 +318,7 @@ impl<'a> Model<'a> {
                 Some(attention) => context.through(&layer.linear(&attention.output)),
                 None => context.clone(),
             };
-            projected = projected.dropout(drops);
+            projected = projected.dropout(drops && self.architecture.model_type != "distilbert");
             let sum = projected.add(hidden);
             let normed = sum.normed(&layer.norm(first));
             drop(sum);
@@ -332,7 +378,33 @@ impl<'a> Model<'a> {
                 self.keep_weights(weights);
                 output
             }
-            Code::Llama | Code::Gpt2 | Code::Opt | Code::Bloom | Code::Phi | Code::Bert | Code::Qwen => {
+            // models/gptj: dropout is in the halves
+            Code::GptJ => {
+                let Mixed { output: attended, weights } = self.mixer(layer, &normed, shared);
+                let fed = {
+                    let fed = self.feed_forward(layer, &normed);
+                    fed.dropout(drops)
+                };
+                let output = {
+                    let both = attended.add(&fed);
+                    both.add(hidden)
+                };
+                drop(normed);
+                drop((attended, fed));
+                self.keep_weights(weights);
+                output
+            }
+            Code::Llama
+            | Code::Gpt2
+            | Code::Santa
+            | Code::GptNeo
+            | Code::Opt
+            | Code::Bloom
+            | Code::Phi
+            | Code::Mpt
+            | Code::ModernBert
+            | Code::Bert
+            | Code::Qwen => {
                 let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 mixed = mixed.dropout(drops);
                 let own = second.map(|norm| hidden.normed(&layer.norm(norm)));
@@ -360,9 +432,11 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
+            Mixer::Latent(latent) => {
+                self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
+            }
             // refused by `support`
-            Mixer::Latent(_)
-            | Mixer::Cross(_)
+            Mixer::Cross(_)
             | Mixer::StateSpace(_)
             | Mixer::DeltaNet(_)
             | Mixer::ShortConv(_)

@@ -1,15 +1,16 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
-use super::families::Code;
-use super::families::qwen::LOG_POSITIONS;
-use super::moe::Router;
+use super::buffers;
+use super::families::{self, Code};
+use super::router::Router;
 use super::stacks::liger;
-use super::{BoundLayer, BoundOutside, Model, Stretch};
+use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
+    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
+    Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -41,15 +42,16 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 /// How parameters are stored under a scenario.
 pub(super) struct Loader<'a> {
     pub scenario: &'a Scenario,
-    code: Code,
+    pub code: Code,
+    pub model_type: &'a str,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
-    state: std::cell::RefMut<'a, State>,
+    pub state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
-    dtype: Dtype,
+    pub dtype: Dtype,
     times: u32,
     /// Whether there is a 4-bit weight.
-    has_quantised: bool,
+    pub(super) has_quantised: bool,
 }
 
 impl Loader<'_> {
@@ -143,18 +145,18 @@ impl Loader<'_> {
     fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.scenario.lora;
-        let adapted = lora_is_on(self.scenario) && lora.targets == LoraTargets::AllLinear;
+        let adapted = lora_is_on(self.scenario)
+            && lora.targets == LoraTargets::AllLinear
+            && families::adapts_experts(self.model_type);
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
-            if moe.expert_bias {
-                self.parameter((moe.experts, output));
-            }
+            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
                 Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
             });
-            Expert { weight, experts: moe.experts, input, output, adapter }
+            Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
         vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),
@@ -199,10 +201,18 @@ fn lora_is_on(scenario: &Scenario) -> bool {
 }
 
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
-fn adapts(scenario: &Scenario, code: Code, spec: &Linear, part: Part) -> bool {
+fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
+    let (scenario, code) = (loader.scenario, loader.code);
     lora_is_on(scenario)
         && match scenario.lora.targets {
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
+            // where the experts are adapted, the names that their layers once had stand for them alone
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
+                match (part, families::adapts_experts(loader.model_type)) {
+                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
+                    (Part::Router, converted) => converted,
+                    _ => true,
+                }
+            }
             LoraTargets::Qv => {
                 let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
                 part == Part::QueryOrValue || (part == Part::Mlp && phi)
@@ -236,27 +246,35 @@ enum Part {
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
-    let scenario = loader.scenario;
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
         norms: Vec::with_capacity(4),
         experts: Vec::new(),
+        sinks: None,
+        bias: None,
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(scenario, loader.code, spec, part), part != Part::Router);
+        let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {
+        Mixer::Latent(latent) => {
+            let (linears, norms) = latent_parts(latent);
+            for (linear, part) in linears {
+                add(loader, &mut bound, linear, part);
+            }
+            bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+        }
         // refused by `support`
-        Mixer::Latent(_)
-        | Mixer::Cross(_)
+        Mixer::Cross(_)
         | Mixer::StateSpace(_)
         | Mixer::DeltaNet(_)
         | Mixer::ShortConv(_)
         | Mixer::Module(_)
         | Mixer::None => {}
         Mixer::Attention(attention) => {
+            bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
                     add(loader, &mut bound, q, Part::QueryOrValue);
@@ -267,7 +285,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
                 }
-                Projection::Fused(linear) if scenario.stack == Stack::Litgpt => {
+                Projection::Fused(linear) if loader.scenario.stack == Stack::Litgpt => {
                     let layer = loader.litgpt_qkv(attention, linear);
                     bound.linears.push(layer);
                 }
@@ -276,6 +294,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 }
             }
             add(loader, &mut bound, &attention.output, Part::Output);
+            bound.bias = attention.position_bias.as_ref().map(|table| loader.table(table));
             if let Some(norms) = &attention.qk_norm {
                 for norm in [&norms.q, &norms.k] {
                     let norm = loader.norm(norm);
@@ -283,6 +302,16 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 }
             }
         }
+    }
+    if let Some(cross) = &block.cross {
+        if let Projection::Separate { q, k, v } = &cross.attention.projection {
+            for (linear, part) in [(q, Part::QueryOrValue), (k, Part::Key), (v, Part::QueryOrValue)] {
+                add(loader, &mut bound, linear, part);
+            }
+        }
+        add(loader, &mut bound, &cross.attention.output, Part::Output);
+        let norm = loader.norm(&cross.norm);
+        bound.norms.push(norm);
     }
     match &block.ffn {
         FeedForward::None => {}
@@ -292,7 +321,11 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             }
         }
         FeedForward::Moe(moe) => {
-            add(loader, &mut bound, &moe.router, Part::Router);
+            let part = if moe.router_is_linear { Part::Mlp } else { Part::Router };
+            add(loader, &mut bound, &moe.router, part);
+            if moe.correction.is_some() {
+                loader.parameter((1, moe.experts));
+            }
             bound.experts = loader.experts(moe);
             if let Some(shared) = &moe.shared {
                 for linear in mlp_linears(shared) {
@@ -309,6 +342,22 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bound.norms.push(norm);
     }
     bound
+}
+
+/// The linear layers and norms of latent attention.
+fn latent_parts(latent: &Latent) -> (Vec<(&Linear, Part)>, Vec<&Norm>) {
+    let mut linears = Vec::with_capacity(6);
+    let mut norms = Vec::with_capacity(2);
+    match &latent.query {
+        LatentQuery::Full(q) => linears.push((q, Part::QueryOrValue)),
+        LatentQuery::LowRank { a, norm, b } => {
+            linears.extend([(a, Part::Key), (b, Part::QueryOrValue)]);
+            norms.push(norm);
+        }
+    }
+    linears.extend([(&latent.kv_a, Part::Key), (&latent.kv_b, Part::Key), (&latent.output, Part::Output)]);
+    norms.push(&latent.kv_norm);
+    (linears, norms)
 }
 
 fn mlp_linears(mlp: &Mlp) -> Vec<&Linear> {
@@ -356,6 +405,35 @@ fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u3
     result
 }
 
+/// The same with the last layer apart: what all layers share has no gradient before its backward.
+fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
+    let Some((last, rest)) = order.split_last() else { return Vec::new() };
+    let mut result = stretches(rest, whole, true);
+    result.push((vec![*last], 1));
+    result
+}
+
+/// Puts layers on the machine; returns them as stretches.
+fn load_layers<'a>(
+    loader: &mut Loader<'_>,
+    blocks: &'a [Block],
+    kinds: Vec<(Vec<u16>, u32)>,
+    layers: &mut Vec<BoundLayer<'a>>,
+) -> Vec<Stretch> {
+    let mut result = Vec::with_capacity(kinds.len());
+    for (kinds, times) in kinds {
+        loader.times = times;
+        let mut indices = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            let Some(block) = blocks.get(usize::from(kind)) else { continue };
+            indices.push(layers.len());
+            layers.push(load_block(loader, block));
+        }
+        result.push(Stretch { layers: indices, times });
+    }
+    result
+}
+
 impl<'a> Model<'a> {
     /// Puts the model on the machine; layer by layer if `whole`, otherwise one of each kind on behalf of all.
     pub fn load(
@@ -385,6 +463,7 @@ impl<'a> Model<'a> {
             scenario,
             code,
             sandwich,
+            model_type: &architecture.model_type,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
@@ -406,17 +485,18 @@ impl<'a> Model<'a> {
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
         let mut layers = Vec::new();
-        let mut bound_stretches = Vec::new();
-        for (kinds, times) in stretches(&architecture.order, whole, first_apart) {
-            loader.times = times;
-            let mut indices = Vec::with_capacity(kinds.len());
-            for kind in kinds {
-                let Some(block) = architecture.blocks.get(usize::from(kind)) else { continue };
-                indices.push(layers.len());
-                layers.push(load_block(&mut loader, block));
-            }
-            bound_stretches.push(Stretch { layers: indices, times });
-        }
+        let encoder = architecture.encoder.as_ref().map(|encoder| {
+            let apart = stretches_but_last(&encoder.order, whole);
+            let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
+            loader.times = 1;
+            let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
+            BoundEncoder { layers: layers.len(), stretches, final_norm }
+        });
+        let kinds = match encoder {
+            Some(_) => stretches_but_last(&architecture.order, whole),
+            None => stretches(&architecture.order, whole, first_apart),
+        };
+        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
         loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
@@ -429,7 +509,7 @@ impl<'a> Model<'a> {
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
-                let adapted = adapts(scenario, code, dense, Part::Head);
+                let adapted = adapts(&loader, dense, Part::Head);
                 let dense = loader.linear(dense, adapted, true);
                 outside.linears.push(dense);
                 let norm = loader.norm(norm);
@@ -464,11 +544,12 @@ impl<'a> Model<'a> {
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {
-                loader.parameter((1, param.numel()));
+                let id = loader.parameter((1, param.numel()));
+                loader.state.params.list[id as usize].idle = true;
             }
         }
         loader.state.module = "";
-        buffers(&mut loader, architecture);
+        buffers::buffers(&mut loader, architecture);
         drop(loader);
         Model {
             machine,
@@ -476,8 +557,11 @@ impl<'a> Model<'a> {
             scenario,
             code,
             router: Router::of(&architecture.model_type),
+            scales_branches: architecture.model_type.starts_with("granite"),
+            norms_heads_last: families::norms_heads_last(&architecture.model_type),
             device,
             layers,
+            encoder,
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
@@ -486,57 +570,5 @@ impl<'a> Model<'a> {
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }
-    }
-}
-
-/// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
-fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
-    let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention());
-    let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
-        // falcon makes a rotary embedding even where it uses alibi
-        (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
-        (_, rotary) => rotary.width(attention.head_dim),
-    });
-    let scenario = loader.scenario;
-    if loader.has_quantised && scenario.quantization.double_quant {
-        // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
-        loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
-    }
-    let mut store = |bytes: u64, name: &'static str| {
-        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
-    };
-    if let (Some(dim), Stack::Litgpt) = (rotary, scenario.stack) {
-        let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
-        store(bytes, "cos");
-        store(bytes, "sin");
-        return;
-    }
-    if let (Some(dim), Code::Qwen) = (rotary, loader.code) {
-        store(dim / 2 * 4, "inv_freq");
-        // the cache is made for twice the positions that are asked for
-        let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
-        store(cached, "cos");
-        store(cached, "sin");
-        let layers = u32::try_from(architecture.order.len()).unwrap_or(u32::MAX);
-        let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
-        loader.state.persistent(bytes, loader.dtype, layers, Category::Buffers, "logn_tensor");
-        return;
-    }
-    if let Some(dim) = rotary {
-        store(dim / 2 * 4, "inv_freq");
-        store(dim / 2 * 4, "original_inv_freq");
-    }
-    if loader.code == Code::Bert {
-        // position ids and token types of the longest sequence
-        for name in ["position_ids", "token_type_ids"] {
-            let rows = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
-            loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
-        }
-    }
-    let mut store = |bytes: u64, name: &'static str| {
-        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
-    };
-    if architecture.embeddings.scaled {
-        store(4, "embed_scale");
     }
 }

@@ -1,16 +1,20 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`]: the parameters on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
-//! - [`layer`], [`attention`], [`mlp`], [`moe`]: a layer and its parts.
+//! - [`load`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod attention;
+mod buffers;
 mod families;
 mod head;
 mod inputs;
+mod latent;
 mod layer;
 mod load;
 mod mlp;
 mod moe;
+mod rotary;
+mod router;
 pub(super) mod stacks;
 
 use std::cell::RefCell;
@@ -29,8 +33,8 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::Code;
-use inputs::{Embedded, Shared};
-use moe::Router;
+use inputs::{Embedded, Seen, Shared};
+use router::Router;
 
 /// A layer on the machine: its description and its parameters.
 pub(super) struct BoundLayer<'a> {
@@ -38,6 +42,10 @@ pub(super) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// Learned attention sinks.
+    pub sinks: Option<ParamId>,
+    /// A learned bias of the scores by distance.
+    pub bias: Option<ParamId>,
 }
 
 impl BoundLayer<'_> {
@@ -75,9 +83,15 @@ pub(super) struct Model<'a> {
     pub scenario: &'a Scenario,
     pub code: Code,
     pub router: Router,
+    /// Whether norms on queries and keys come after all three projections.
+    pub norms_heads_last: bool,
+    /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
+    pub scales_branches: bool,
     pub device: Device,
+    /// Those of an encoder first.
     pub layers: Vec<BoundLayer<'a>>,
     pub stretches: Vec<Stretch>,
+    pub encoder: Option<BoundEncoder>,
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
@@ -90,6 +104,14 @@ pub(super) struct Model<'a> {
     pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
+/// An encoder beside its decoder, on the machine.
+pub(super) struct BoundEncoder {
+    /// Its layers are the first so many of [`Model::layers`].
+    pub layers: usize,
+    pub stretches: Vec<Stretch>,
+    pub final_norm: Option<NormLayer>,
+}
+
 /// The parameters outside the layers.
 pub(super) struct BoundOutside {
     pub tokens: ParamId,
@@ -99,13 +121,20 @@ pub(super) struct BoundOutside {
     pub norms: Vec<NormLayer>,
 }
 
+/// What the layers are given, and those of an encoder, where there is one.
+#[derive(Clone, Copy)]
+pub(super) struct Given<T> {
+    pub layers: T,
+    pub encoder: Option<T>,
+}
+
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
     /// What the script's variable of the output holds: logits, and the cache of keys and values.
     pub outputs: Vec<Tensor<'m>>,
     /// What the layers were given: recomputation is given it again. Kept alive by the checkpointed layers.
-    pub shared: Shared<Value>,
+    pub shared: Given<Shared<Value>>,
 }
 
 impl<'a> Model<'a> {
@@ -117,6 +146,11 @@ impl<'a> Model<'a> {
     /// it held.
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
+        if self.encoder.is_some() {
+            let output = self.t5();
+            replace();
+            return output;
+        }
         let (hidden, shared) = self.decoder();
         let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers | Stack::Liger => {
@@ -131,7 +165,7 @@ impl<'a> Model<'a> {
         state.autocast = None;
         state.clear_cast_cache();
         drop(state);
-        Output { loss, outputs: logits, shared }
+        Output { loss, outputs: logits, shared: Given { layers: shared, encoder: None } }
     }
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
@@ -175,15 +209,19 @@ impl<'a> Model<'a> {
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(layer.block.mixer.attention());
+                let arguments = shared.arguments(Seen::by(&layer.block.mixer));
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }
     }
 
     /// Runs a checkpointed layer's forward again.
-    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, shared: &Shared<Value>) {
-        let shared = shared.of(self.layers[index].block.mixer.attention()).map(|value| {
+    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
+        if self.encoder.is_some() {
+            return self.recompute_t5(index, &hidden, given);
+        }
+        let shared = &given.layers;
+        let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
             self.machine.state.borrow_mut().retain(value.storage);
             Tensor { machine: self.machine, value: *value }
         });
@@ -207,22 +245,33 @@ impl<'a> Model<'a> {
         self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
     }
 
-    /// Whether any linear layer adds a bias.
-    pub fn has_bias(&self) -> bool {
-        let layers = self.layers.iter().flat_map(|layer| &layer.linears);
+    /// Whether any linear layer adds a bias, and whether one inside the layers does.
+    pub fn has_bias(&self) -> (bool, bool) {
         let own = |linear: &linear::Layer| linear.bias.is_some() && linear.class != LinearClass::Subclass;
-        layers.chain(&self.outside.linears).any(own)
+        let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
+        (inside || self.outside.linears.iter().any(own), inside)
     }
 
-    /// Whether attention is written out in Python.
+    /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
     fn is_eager(&self) -> bool {
         matches!(self.scenario.attention, AttentionKernel::Eager)
+            || self.layers.iter().any(|layer| layer.sinks.is_some())
     }
 
     /// The kernel that runs for such attention.
-    fn kernel(&self, dtype: Dtype, masked: bool, grouped: bool, head_dim: u64) -> Kernel {
+    fn kernel(
+        &self,
+        dtype: Dtype,
+        mask: Option<&Tensor<'a>>,
+        grouped: bool,
+        [head_dim, value_dim]: [u64; 2],
+    ) -> Kernel {
         let (wanted, device) = (self.scenario.attention, self.device);
         let enable_gqa = self.code != Code::Falcon;
-        Choice { wanted, dtype, device, masked, grouped, enable_gqa, head_dim }.kernel()
+        // t5's bias lies token after token
+        let strided_mask = mask.is_some_and(|mask| mask.value.shape != mask.value.layout);
+        let masked = mask.is_some();
+        Choice { wanted, dtype, device, masked, strided_mask, grouped, enable_gqa, head_dim, value_dim }
+            .kernel()
     }
 }

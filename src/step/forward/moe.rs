@@ -3,49 +3,31 @@
 //! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward` and the routers of models/mixtral,
 //! models/qwen3_moe and those written after them.
 
+use super::router::{Routed, Router};
 use super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Linear, Moe};
 use crate::step::experts::{Delta, Expert};
 use crate::step::linear::Weight;
+use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
-
-/// Whose router runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::step) enum Router {
-    /// mixtral: logits are cast before the softmax, weights stay in float32.
-    Mixtral,
-    /// qwen3_moe and those written after it.
-    Qwen,
-}
-
-impl Router {
-    /// The router of a model type.
-    pub fn of(model_type: &str) -> Router {
-        match model_type {
-            "mixtral" => Router::Mixtral,
-            _ => Router::Qwen,
-        }
-    }
-}
-
-/// What a router decides.
-struct Routed<'m> {
-    /// The router's logits, which the block keeps in a variable.
-    logits: Tensor<'m>,
-    /// Weights of the chosen experts.
-    weights: Tensor<'m>,
-    /// Their numbers.
-    indices: Tensor<'m>,
-}
 
 impl<'a> Model<'a> {
     /// A sparse feed-forward block.
     pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
+        let whole = x;
         let x = &x.flattened();
-        let shared = moe.shared.as_ref().map(|shared| self.mlp(layer, shared, x));
+        let first = self.router.shared_first();
+        let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
         let Routed { logits, weights, indices } = self.within("router", || self.routed(layer, moe, x));
         let chosen = self.within("experts", || self.chosen_experts(layer, moe, x, &weights, indices.clone()));
+        if let (Some(shared), false) = (&moe.shared, first) {
+            // models/deepseek_v3: the shared experts are given the states as they came
+            let chosen = chosen.unflattened();
+            let sum = chosen.add(&self.mlp(layer, shared, whole));
+            drop((logits, weights, indices));
+            return sum;
+        }
         let output = match shared {
             None => chosen,
             Some(mut shared) => {
@@ -67,45 +49,30 @@ impl<'a> Model<'a> {
         output.unflattened()
     }
 
-    /// The router of mixtral and qwen: softmax over all experts, the best of them, divided by their sum.
-    fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x);
-        let probabilities = if self.router == Router::Mixtral {
-            let float = logits.to(Dtype::F32);
-            float.softmax()
-        } else {
-            logits.softmax_float()
-        };
-        let [mut weights, indices] = probabilities.top(moe.top_k, moe.experts);
-        weights = {
-            let sum = weights.sum_rows(moe.top_k);
-            weights.divide_rows_in_place(&sum)
-        };
-        if self.router != Router::Mixtral {
-            weights = weights.to(logits.value.dtype);
-        }
-        Routed { logits, weights, indices }
-    }
-
-    /// `F.linear(hidden_states, self.weight)`, the weight adapted where LoRA's targets name it.
-    /// What the adapter adds lives as long as the router runs.
-    fn router_logits(
+    /// `F.linear(hidden_states, self.weight)`, in float32 where that is asked for, the weight adapted where LoRA's targets
+    /// name it. What the adapter adds lives as long as the router runs.
+    pub(super) fn router_logits(
         &self,
         layer: &BoundLayer<'a>,
         spec: &Linear,
         x: &Tensor<'a>,
+        float: bool,
     ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
         let bound = layer.linear(spec);
         let (Some(adapter), Weight::Plain(weight)) = (bound.adapter, bound.weight) else {
-            return (x.flattened().through(&bound), None);
+            let logits =
+                if float { x.to(Dtype::F32).through_float(&bound) } else { x.flattened().through(&bound) };
+            return (logits, None);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);
-        let expert = Expert { weight, experts: 1, input, output, adapter: Some(adapter) };
+        let expert = Expert { weight, bias: None, experts: 1, input, output, adapter: Some(adapter) };
         let delta = Delta::activate(self.machine, &expert, adapter);
         let x = x.flattened();
+        let x = if float { x.to(Dtype::F32) } else { x };
         let adapted = delta.adapted(self.machine, &expert);
+        let weight = adapted.to(if float { Dtype::F32 } else { adapted.value.dtype });
         let mut state = self.machine.state.borrow_mut();
-        let value = state.linear_with(&x.value, bound.shape, &adapted.value);
+        let value = state.linear_with(&x.value, bound.shape, &weight.value);
         drop(state);
         (Tensor { machine: self.machine, value }, Some((adapted, delta)))
     }
@@ -137,17 +104,29 @@ impl<'a> Model<'a> {
         let padding = ids.fresh(rows, Dtype::Bool, "sentinels");
         // what an adapter makes of them stays until its module is left
         let first_matrices = self.matrices(&first, first_delta.as_ref());
+        let mut biases = first.bias.map(|bias| self.biases_of(bias, &ids, &first));
         let selected = selected.masked_fill_in_place(&padding);
         let mut output = selected.grouped(&first_matrices, &offsets, &first);
+        if let Some(biases) = &biases {
+            output = output.add_in_place(biases);
+        }
         output = output.masked_fill(&padding);
-        output = {
+        output = if self.router == Router::BestFirstInPlace {
+            output.clamped_gate()
+        } else if !moe.gated {
+            output.activated(moe.act)
+        } else {
             let half = output.value.numel / 2;
             let [gate, up] = output.split([half, half]);
             let active = gate.activated(moe.act);
             active.mul(&up)
         };
         let last_matrices = self.matrices(&last, last_delta.as_ref());
+        biases = last.bias.map(|bias| self.biases_of(bias, &ids, &last));
         output = output.grouped(&last_matrices, &offsets, &last);
+        if let Some(biases) = &biases {
+            output = output.add_in_place(biases);
+        }
         output = output.masked_fill(&padding);
         let mut weighted = output.mul_rows(&row_weights);
         let inverse = order.fresh(rows, Dtype::I64, "inverse order");
@@ -155,11 +134,19 @@ impl<'a> Model<'a> {
         weighted = weighted.rows_at(&inverse, rows, moe.hidden);
         let sum = weighted.split_heads().sum_groups(moe.top_k);
         let result = sum.to(x.value.dtype);
+        drop(biases);
         drop((row_weights, ids, order, selected));
         drop((short, counts, offsets, padding));
         drop((output, weighted, inverse, sum));
         drop((first_matrices, last_matrices));
         result
+    }
+
+    /// `bias[expert_ids]`: the bias of each row's expert.
+    fn biases_of(&self, bias: ParamId, ids: &Tensor<'a>, expert: &Expert) -> Tensor<'a> {
+        let value = self.machine.state.borrow().parameter_value(bias);
+        let table = Tensor { machine: self.machine, value };
+        table.rows_at(ids, ids.value.numel, expert.output)
     }
 
     /// The matrices with what an adapter adds to them.
@@ -171,5 +158,23 @@ impl<'a> Model<'a> {
                 Tensor { machine: self.machine, value }
             }
         }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// models/gpt_oss `_apply_gate`: clamped gate and up, interleaved in one tensor.
+    fn clamped_gate(&self) -> Tensor<'m> {
+        let half = self.value.numel / 2;
+        let (mut gate, mut up) = (self.slice(half), self.slice(half));
+        gate = gate.keeping_input("clamp");
+        up = up.keeping_input("clamp");
+        let active = {
+            let open = {
+                let scaled = gate.scale();
+                scaled.keeping_output("sigmoid")
+            };
+            gate.mul(&open)
+        };
+        up.add_number().mul(&active)
     }
 }

@@ -1,8 +1,8 @@
 //! models/bert/modeling_bert.py.
 
 use crate::dtype::Dtype;
-use crate::step::forward::Model;
 use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::forward::{Model, find};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
@@ -10,20 +10,29 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn bert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();
+        let counted = self.counts_positions();
         let hidden = {
-            let types = self.constant(self.scenario.sequence, Dtype::I64, "token types");
+            let positions = counted.then(|| self.counted_positions());
+            let types = if embeddings.token_types.is_some() {
+                let numel = if counted { tokens } else { self.scenario.sequence };
+                Some(self.constant(numel, Dtype::I64, "token types"))
+            } else {
+                None
+            };
             let mut hidden = self.embed_tokens();
             let looked_up = hidden.clone();
             let mut kept = Vec::with_capacity(2);
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
-                let rows = self.within(table.name, || self.lookup(param, Some(&types), tokens, table.width));
+                let rows =
+                    self.within(table.name, || self.lookup(param, types.as_ref(), tokens, table.width));
                 hidden = hidden.add(&rows);
                 kept.push(rows);
             }
             if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
+                let rows = if counted { tokens } else { self.scenario.sequence };
                 let rows =
-                    self.within(table.name, || self.lookup(param, None, self.scenario.sequence, table.width));
-                hidden = hidden.add_row(&rows);
+                    self.within(table.name, || self.lookup(param, positions.as_ref(), rows, table.width));
+                hidden = if counted { hidden.add(&rows) } else { hidden.add_row(&rows) };
                 kept.push(rows);
             }
             hidden = self.embedding_norm(&hidden);
@@ -34,7 +43,54 @@ impl<'a> Model<'a> {
             hidden
         };
         let full = self.bidirectional_mask(hidden.value.dtype);
-        let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: None };
+        let hidden = match &embeddings.project_in {
+            Some(project) => hidden.through(&find(&self.outside.linears, |layer| layer.name == project.name)),
+            None => hidden,
+        };
+        let shared = Shared { full, ..Shared::none() };
         (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, shared)
+    }
+
+    /// Whether positions are counted from the token ids, because padding has none (roberta and those made like it).
+    fn counts_positions(&self) -> bool {
+        matches!(
+            self.architecture.model_type.as_str(),
+            "roberta" | "data2vec-text" | "xlm-roberta" | "camembert"
+        )
+    }
+
+    /// models/roberta `create_position_ids_from_input_ids`.
+    fn counted_positions(&self) -> Tensor<'a> {
+        let tokens = self.scenario.tokens();
+        let ints = |name| self.constant(tokens, Dtype::I32, name);
+        let longs = |name| self.constant(tokens, Dtype::I64, name);
+        let mask = {
+            let _differs = self.constant(tokens, Dtype::Bool, "padding mask");
+            ints("padding mask")
+        };
+        let positions = {
+            let counted = {
+                let counted = longs("positions");
+                drop(longs("cumsum (cast)"));
+                ints("positions").replacing(counted)
+            };
+            let shifted = ints("positions").replacing(counted);
+            ints("positions").replacing(shifted)
+        };
+        let result = {
+            let long = longs("positions");
+            longs("positions").replacing(long)
+        };
+        drop(mask);
+        drop(positions);
+        result
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// The tensor itself, once the one that it was made of is gone.
+    fn replacing(self, old: Tensor<'m>) -> Tensor<'m> {
+        drop(old);
+        self
     }
 }

@@ -18,7 +18,7 @@ impl<'a> Model<'a> {
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, may_skip: true, eager: true };
         let full = self.mask(None, looked_up.value.dtype, call);
-        let shared = Shared { positions: None, rotary: None, full, sliding: None, alibi: Some(alibi) };
+        let shared = Shared { full, alibi: Some(alibi), ..Shared::none() };
         (Embedded { hidden, kept: false, positions: None, locals: vec![ones, looked_up] }, shared)
     }
 

@@ -18,7 +18,7 @@ impl<'a> Model<'a> {
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.scenario.mask != Mask::None;
             let ones = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
-            (self.alibi(Dtype::I64, dtype, dtype), ones)
+            (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
         let locals = ones.flatten().into_iter().collect();
@@ -101,7 +101,7 @@ impl<'a> Model<'a> {
             (Mixed { output, weights: Some(weights) }, kept)
         } else {
             let dtype = self.autocast.unwrap_or(q.value.dtype);
-            let kernel = self.kernel(dtype, mask.is_some(), kv_heads != attention.heads, attention.head_dim);
+            let kernel = self.kernel(dtype, mask, kv_heads != attention.heads, [attention.head_dim; 2]);
             let arguments = Arguments { q, k, v, mask, causal: true, dropout: false };
             let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
             (Mixed { output, weights: None }, None)

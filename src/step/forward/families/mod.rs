@@ -3,8 +3,15 @@
 mod bert;
 mod bloom;
 mod falcon;
+mod gpt_neo;
+mod gpt_oss;
+mod gptj;
+mod modernbert;
+mod mpt;
 mod opt;
 pub(super) mod qwen;
+mod t5;
+mod t5_bias;
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
@@ -13,14 +20,20 @@ pub(in crate::step) enum Code {
     /// llama and everything written after its model.
     Llama,
     Gpt2,
+    /// gpt_bigcode: gpt2's with `nn.Linear`, mostly one head of keys and values, and a softmax in float32.
+    Santa,
+    GptNeo,
     GptNeox,
+    GptJ,
     Opt,
     Bloom,
     Falcon,
     Phi,
+    Mpt,
     Bert,
     /// The own code of qwen 1.
     Qwen,
+    ModernBert,
 }
 
 impl Code {
@@ -28,14 +41,64 @@ impl Code {
     pub fn of(model_type: &str) -> Code {
         match model_type {
             "gpt2" => Code::Gpt2,
+            "gpt_bigcode" => Code::Santa,
+            "gpt_neo" => Code::GptNeo,
             "gpt_neox" => Code::GptNeox,
+            "gptj" => Code::GptJ,
             "opt" => Code::Opt,
             "bloom" => Code::Bloom,
             "falcon" | "RefinedWeb" | "RefinedWebModel" => Code::Falcon,
             "phi" => Code::Phi,
-            "bert" => Code::Bert,
+            "mpt" => Code::Mpt,
+            "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
+            | "distilbert" => Code::Bert,
+            "modernbert" => Code::ModernBert,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
     }
+}
+
+/// Whether a family puts its norms on queries and keys after all three projections, rather than each with its own.
+pub(in crate::step) fn norms_heads_last(model_type: &str) -> bool {
+    matches!(
+        model_type,
+        "apertus"
+            | "chameleon"
+            | "cohere"
+            | "exaone4"
+            | "exaone_moe"
+            | "gemma3"
+            | "gemma3_text"
+            | "glm4_moe"
+            | "nanochat"
+    )
+}
+
+/// Whether peft adapts the three-dimensional weights of a family's experts, and its router, in place of the linear
+/// layers that they were before transformers 5 (peft 0.21, utils/transformers_weight_conversion.py).
+pub(in crate::step) fn adapts_experts(model_type: &str) -> bool {
+    matches!(
+        model_type,
+        "afmoe"
+            | "cohere2_moe"
+            | "deepseek_v2"
+            | "deepseek_v3"
+            | "deepseek_v32"
+            | "dots1"
+            | "ernie4_5_moe"
+            | "exaone_moe"
+            | "flex_olmo"
+            | "glm4_moe"
+            | "glm4_moe_lite"
+            | "glm_moe_dsa"
+            | "hunyuan_v1_moe"
+            | "kimi_k2"
+            | "minimax"
+            | "minimax_m2"
+            | "mixtral"
+            | "olmoe"
+            | "qwen3_moe"
+            | "qwen3_next"
+    )
 }

@@ -43,8 +43,7 @@ impl<'a> Model<'a> {
             locals.push(embedded);
             locals.push(rows);
         }
-        let shared =
-            Shared { positions: Some(positions.clone()), rotary: None, full, sliding: None, alibi: None };
+        let shared = Shared { positions: Some(positions.clone()), full, ..Shared::none() };
         (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)
     }
 }

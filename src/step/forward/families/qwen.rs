@@ -34,7 +34,7 @@ impl<'a> Model<'a> {
             (cached(numel), cached(numel))
         });
         let embedded = Embedded { hidden, kept: true, positions: Some(positions), locals };
-        (embedded, Shared { positions: None, rotary, full: None, sliding: None, alibi: None })
+        (embedded, Shared { rotary, ..Shared::none() })
     }
 
     fn embedding_dtype(&self) -> Dtype {
@@ -95,7 +95,7 @@ impl<'a> Model<'a> {
         let attended = {
             let kernel = match flash {
                 true => Kernel::Flash,
-                false => self.kernel(heads[0].value.dtype, true, false, attention.head_dim),
+                false => self.kernel(heads[0].value.dtype, mask.as_ref(), false, [attention.head_dim; 2]),
             };
             let [q, k, v] = &heads;
             let arguments = Arguments { q, k, v, mask: mask.as_ref(), causal: flash, dropout: false };

@@ -35,6 +35,9 @@ pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, 
         let message = format!("litgpt's {} is not modelled: {what}", architecture.model_type);
         Err(Issue::error(Field::Stack, message).with_fix("choose transformers"))
     };
+    if architecture.encoder.is_some() {
+        return refuse("an encoder beside its decoder");
+    }
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         let Mixer::Attention(attention) = &mut block.mixer else {
@@ -123,7 +126,7 @@ impl<'a> Model<'a> {
             (buffer(numel), buffer(numel))
         });
         let embedded = Embedded { hidden, kept: false, positions: None, locals: Vec::new() };
-        (embedded, Shared { positions: None, rotary, full: None, sliding: None, alibi: None })
+        (embedded, Shared { rotary, ..Shared::none() })
     }
 
     /// `Block.forward`.
@@ -195,7 +198,7 @@ impl<'a> Model<'a> {
         k = k.repeat_heads(groups);
         v = v.repeat_heads(groups);
         let attended = {
-            let kernel = self.kernel(q.value.dtype, false, false, attention.head_dim);
+            let kernel = self.kernel(q.value.dtype, None, false, [attention.head_dim; 2]);
             let scores = self.scores(attention, kernel, attention.heads);
             let causal = attention.causal;
             scaled_dot_product(scores, &Arguments { q: &q, k: &k, v: &v, mask: None, causal, dropout: false })

@@ -67,8 +67,8 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
         "litgpt, whose own loss runs in pieces of 128 tokens"
     } else if Code::of(&architecture.model_type) == Code::Qwen {
         "the code of its own that this model brings"
-    } else if architecture.head.objective != Objective::CausalLm {
-        "a masked language model"
+    } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
+        "a model with an encoder"
     } else if leaves_adapter_out {
         "an adapter on the output head, which it would leave out"
     } else {

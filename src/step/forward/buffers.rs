@@ -1,0 +1,101 @@
+//! What a model registers as buffers: tensors that are no parameters and stay on the device.
+
+use super::families::Code;
+use super::families::qwen::LOG_POSITIONS;
+use super::load::Loader;
+use super::rotary::turns_by_kind;
+use super::router::Router;
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::Architecture;
+use crate::model::blocks::{FeedForward, Mixer, Rotary};
+use crate::scenario::Stack;
+
+/// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
+pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
+    let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention());
+    let latent = architecture.blocks.iter().find_map(|block| match &block.mixer {
+        Mixer::Latent(latent) => Some(latent.rope_dim),
+        _ => None,
+    });
+    let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
+        // falcon makes a rotary embedding even where it uses alibi
+        (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
+        (Code::GptJ, _) => None,
+        (_, rotary) => rotary.width(attention.head_dim),
+    });
+    let scenario = loader.scenario;
+    if loader.has_quantised && scenario.quantization.double_quant {
+        // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
+        loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
+    }
+    let mut store = |bytes: u64, name: &'static str| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    };
+    if let (Some(dim), Stack::Litgpt) = (rotary, scenario.stack) {
+        let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
+        store(bytes, "cos");
+        store(bytes, "sin");
+        return;
+    }
+    if let (Some(dim), Code::Qwen) = (rotary, loader.code) {
+        store(dim / 2 * 4, "inv_freq");
+        // the cache is made for twice the positions that are asked for
+        let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
+        store(cached, "cos");
+        store(cached, "sin");
+        let layers = u32::try_from(architecture.order.len()).unwrap_or(u32::MAX);
+        let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
+        loader.state.persistent(bytes, loader.dtype, layers, Category::Buffers, "logn_tensor");
+        return;
+    }
+    if let Some(dim) = rotary.or(latent) {
+        for _ in 0..if turns_by_kind(architecture) { 2 } else { 1 } {
+            store(dim / 2 * 4, "inv_freq");
+            store(dim / 2 * 4, "original_inv_freq");
+        }
+    }
+    if loader.code == Code::Bert {
+        // position ids and token types of the longest sequence
+        let types = architecture.embeddings.token_types.is_some().then_some("token_type_ids");
+        for name in ["position_ids"].into_iter().chain(types) {
+            let rows = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
+            loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
+        }
+    }
+    let positions = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
+    let masks = match loader.code {
+        Code::Santa => 1,
+        Code::GptNeo => architecture.order.len(),
+        _ => 0,
+    };
+    let corrections =
+        architecture.order.iter().filter_map(|kind| architecture.blocks.get(usize::from(*kind)));
+    for block in corrections {
+        // the correction of the scores that deepseek's router keeps beside its weight
+        if let (FeedForward::Moe(moe), Router::Groups) = (&block.ffn, Router::of(loader.model_type)) {
+            let bytes = moe.experts.saturating_mul(4);
+            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "e_score_correction_bias");
+        }
+    }
+    if loader.code == Code::GptJ {
+        // sines and cosines of the longest sequence, in each layer
+        let width = attention.and_then(|attention| attention.rotary.width(attention.head_dim));
+        let rows = architecture.max_positions.unwrap_or(0);
+        let bytes = rows.saturating_mul(width.unwrap_or(0)).saturating_mul(4);
+        for _ in &architecture.order {
+            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "embed_positions");
+        }
+    }
+    for _ in 0..masks {
+        // a causal mask of the longest sequence: one for the model, or one for each layer
+        let bytes = positions.saturating_mul(positions);
+        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
+    }
+    let mut store = |bytes: u64, name: &'static str| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    };
+    if architecture.embeddings.scaled && architecture.model_type.starts_with("gemma") {
+        store(4, "embed_scale");
+    }
+}

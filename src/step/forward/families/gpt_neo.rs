@@ -1,0 +1,53 @@
+//! models/gpt_neo/modeling_gpt_neo.py.
+
+use crate::dtype::Dtype;
+use crate::model::blocks::Attention;
+use crate::step::attention::Product;
+use crate::step::forward::attention::Heads;
+use crate::step::forward::inputs::Shared;
+use crate::step::forward::layer::Mixed;
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `GPTNeoSelfAttention`: written out in float32, with a mask of its own under the model's.
+    pub(in crate::step::forward) fn neo_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        x: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        let Heads { q, k, v } = self.projected(layer, attention, x);
+        let batch = self.scenario.batch;
+        let scores = q.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
+        let (context, weights) = {
+            let (query, key) = (q.to(Dtype::F32), k.to(Dtype::F32));
+            let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+            let mut weights = self.machine.product(&query, &key, shape, self.autocast);
+            weights = {
+                let lowest = self.constant(1, weights.value.dtype, "lowest");
+                // the layer's own mask is a buffer
+                let masked = weights.where_not();
+                drop(lowest);
+                masked
+            };
+            if let Some(mask) = &shared.full {
+                weights = weights.add_row(mask);
+            }
+            weights = weights.softmax();
+            weights = weights.to(v.value.dtype);
+            weights = weights.dropout(self.dropout(attention.dropout));
+            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let context = self.machine.product(&weights, &v, shape, self.autocast);
+            drop((query, key));
+            (context, weights)
+        };
+        let mut output = context.to_tokens();
+        drop(context);
+        output = output.through(&layer.linear(&attention.output));
+        output = output.dropout(self.dropout(layer.block.residual_dropout));
+        drop((q, k, v));
+        Mixed { output, weights: Some(weights) }
+    }
+}

@@ -1,0 +1,42 @@
+//! models/gpt_oss/modeling_gpt_oss.py.
+
+use crate::step::attention::Product;
+use crate::step::forward::Model;
+use crate::step::forward::layer::Mixed;
+use crate::step::params::ParamId;
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// The rest of `eager_attention_forward` after the mask: a learned sink joins each row of scores.
+    pub(in crate::step::forward) fn eager_with_sinks(
+        &self,
+        scores: Tensor<'a>,
+        sinks: ParamId,
+        [q, k, v]: [&Tensor<'a>; 3],
+        dropout: bool,
+    ) -> Mixed<'a> {
+        let batch = self.scenario.batch;
+        let numel = scores.value.numel;
+        let rows = numel / self.scenario.sequence.max(1);
+        let sinks = {
+            let value = self.machine.state.borrow().parameter_value(sinks);
+            Tensor { machine: self.machine, value }.expanded_to(rows)
+        };
+        let mut combined = scores.cat(&sinks);
+        combined = {
+            let highest = combined.highest_of_rows(rows);
+            combined.minus_rows(&highest)
+        };
+        let probabilities = combined.softmax();
+        let kept = probabilities.slice(numel);
+        let weights = kept.dropout(dropout).to(v.value.dtype);
+        drop(scores);
+        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let context = self.machine.product(&weights, v, shape, self.autocast);
+        let output = context.to_tokens();
+        drop(context);
+        drop((combined, probabilities, kept));
+        drop((k, sinks));
+        Mixed { output, weights: Some(weights) }
+    }
+}

@@ -1,0 +1,80 @@
+//! models/gptj/modeling_gptj.py.
+
+use crate::dtype::Dtype;
+use crate::model::blocks::{Attention, Projection};
+use crate::step::attention::Product;
+use crate::step::forward::inputs::Shared;
+use crate::step::forward::layer::Mixed;
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `GPTJAttention`: sines and cosines are gathered in every layer, attention is written out in float32.
+    pub(in crate::step::forward) fn gptj_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        x: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        let Projection::Separate { q, k, v } = &attention.projection else {
+            return Mixed { output: x.clone(), weights: None };
+        };
+        let mut query = x.through(&layer.linear(q)).split_heads();
+        let mut key = x.through(&layer.linear(k)).split_heads();
+        let value = x.through(&layer.linear(v)).to_heads();
+        let dim = attention.rotary.width(attention.head_dim).unwrap_or(attention.head_dim);
+        let rows = self.architecture.max_positions.unwrap_or(self.scenario.sequence);
+        let numel = self.scenario.sequence.saturating_mul(dim);
+        let table = self.constant(rows.saturating_mul(dim), Dtype::F32, "repeat");
+        let positions = self.constant(numel, Dtype::I64, "repeat");
+        let angles = {
+            let gathered = self.constant(numel, Dtype::F32, "gather");
+            gathered.to(key.value.dtype)
+        };
+        let cut = |x: &Tensor<'a>| {
+            let front = x.value.numel / attention.head_dim.max(1) * dim;
+            [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
+        };
+        let [mut k_turned, k_rest] = cut(&key);
+        let [mut q_turned, q_rest] = cut(&query);
+        k_turned = self.turned_by(&k_turned, &angles, numel);
+        q_turned = self.turned_by(&q_turned, &angles, numel);
+        key = k_turned.cat(&k_rest);
+        query = q_turned.cat(&q_rest);
+        let (key, query) = (key.heads_first(), query.heads_first());
+        let scores = query.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
+        let batch = self.scenario.batch;
+        let (context, weights) = {
+            let (query, key) = (query.to(Dtype::F32), key.to(Dtype::F32));
+            let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+            let mut weights = self.machine.product(&query, &key, shape, self.autocast);
+            weights = weights.scale();
+            if let Some(mask) = &shared.full {
+                weights = weights.add_row(mask);
+            }
+            weights = weights.softmax();
+            weights = weights.to(value.value.dtype);
+            weights = weights.dropout(self.dropout(attention.dropout));
+            let shape = Product { numel: query.value.numel, transposed: false, ..shape };
+            let context = self.machine.product(&weights, &value, shape, self.autocast);
+            drop((query, key));
+            (context, weights)
+        };
+        let mut output = context.to_tokens();
+        drop(context);
+        output = output.through(&layer.linear(&attention.output));
+        output = output.dropout(self.dropout(layer.block.residual_dropout));
+        drop((query, key, value));
+        drop((table, positions, angles));
+        drop((k_turned, k_rest, q_turned, q_rest));
+        Mixed { output, weights: Some(weights) }
+    }
+
+    /// `apply_rotary_pos_emb`: sines and cosines are repeated for each pair of neighbours first.
+    fn turned_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
+        let repeat = || angles.fresh(numel, angles.value.dtype, "repeat_interleave");
+        let (sin, cos) = (repeat(), repeat());
+        x.rotated(&cos, &sin)
+    }
+}

@@ -1,0 +1,71 @@
+//! models/modernbert/modeling_modernbert.py.
+
+use crate::dtype::Dtype;
+use crate::scenario::Mask;
+use crate::step::forward::Model;
+use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `ModernBertModel.forward` up to its layers: no positions but the rotary ones, windows on both sides.
+    pub(in crate::step::forward) fn modernbert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let positions = self.constant(self.scenario.sequence, Dtype::I64, "positions");
+        let hidden = {
+            let normed = {
+                let rows = self.embed_tokens();
+                self.embedding_norm(&rows)
+            };
+            normed.dropout(self.dropout(self.architecture.embeddings.dropout))
+        };
+        let full = self.bidirectional_mask(hidden.value.dtype);
+        let window = self.attentions().find_map(|attention| attention.window);
+        let sliding = window.and_then(|window| self.window_on_both_sides(window, hidden.value.dtype));
+        let embedded = Embedded { hidden, kept: false, positions: Some(positions), locals: Vec::new() };
+        let shared = Shared { full, sliding, positions: None, ..self.no_masks(&embedded) };
+        let shared = self.with_rotary(shared, &embedded);
+        (embedded, shared)
+    }
+
+    /// `create_bidirectional_sliding_window_mask`: `|q - k| <= window`.
+    fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let given = self.scenario.mask != Mask::None;
+        let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
+        if sequence < window && self.scenario.mask != Mask::Padded {
+            return None;
+        }
+        let square = sequence.saturating_mul(sequence);
+        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, "indices");
+        let ranges = [indices(batch), indices(1), self.range(), self.range()];
+        let mut mask = {
+            let ones = bools(1, "ones");
+            let near = {
+                let absolute = {
+                    let _difference = indices(square);
+                    indices(square)
+                };
+                let near = bools(square, "window");
+                drop(absolute);
+                near
+            };
+            let windowed = bools(square, "mask");
+            drop(near);
+            drop(ones);
+            let everywhere = bools(sequence, "everywhere");
+            let both = bools(square, "mask");
+            drop(everywhere);
+            drop(windowed);
+            both
+        };
+        if given {
+            mask = self.padded(mask);
+        }
+        ranges.into_iter().for_each(drop);
+        if self.is_eager() {
+            mask = self.additive(mask, dtype);
+        }
+        drop(padding);
+        Some(mask)
+    }
+}

@@ -1,0 +1,104 @@
+//! models/mpt/modeling_mpt.py.
+
+use crate::dtype::Dtype;
+use crate::model::blocks::{Attention, Linear, Norm};
+use crate::step::attention::Product;
+use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
+use crate::step::forward::layer::Mixed;
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `MptModel.forward` up to its layers: alibi over the longest sequence, a mask as booleans.
+    pub(in crate::step::forward) fn mpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let hidden = self.embed_tokens();
+        let dtype = hidden.value.dtype;
+        let heads = self.attentions().next().map_or(0, |attention| attention.heads);
+        let longest = self.architecture.max_positions.unwrap_or(self.scenario.sequence);
+        let alibi = {
+            let range = self.constant(longest, Dtype::I32, "range");
+            let alibi = self.constant(longest.saturating_mul(heads), Dtype::F32, "alibi");
+            drop(range);
+            alibi
+        };
+        let embedded = Embedded { hidden, kept: true, positions: None, locals: Vec::new() };
+        let call = MaskCall { eager: true, ..self.mask_call() };
+        let mask = self.mask(None, dtype, call).map(|mask| {
+            let bools = self.constant(mask.value.numel, Dtype::Bool, "mask");
+            drop(mask);
+            bools
+        });
+        let shared = Shared { full: mask, alibi: Some(alibi), ..self.no_masks(&embedded) };
+        (embedded, shared)
+    }
+
+    /// `MptBlock`.
+    pub(in crate::step::forward) fn mpt_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let mut normed = hidden.normed(&layer.norm(first));
+        let Mixed { output: attended, weights } = self.mixer(layer, &normed, shared);
+        let sum = {
+            let dropped = attended.dropout(drops);
+            dropped.add(hidden)
+        };
+        normed = sum.normed(&layer.norm(second));
+        let output = self.machine.within("mlp", || {
+            let (active, fed) = self.mlp_kept(layer, &normed);
+            let dropped = fed.dropout(drops);
+            let output = dropped.add(&sum);
+            drop(dropped);
+            drop((active, fed));
+            output
+        });
+        drop(normed);
+        drop((sum, attended));
+        self.keep_weights(weights);
+        output
+    }
+
+    /// `MptAttention`.
+    pub(in crate::step::forward) fn mpt_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        (attention, qkv): (&Attention, &Linear),
+        x: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        let batch = self.scenario.batch;
+        let fused = x.through(&layer.linear(qkv));
+        let third = fused.value.numel / 3;
+        let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
+        let scores = third / attention.head_dim.max(1) * self.scenario.sequence;
+        let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+        let mut products = {
+            let products = self.machine.product(&q, &k, shape, self.autocast);
+            products.scale()
+        };
+        if let Some(alibi) = &shared.alibi {
+            products = products.add_row(alibi);
+        }
+        if let Some(mask) = &shared.full {
+            products = products.masked_fill(mask);
+        }
+        let mut weights = {
+            let float = products.to(Dtype::F32);
+            float.softmax().to(v.value.dtype)
+        };
+        weights = weights.dropout(self.dropout(attention.dropout));
+        let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+        let mut context = self.machine.product(&weights, &v, shape, self.autocast);
+        context = context.to_tokens();
+        let output = context.through(&layer.linear(&attention.output));
+        drop(fused);
+        drop((q, k, v));
+        drop(products);
+        drop(context);
+        Mixed { output, weights: Some(weights) }
+    }
+}

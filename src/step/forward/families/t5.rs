@@ -1,0 +1,350 @@
+//! models/t5/modeling_t5.py: an encoder, and a decoder that attends to it.
+
+use std::cell::RefCell;
+
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
+use crate::scenario::Checkpointing;
+use crate::step::attention::{Kernel, Product, Scores};
+use crate::step::autograd::Edge;
+use crate::step::forward::attention::Heads;
+use crate::step::forward::inputs::{MaskCall, Shared};
+use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
+use crate::step::norm::NormLayer;
+use crate::step::tensor::{Tensor, Value};
+
+/// What a layer takes as the bias of its scores.
+#[derive(Clone, Copy)]
+enum Bias<'t, 'm> {
+    /// An earlier layer's.
+    Given(&'t Tensor<'m>),
+    /// Its own: by distance in self-attention, zeros in attention to the encoder.
+    Own,
+}
+
+/// What a layer makes beside its output.
+struct Biases<'m> {
+    own: Tensor<'m>,
+    cross: Option<Tensor<'m>>,
+}
+
+impl<'a> Model<'a> {
+    /// `T5ForConditionalGeneration.forward`.
+    pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
+        let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
+        let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
+        let ids = self.shifted_right();
+        let norm = self.architecture.final_norm.as_ref();
+        let norm = norm.and_then(|norm| self.outside.norms.iter().find(|bound| bound.name == norm.name));
+        let (mut hidden, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
+        drop(ids);
+        if self.architecture.head.tied {
+            hidden = hidden.scale();
+        }
+        let (loss, outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        drop(encoded);
+        let mut state = self.machine.state.borrow_mut();
+        state.autocast = None;
+        state.clear_cast_cache();
+        drop(state);
+        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+    }
+
+    /// `_shift_right`: the decoder's input.
+    fn shifted_right(&self) -> Tensor<'a> {
+        let tokens = self.scenario.tokens();
+        let ids = self.constant(tokens, Dtype::I64, "decoder ids");
+        drop(self.constant(tokens.saturating_sub(self.scenario.batch), Dtype::I64, "clone"));
+        drop(self.constant(tokens, Dtype::Bool, "ignored"));
+        ids
+    }
+
+    /// `T5Stack.forward`: the encoder, or the decoder where there is something `encoded`.
+    fn t5_stack(
+        &self,
+        stretches: &[Stretch],
+        ids: Option<&Tensor<'a>>,
+        encoded: Option<&Tensor<'a>>,
+        norm: Option<&NormLayer>,
+    ) -> (Tensor<'a>, Shared<Value>) {
+        let table = &self.architecture.embeddings.tokens;
+        let looked_up = self.within(table.name, || {
+            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            if self.inputs_require_grad && !rows.value.requires_grad() {
+                self.require_grad(rows)
+            } else {
+                rows
+            }
+        });
+        let dtype = looked_up.value.dtype;
+        let mut given = Shared::none();
+        if encoded.is_some() {
+            given.full = self.mask(None, dtype, MaskCall { given: false, ..self.mask_call() });
+            given.cross_mask = self.bidirectional_mask(dtype);
+            given.encoded = encoded.cloned();
+        } else {
+            given.full = self.bidirectional_mask(dtype);
+        }
+        let drops = self.dropout(self.architecture.embeddings.dropout);
+        let mut hidden = looked_up.dropout(drops);
+        let mut kept = (!drops).then(|| looked_up.clone());
+        let given = RefCell::new(given);
+        for stretch in stretches {
+            {
+                let mut state = self.machine.state.borrow_mut();
+                given.borrow().all().for_each(|tensor| state.share(tensor.value.storage));
+            }
+            let held = if stretch.times > 1 { kept.take() } else { None };
+            let body = |input: Tensor<'a>| {
+                let mut hidden = input;
+                for index in &stretch.layers {
+                    hidden = self.t5_layer_or_checkpoint(*index, &hidden, &given);
+                }
+                hidden
+            };
+            let outcome = self.machine.repeat(stretch.times, hidden, held, body);
+            hidden = outcome.0;
+            kept = kept.or(outcome.1);
+        }
+        if let Some(norm) = norm {
+            hidden = hidden.normed(norm);
+        }
+        hidden = hidden.dropout(drops);
+        drop(looked_up);
+        drop(kept);
+        let given = given.into_inner();
+        let values = given.map(|tensor| tensor.value);
+        (hidden, values)
+    }
+
+    fn t5_layer_or_checkpoint(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        given: &RefCell<Shared<Tensor<'a>>>,
+    ) -> Tensor<'a> {
+        let layer = &self.layers[index];
+        let run = || {
+            let shared = given.borrow().map(Tensor::clone);
+            let (output, made) = self.t5_layer(layer, hidden, &shared);
+            drop(shared);
+            (output, made)
+        };
+        let note = |made: Biases<'a>| {
+            let mut given = given.borrow_mut();
+            given.alibi = Some(made.own);
+            given.cross_bias = made.cross.or(given.cross_bias.take());
+        };
+        match self.scenario.checkpointing {
+            Checkpointing::Off => {
+                let (output, made) = run();
+                note(made);
+                output
+            }
+            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
+                let made = RefCell::new(None);
+                let arguments = {
+                    let given = given.borrow();
+                    let storage =
+                        |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(0, |own| own.value.storage);
+                    [&given.alibi, &given.full, &given.encoded, &given.cross_mask, &given.cross_bias]
+                        .map(storage)
+                };
+                let output = self.machine.checkpointed(index, hidden, arguments, || {
+                    let (output, own) = run();
+                    drop(made.replace(Some(own)));
+                    output
+                });
+                if let Some(made) = made.into_inner() {
+                    note(made);
+                }
+                output
+            }
+        }
+    }
+
+    /// Runs a checkpointed layer's forward again.
+    pub(in crate::step::forward) fn recompute_t5(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        given: &Given<Shared<Value>>,
+    ) {
+        let layer = &self.layers[index];
+        let encodes = self.encoder.as_ref().is_some_and(|encoder| index < encoder.layers);
+        let mut values = match (encodes, &given.encoder) {
+            (true, Some(values)) => *values,
+            _ => given.layers,
+        };
+        if layer.bias.is_some() {
+            // the layer that makes the biases was given none
+            values = Shared { alibi: None, cross_bias: None, ..values };
+        }
+        let shared = values.map(|value| {
+            self.machine.state.borrow_mut().retain(value.storage);
+            Tensor { machine: self.machine, value: *value }
+        });
+        self.machine.state.borrow_mut().autocast = self.autocast;
+        let output = self.t5_layer(layer, hidden, &shared);
+        drop(output);
+        drop(shared);
+        let mut state = self.machine.state.borrow_mut();
+        state.autocast = None;
+        state.clear_cast_cache();
+    }
+
+    /// `T5Block.forward`.
+    fn t5_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> (Tensor<'a>, Biases<'a>) {
+        let (Wiring::PreNorm { attention: first, mlp: last }, Some(attention)) =
+            (&layer.block.wiring, layer.block.mixer.attention())
+        else {
+            unreachable!("t5's layers are of that kind")
+        };
+        let bias = shared.alibi.as_ref().filter(|_| layer.bias.is_none()).map_or(Bias::Own, Bias::Given);
+        let (mut hidden, own, mut _weights) =
+            self.t5_half(layer, (first, attention), hidden, None, shared.full.as_ref(), bias);
+        hidden = self.clamped(hidden);
+        let mut made = None;
+        if let (Some(cross), Some(encoded)) = (&layer.block.cross, &shared.encoded) {
+            let bias = shared.cross_bias.as_ref().filter(|_| layer.bias.is_none());
+            let bias = bias.map_or(Bias::Own, Bias::Given);
+            let parts = (&cross.norm, &cross.attention);
+            let mask = shared.cross_mask.as_ref();
+            let (sum, cross_bias, weights) = self.t5_half(layer, parts, &hidden, Some(encoded), mask, bias);
+            hidden = self.clamped(sum);
+            made = Some(cross_bias);
+            _weights = weights;
+        }
+        let drops = self.dropout(layer.block.residual_dropout);
+        hidden = {
+            let fed = {
+                let normed = hidden.normed(&layer.norm(last));
+                self.machine.within("mlp", || self.t5_mlp(layer, &normed, drops))
+            };
+            let dropped = fed.dropout(drops);
+            hidden.add(&dropped)
+        };
+        (self.clamped(hidden), Biases { own, cross: made })
+    }
+
+    /// float16 is clamped after each half.
+    fn clamped(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+        if hidden.value.dtype == Dtype::F16 { hidden.keeping_input("clamp") } else { hidden }
+    }
+
+    /// `T5LayerSelfAttention`, or `T5LayerCrossAttention` with a `source` of keys and values.
+    fn t5_half(
+        &self,
+        layer: &BoundLayer<'a>,
+        (norm, attention): (&Norm, &Attention),
+        hidden: &Tensor<'a>,
+        source: Option<&Tensor<'a>>,
+        mask: Option<&Tensor<'a>>,
+        bias: Bias<'_, 'a>,
+    ) -> (Tensor<'a>, Tensor<'a>, Option<Tensor<'a>>) {
+        let normed = hidden.normed(&layer.norm(norm));
+        let (attended, bias, weights) = self
+            .machine
+            .within("self_attn", || self.t5_attention(layer, attention, (&normed, source), mask, bias));
+        let sum = {
+            let dropped = attended.dropout(self.dropout(layer.block.residual_dropout));
+            hidden.add(&dropped)
+        };
+        drop(attended);
+        drop(normed);
+        (sum, bias, weights)
+    }
+
+    /// `T5Attention`.
+    fn t5_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        (x, source): (&Tensor<'a>, Option<&Tensor<'a>>),
+        mask: Option<&Tensor<'a>>,
+        bias: Bias<'_, 'a>,
+    ) -> (Tensor<'a>, Tensor<'a>, Option<Tensor<'a>>) {
+        let Projection::Separate { q, k, v } = &attention.projection else {
+            unreachable!("t5's projections are apart")
+        };
+        let project = |spec, x: &Tensor<'a>| x.through(&layer.linear(spec)).to_heads();
+        let from = source.unwrap_or(x);
+        let heads = Heads { q: project(q, x), k: project(k, from), v: project(v, from) };
+        let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+        let bias = match (bias, layer.bias.filter(|_| source.is_none())) {
+            (Bias::Given(bias), _) => bias.clone(),
+            (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
+            (Bias::Own, None) => {
+                let numel = scores.numel() / self.scenario.batch.max(1);
+                let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
+                // under checkpointing transformers makes them require a gradient
+                let learns = self.scenario.checkpointing != Checkpointing::Off
+                    && !self.machine.state.borrow().graph.is_recomputing();
+                if learns { self.require_grad(zeros) } else { zeros }
+            }
+        };
+        let leaf = match bias.value.edge {
+            Edge::Param(leaf) => Some(leaf),
+            Edge::None | Edge::Node { .. } => None,
+        };
+        let scores = Scores { bias: leaf, ..scores };
+        let drops = self.dropout(attention.dropout);
+        let (mut output, weights) = if self.is_eager() {
+            let Heads { q, k, v } = &heads;
+            let batch = self.scenario.batch;
+            let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+            let mut weights = {
+                let product = self.machine.product(q, k, shape, self.autocast);
+                product.scale()
+            };
+            weights = weights.biased(&bias);
+            if let Some(mask) = mask {
+                weights = weights.add_row(mask);
+            }
+            weights = weights.softmax();
+            weights = weights.dropout(drops);
+            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let product = self.machine.product(&weights, v, shape, self.autocast);
+            (product.to_tokens(), Some(weights))
+        } else {
+            let mask = self.bias_as_mask(&bias, mask, attention.causal);
+            (self.kernel_output(scores, &heads, Some(&mask), false, drops), None)
+        };
+        output = output.through(&layer.linear(&attention.output));
+        drop(heads);
+        (output, bias, weights)
+    }
+
+    /// `T5DenseActDense` and `T5DenseGatedActDense`.
+    fn t5_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>, drops: bool) -> Tensor<'a> {
+        match &layer.block.ffn {
+            FeedForward::Dense(Mlp::Plain { up, down, act }) => {
+                let mut hidden = x.through(&layer.linear(up));
+                hidden = hidden.activated(*act);
+                hidden = hidden.dropout(drops);
+                hidden.through(&layer.linear(down))
+            }
+            FeedForward::Dense(Mlp::Gated { gate, up, down, act }) => {
+                let active = {
+                    let gated = x.through(&layer.linear(gate));
+                    gated.activated(*act)
+                };
+                let up = x.through(&layer.linear(up));
+                let mut hidden = active.mul(&up);
+                hidden = hidden.dropout(drops);
+                let output = hidden.through(&layer.linear(down));
+                drop((active, up));
+                output
+            }
+            FeedForward::Dense(Mlp::GatedFused { .. }) | FeedForward::Moe(_) | FeedForward::None => {
+                self.feed_forward(layer, x)
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The bias of t5's scores by distance: models/t5 `compute_bias`, and how attention takes it.
+
+use crate::dtype::Dtype;
+use crate::step::forward::Model;
+use crate::step::params::ParamId;
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `compute_bias`: a row of the table for each pair of positions.
+    pub(super) fn distance_bias(&self, table: ParamId, heads: u64, decodes: bool) -> Tensor<'a> {
+        let sequence = self.scenario.sequence;
+        let square = sequence.saturating_mul(sequence);
+        let context = self.range();
+        let memory = self.constant(sequence, Dtype::I64, "range");
+        let relative = self.constant(square, Dtype::I64, "relative position");
+        let buckets = self.buckets(square, decodes);
+        let values = self.lookup(table, Some(&buckets), square, heads).heads_first();
+        drop((context, memory, relative));
+        values
+    }
+
+    /// `_relative_position_bucket`.
+    fn buckets(&self, square: u64, decodes: bool) -> Tensor<'a> {
+        let longs = || self.constant(square, Dtype::I64, "bucket");
+        let floats = || self.constant(square, Dtype::F32, "bucket (float)");
+        let bools = || self.constant(square, Dtype::Bool, "bucket (mask)");
+        let next = |old: Tensor<'a>, make: &dyn Fn() -> Tensor<'a>| {
+            let new = make();
+            drop(old);
+            new
+        };
+        let (sum, distance) = if decodes {
+            let zeros = longs();
+            let least = longs();
+            drop(zeros);
+            (None, next(least, &longs))
+        } else {
+            let sides = next(next(next(bools(), &longs), &longs), &longs);
+            (Some(sides), longs())
+        };
+        let is_small = bools();
+        let logarithm = next(next(next(next(floats(), &floats), &floats), &floats), &floats);
+        let large = next(next(logarithm, &longs), &longs);
+        let limited = {
+            let most = longs();
+            let limited = longs();
+            drop(most);
+            drop(large);
+            limited
+        };
+        let chosen = longs();
+        let buckets = match sum {
+            // added in place
+            Some(sum) => {
+                drop(chosen);
+                sum
+            }
+            None => next(chosen, &longs),
+        };
+        drop(distance);
+        drop(is_small);
+        drop(limited);
+        buckets
+    }
+
+    /// `create_position_bias_mask`: the bias and the mask as one, or the bias with the causal pattern in it.
+    pub(super) fn bias_as_mask(
+        &self,
+        bias: &Tensor<'a>,
+        mask: Option<&Tensor<'a>>,
+        causal: bool,
+    ) -> Tensor<'a> {
+        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        match mask {
+            None if causal => {
+                let allowed = {
+                    let _ranges =
+                        [(); 2].map(|()| self.constant(self.scenario.sequence, Dtype::I64, "range"));
+                    self.constant(square, Dtype::Bool, "causal mask")
+                };
+                let _lowest = self.constant(1, bias.value.dtype, "lowest");
+                bias.masked_fill(&allowed)
+            }
+            None => bias.clone(),
+            Some(mask) if mask.value.dtype == Dtype::Bool => {
+                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.scenario.batch));
+                whole.masked_fill(mask)
+            }
+            Some(mask) => {
+                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.scenario.batch));
+                whole.add_row(mask)
+            }
+        }
+    }
+}

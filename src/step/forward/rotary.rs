@@ -1,0 +1,353 @@
+//! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` turns queries and keys.
+
+use super::Model;
+use super::attention::Heads;
+use super::inputs::{Embedded, Shared};
+use crate::dtype::Dtype;
+use crate::model::Architecture;
+use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
+use crate::scenario::Stack;
+use crate::step::tensor::Tensor;
+
+/// How a family turns in float32 ([`Rotary::Float32`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Float {
+    /// olmo: cosines and sines are float32 and promote the products.
+    Promoted,
+    /// cohere: queries and keys are cast before anything else.
+    CastFirst,
+    /// ernie4_5: cosines and sines are float32 and repeated for each pair of neighbours; each operand is cast.
+    Pairs,
+    /// modernbert: queries and keys are cast twice, once for each product.
+    CastTwice,
+}
+
+impl Float {
+    fn of(model_type: &str) -> Float {
+        match model_type {
+            "cohere" | "cohere2" => Float::CastFirst,
+            "ernie4_5" | "ernie4_5_moe" => Float::Pairs,
+            "modernbert" => Float::CastTwice,
+            _ => Float::Promoted,
+        }
+    }
+}
+
+/// How a family rotates a part of each head ([`Rotary::Partial`], [`Rotary::Interleaved`]) and joins it with the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Join {
+    /// phi3: turned and joined in one expression.
+    Nested,
+    /// glm, glm4_moe, gpt_neox: both turned, then both joined, each result in place of its part.
+    Replacing,
+    /// nemotron: both turned, then both joined.
+    Together,
+    /// phi, stablelm, persimmon: in the attention's own code, whose variables keep the parts until it returns.
+    Kept,
+}
+
+impl Join {
+    fn of(model_type: &str) -> Join {
+        match model_type {
+            "phi" | "stablelm" | "persimmon" => Join::Kept,
+            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "deepseek" | "chatglm" => Join::Replacing,
+            "nemotron" => Join::Together,
+            _ => Join::Nested,
+        }
+    }
+}
+
+/// Whether layers that see a window only have a rotary embedding of their own (gemma3, modernbert).
+pub(super) fn turns_by_kind(architecture: &Architecture) -> bool {
+    let windows =
+        || architecture.blocks.iter().filter_map(|block| block.mixer.attention()).map(|own| own.window);
+    matches!(architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert")
+        && windows().any(|window| window.is_some())
+        && windows().any(|window| window.is_none())
+}
+
+impl<'a> Model<'a> {
+    /// Adds the rotary embeddings to what the layers are given: one for each kind of layer where local ones have their
+    /// own (gemma3, modernbert).
+    pub(super) fn with_rotary(
+        &self,
+        shared: Shared<Tensor<'a>>,
+        embedded: &Embedded<'a>,
+    ) -> Shared<Tensor<'a>> {
+        let dtype = embedded.hidden.value.dtype;
+        let turned = self.architecture.blocks.iter().find_map(|block| match &block.mixer {
+            Mixer::Attention(attention) => {
+                Some((attention.rotary, attention.rotary.width(attention.head_dim)?))
+            }
+            Mixer::Latent(latent) => Some((latent.rotary, latent.rope_dim)),
+            Mixer::Cross(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::ShortConv(_)
+            | Mixer::Module(_)
+            | Mixer::None => None,
+        });
+        let Some((rotary, dim)) = turned else { return shared };
+        let keeps_float =
+            rotary == Rotary::Float32 && matches!(self.float_turn(), Float::Promoted | Float::Pairs);
+        let dtype = if keeps_float { Dtype::F32 } else { dtype };
+        let make = || match rotary {
+            Rotary::Halves => self.rotary_half(dim, dtype),
+            Rotary::Complex => self.rotary_complex(dim),
+            _ => self.rotary(dim, dtype),
+        };
+        let by_kind =
+            matches!(self.architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert");
+        let local = by_kind
+            && self.attentions().any(|attention| attention.window.is_some())
+            && self.attentions().any(|attention| attention.window.is_none());
+        let rotary = Some(self.within("rotary_emb", make));
+        let local_rotary = local.then(|| self.within("rotary_emb", make));
+        Shared { rotary, local_rotary, ..shared }
+    }
+
+    fn float_turn(&self) -> Float {
+        Float::of(&self.architecture.model_type)
+    }
+
+    /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`.
+    pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
+        let sequence = self.scenario.sequence;
+        let numel = sequence.saturating_mul(dim);
+        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
+        let emb = self.constant(numel, Dtype::F32, "emb");
+        let make = || {
+            let raw = self.constant(numel, Dtype::F32, "cos");
+            raw.scale()
+        };
+        let (cos, sin) = (make(), make());
+        let result = (cos.to(dtype), sin.to(dtype));
+        drop((positions, freqs, emb));
+        result
+    }
+
+    /// The same of half the width (gpt_oss).
+    fn rotary_half(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
+        let sequence = self.scenario.sequence;
+        let numel = sequence.saturating_mul(dim) / 2;
+        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let freqs = self.constant(numel, Dtype::F32, "freqs");
+        let make = || {
+            let raw = self.constant(numel, Dtype::F32, "cos");
+            raw.scale()
+        };
+        let (cos, sin) = (make(), make());
+        let result = (cos.to(dtype), sin.to(dtype));
+        drop((positions, freqs));
+        result
+    }
+
+    /// Cosines and sines as complex numbers (deepseek_v2, llama4): one tensor for both.
+    fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
+        let sequence = self.scenario.sequence;
+        let numel = sequence.saturating_mul(dim);
+        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
+        let complex = {
+            let ones = self.constant(numel / 2, Dtype::F32, "ones");
+            let complex = self.constant(numel, Dtype::F32, "polar");
+            drop(ones);
+            complex
+        };
+        let scaled = self.constant(numel, Dtype::F32, "mul");
+        drop(complex);
+        drop((positions, freqs));
+        (scaled.clone(), scaled)
+    }
+
+    /// Puts positions into queries and keys; returns what the code keeps of the old ones until it returns.
+    pub(super) fn position(
+        &self,
+        attention: &Attention,
+        heads: &mut Heads<'a>,
+        cos: &Tensor<'a>,
+        sin: &Tensor<'a>,
+    ) -> Option<[Tensor<'a>; 4]> {
+        let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
+            let (q, k) = (turn(&heads.q), turn(&heads.k));
+            heads.q = q;
+            heads.k = k;
+        };
+        match attention.rotary {
+            Rotary::None | Rotary::Alibi => {}
+            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
+                // the kernel wants queries and keys in one piece
+                let fused = matches!(attention.projection, Projection::Fused(_));
+                each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
+            }
+            Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
+            Rotary::Partial { dim } => return self.partly(attention, heads, dim, [cos, sin]),
+            Rotary::Interleaved { dim } => {
+                let (cos, sin) = (cos.repeated_pairs(), sin.repeated_pairs());
+                return self.partly(attention, heads, dim, [&cos, &sin]);
+            }
+            Rotary::Float32 => self.turned_in_float(heads, cos, sin),
+            Rotary::Complex => {
+                let [q, k] = Tensor::turned_complex([&heads.q, &heads.k], cos);
+                heads.q = q;
+                heads.k = k;
+            }
+            Rotary::Halves => each(&|x| x.rotated_by_halves(cos, sin), heads),
+        }
+        None
+    }
+
+    /// Turns the first `dim` elements of each head.
+    fn partly(
+        &self,
+        attention: &Attention,
+        heads: &mut Heads<'a>,
+        dim: u64,
+        [cos, sin]: [&Tensor<'a>; 2],
+    ) -> Option<[Tensor<'a>; 4]> {
+        // `x[..., :dim]` and `x[..., dim:]` of both first
+        let [q, k] = [&heads.q, &heads.k].map(|x| {
+            let front = x.value.numel / attention.head_dim.max(1) * dim;
+            [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
+        });
+        let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
+        match Join::of(&self.architecture.model_type) {
+            Join::Kept => {
+                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                drop((q_front, k_front));
+                heads.q = q_turned.cat(&q_rest);
+                heads.k = k_turned.cat(&k_rest);
+                Some([q_turned, q_rest, k_turned, k_rest])
+            }
+            Join::Replacing => {
+                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                let q = q_turned.cat(&q_rest);
+                drop(q_turned);
+                let k = k_turned.cat(&k_rest);
+                drop(k_turned);
+                heads.q = q;
+                heads.k = k;
+                None
+            }
+            Join::Together => {
+                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
+                drop((q_turned, k_turned));
+                heads.q = q;
+                heads.k = k;
+                None
+            }
+            Join::Nested => {
+                let join = |front: &Tensor<'a>, rest: &Tensor<'a>| {
+                    let turned = front.rotated(cos, sin);
+                    turned.cat(rest)
+                };
+                let q = join(&q_front, &q_rest);
+                heads.k = join(&k_front, &k_rest);
+                heads.q = q;
+                None
+            }
+        }
+    }
+
+    /// Turns all of each head in float32.
+    fn turned_in_float(&self, heads: &mut Heads<'a>, cos: &Tensor<'a>, sin: &Tensor<'a>) {
+        let types = [heads.q.value.dtype, heads.k.value.dtype];
+        let [q, k] = match self.float_turn() {
+            Float::Promoted => [&heads.q, &heads.k].map(|x| x.rotated(cos, sin)),
+            Float::CastFirst => {
+                let floats = [&heads.q, &heads.k].map(|x| x.to(Dtype::F32));
+                let [q, k] = [0, 1].map(|index| floats[index].rotated(cos, sin));
+                let turned = [q.to(types[0]), k.to(types[1])];
+                drop(floats);
+                drop((q, k));
+                let [q, k] = turned;
+                heads.q = q;
+                heads.k = k;
+                return;
+            }
+            Float::Pairs => {
+                let (cos, sin) = (cos.repeated_pairs(), sin.repeated_pairs());
+                [&heads.q, &heads.k].map(|x| {
+                    let straight = x.to(Dtype::F32).mul_constant(&cos);
+                    let rotated = x.half_rotated().to(Dtype::F32).mul_constant(&sin);
+                    straight.add(&rotated)
+                })
+            }
+            Float::CastTwice => [&heads.q, &heads.k].map(|x| {
+                let straight = x.to(Dtype::F32).mul_constant(cos);
+                let rotated = {
+                    let half = {
+                        let float = x.to(Dtype::F32);
+                        float.half_rotated()
+                    };
+                    half.mul_constant(sin)
+                };
+                straight.add(&rotated)
+            }),
+        };
+        let turned = (q.to(types[0]), k.to(types[1]));
+        drop((q, k));
+        (heads.q, heads.k) = turned;
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `x[..., :half].repeat_interleave(2, dim=-1)` of cosines or sines.
+    fn repeated_pairs(&self) -> Tensor<'m> {
+        self.fresh(self.value.numel, self.value.dtype, "repeat_interleave")
+    }
+
+    /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
+    fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+        let half = self.value.numel / 2;
+        let [a, b] = self.split([half, half]);
+        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
+        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        first.cat(&second)
+    }
+
+    /// The same of neighbouring elements, which are cut out apart.
+    pub(super) fn neighbours(&self) -> [Tensor<'m>; 2] {
+        let half = self.value.numel / 2;
+        [self.slice(half), self.slice(half)]
+    }
+
+    /// Turns what [`Tensor::neighbours`] cut out.
+    pub(super) fn turned_neighbours(
+        [a, b]: [&Tensor<'m>; 2],
+        cos: &Tensor<'m>,
+        sin: &Tensor<'m>,
+    ) -> Tensor<'m> {
+        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
+        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        first.cat(&second)
+    }
+
+    /// Multiplied by complex numbers in float32.
+    pub(super) fn turned_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
+        let floats = [q, k].map(|x| x.to(Dtype::F32));
+        let turn = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
+        [turn(0, q), turn(1, k)]
+    }
+
+    /// `rotate_half(x)`.
+    fn half_rotated(&self) -> Tensor<'m> {
+        let half = self.value.numel / 2;
+        let first = self.slice(half);
+        let second = self.slice(half);
+        let negative = second.negate();
+        negative.cat(&first)
+    }
+
+    /// `x * cos + rotate_half(x) * sin`.
+    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+        let straight = self.mul_constant(cos);
+        let turned = {
+            let rotated = self.half_rotated();
+            rotated.mul_constant(sin)
+        };
+        straight.add(&turned)
+    }
+}

@@ -1,0 +1,227 @@
+//! Routers: which experts a token visits, and how much each counts.
+//!
+//! Source: the routers of transformers 5.17's models/mixtral, qwen2_moe, deepseek_v2, deepseek_v3, ernie4_5_moe,
+//! granitemoe and gpt_oss; most others are copies of one of these.
+
+use super::{BoundLayer, Model};
+use crate::dtype::Dtype;
+use crate::model::blocks::Moe;
+use crate::step::tensor::Tensor;
+
+/// Whose router runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Router {
+    /// mixtral: logits are cast before the softmax, weights stay in float32.
+    Mixtral,
+    /// qwen3_moe and those written after it.
+    Qwen,
+    /// olmoe, qwen2_moe: the same without dividing by the sum.
+    Plain,
+    /// deepseek_v3: sigmoid in float32, groups of experts, a correction.
+    Groups,
+    /// deepseek_v2: softmax in float32, groups of experts.
+    SoftGroups,
+    /// ernie4_5_moe: softmax in float32 outside autocast, a correction.
+    Corrected,
+    /// granitemoe: the best logits first, then their softmax in float32.
+    BestFirst,
+    /// gpt_oss: the best logits first, then their softmax.
+    BestFirstInPlace,
+}
+
+impl Router {
+    /// The router of a model type.
+    pub fn of(model_type: &str) -> Router {
+        match model_type {
+            "mixtral" => Router::Mixtral,
+            "olmoe" | "qwen2_moe" => Router::Plain,
+            "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" | "glm4_moe" | "glm4_moe_lite"
+            | "dots1" => Router::Groups,
+            "deepseek_v2" => Router::SoftGroups,
+            "ernie4_5_moe" => Router::Corrected,
+            "granitemoe" | "granitemoeshared" => Router::BestFirst,
+            "gpt_oss" => Router::BestFirstInPlace,
+            _ => Router::Qwen,
+        }
+    }
+
+    /// Whether the shared experts run before the router.
+    pub fn shared_first(self) -> bool {
+        !matches!(self, Router::Groups | Router::SoftGroups)
+    }
+}
+
+/// What a router decides.
+pub(super) struct Routed<'m> {
+    /// The router's logits, which the block keeps in a variable.
+    pub logits: Tensor<'m>,
+    /// Weights of the chosen experts.
+    pub weights: Tensor<'m>,
+    /// Their numbers.
+    pub indices: Tensor<'m>,
+}
+
+impl<'a> Model<'a> {
+    /// Runs the router on rows of tokens.
+    pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        match self.router {
+            Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x),
+            Router::Groups => self.sigmoid_router(layer, moe, x),
+            Router::SoftGroups => self.soft_group_router(layer, moe, x),
+            Router::Corrected => self.corrected_router(layer, moe, x),
+            Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x),
+        }
+    }
+
+    /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
+    fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        let probabilities = if self.router == Router::Mixtral {
+            let float = logits.to(Dtype::F32);
+            float.softmax()
+        } else {
+            logits.softmax_float()
+        };
+        let [mut weights, indices] = probabilities.top(moe.top_k, moe.experts);
+        if self.router != Router::Plain {
+            let sum = weights.sum_rows(moe.top_k);
+            weights = weights.divide_rows_in_place(&sum);
+        }
+        if self.router != Router::Mixtral {
+            weights = weights.to(logits.value.dtype);
+        }
+        Routed { logits, weights, indices }
+    }
+
+    /// granitemoe, gpt_oss: the best logits, softmax over them.
+    fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        if self.router == Router::BestFirst {
+            logits = logits.to(Dtype::F32);
+        }
+        let [best, indices] = logits.top(moe.top_k, moe.experts);
+        let weights = best.softmax();
+        let dtype = if self.router == Router::BestFirst { x.value.dtype } else { best.value.dtype };
+        let weights = weights.to(dtype);
+        drop(best);
+        Routed { logits, weights, indices }
+    }
+
+    /// The choice of groups by the sum of their best two scores (`pairs`) or by their best one. No gradient flows through
+    /// it: its tensors, returned, live as long as the router runs and no longer.
+    fn group_choice(&self, moe: &Moe, scores: &Tensor<'a>, pairs: bool) -> Vec<Tensor<'a>> {
+        let numel = scores.value.numel;
+        let [groups, groups_chosen] = moe.groups;
+        let rows = numel / moe.experts.max(1);
+        let per_group = rows.saturating_mul(groups);
+        let group_scores = if pairs {
+            let best = self.constant(per_group.saturating_mul(2), Dtype::F32, "topk");
+            let indices = self.constant(per_group.saturating_mul(2), Dtype::I64, "topk (indices)");
+            let sums = {
+                drop(indices);
+                self.constant(per_group, Dtype::F32, "sum")
+            };
+            drop(best);
+            sums
+        } else {
+            let best = self.constant(per_group, Dtype::F32, "max");
+            drop(self.constant(per_group, Dtype::I64, "max (indices)"));
+            best
+        };
+        let chosen = rows.saturating_mul(groups_chosen);
+        let values = self.constant(chosen, Dtype::F32, "topk");
+        let index = self.constant(chosen, Dtype::I64, "topk (indices)");
+        drop(values);
+        let group_mask = self.constant(per_group, Dtype::F32, "group mask");
+        // one group for all is expanded without a copy
+        let score_mask = (groups > 1).then(|| self.constant(numel, Dtype::F32, "score mask"));
+        let mut kept = vec![group_scores, index, group_mask];
+        kept.extend(score_mask);
+        kept
+    }
+
+    /// `scores.masked_fill(~score_mask.bool(), …)`.
+    fn masked_scores(&self, scores: &Tensor<'a>, with_gradient: bool) -> Tensor<'a> {
+        let numel = scores.value.numel;
+        let bools = self.constant(numel, Dtype::Bool, "bool");
+        let others = self.constant(numel, Dtype::Bool, "others");
+        drop(bools);
+        if with_gradient {
+            scores.masked_fill(&others)
+        } else {
+            self.constant(numel, Dtype::F32, "masked_fill")
+        }
+    }
+
+    /// models/deepseek_v3 `DeepseekV3TopkRouter`.
+    fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let scores = logits.keeping_output("sigmoid");
+        let mut for_choice = self.constant(scores.value.numel, Dtype::F32, "add");
+        let choice = self.group_choice(moe, &for_choice, true);
+        for_choice = self.masked_scores(&for_choice, false);
+        let chosen = (scores.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
+        let indices = {
+            let values = self.constant(chosen, Dtype::F32, "topk");
+            let indices = self.constant(chosen, Dtype::I64, "topk (indices)");
+            drop(values);
+            indices
+        };
+        let mut weights = scores.gathered(&indices);
+        let denominator = {
+            let sum = weights.sum_rows(moe.top_k);
+            sum.add_number()
+        };
+        weights = weights.divide_rows_in_place(&denominator);
+        weights = weights.scale();
+        drop(scores);
+        drop(for_choice);
+        drop(choice);
+        drop(denominator);
+        Routed { logits, weights, indices }
+    }
+
+    /// models/deepseek_v2 `DeepseekV2TopkRouter`.
+    fn soft_group_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let mut scores = logits.softmax_float();
+        let choice = (moe.groups[0] > 1).then(|| {
+            let choice = self.group_choice(moe, &scores, false);
+            scores = self.masked_scores(&scores, true);
+            choice
+        });
+        let [mut weights, indices] = scores.top(moe.top_k, moe.experts);
+        weights = weights.scale();
+        drop(scores);
+        drop(choice);
+        Routed { logits, weights, indices }
+    }
+
+    /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
+    fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let outer = self.machine.state.borrow_mut().autocast.take();
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let all = logits.softmax();
+        let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
+        let indices = {
+            let corrected = self.constant(all.value.numel, Dtype::F32, "add");
+            let values = self.constant(chosen, Dtype::F32, "topk");
+            let indices = self.constant(chosen, Dtype::I64, "topk (indices)");
+            drop(corrected);
+            drop(values);
+            indices
+        };
+        let mut weights = all.gathered(&indices);
+        drop(all);
+        weights = {
+            let limited = {
+                let sum = weights.sum_rows(moe.top_k);
+                sum.keeping_input("clamp")
+            };
+            weights.divided_by_rows(&limited)
+        };
+        self.machine.state.borrow_mut().autocast = outer;
+        let weights = weights.to(x.value.dtype);
+        Routed { logits, weights, indices }
+    }
+}
