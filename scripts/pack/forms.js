@@ -5,7 +5,13 @@
 //     (call $arrive)                         ; makes sure that the rest is there
 //     (call_indirect … (local.get $0) (i32.const SLOT)))
 //
-// The rest fills the slots as it is instantiated, and brings the constants that only its own functions reach.
+// The slots of the rest are empty until it is instantiated. An indirect call of the front, which may meet one, looks first:
+//
+//   (func $through_7 (param …) (param $slot i32) …
+//     (if (ref.is_null (table.get $0 (local.get $slot))) (then (call $need_rest)))
+//     (call_indirect $0 (type $7) … (local.get $slot)))
+//
+// The rest brings the constants that only its own functions reach.
 
 import { Form } from "./wat.js";
 
@@ -22,9 +28,11 @@ export function split(forms, isFirst) {
   const [table] = of("table").filter(({ head }) => head.includes("funcref"));
   const [elements] = of("elem");
   const slots = new Slots(table, elements);
-  const called = [...first.flatMap((form) => form.calls()), ...of("export").map(({ name }) => name), ...slots.names];
+  const called = [...first.flatMap((form) => form.calls()), ...of("export").map(({ name }) => name)];
   const stubbed = new Set(called.filter((name) => laterNames.has(name)));
   const stubs = later.filter(({ name }) => stubbed.has(name)).map((form) => stub(form, slots.of(form.name), table.name));
+
+  const { looking, helpers } = lookFirst(first, of("type"), table.name);
 
   // What the rest needs of the front: functions, globals, the memory and the table.
   const imports = of("import");
@@ -53,16 +61,17 @@ export function split(forms, isFirst) {
     ...of("memory"),
     ...data.front,
     ...of("table").map((form) => (form === table ? new Form(` (table ${table.name} ${slots.type})`) : form)),
-    elements,
+    ...slots.filled((name) => !laterNames.has(name)),
     ...of("export"),
     new Form(` (export "is_rest_here" (global $is_rest_here))`),
     ...handed,
     ...of("start"),
-    ...first,
+    ...looking,
     ...stubs,
+    ...helpers,
     new Form(` (func $arrive\n  (if (i32.eqz (global.get $is_rest_here)) (then (call $need_rest))))`),
   ];
-  const rest = [...of("type"), ...own, ...taken, ...data.rest, ...slots.filled((name) => stubbed.has(name)), ...later];
+  const rest = [...of("type"), ...own, ...taken, ...data.rest, ...slots.filled((name) => laterNames.has(name)), ...later];
   return { front, rest, counts: { first: first.length, later: later.length, stubs: stubs.length, handed: handed.length } };
 }
 
@@ -77,6 +86,33 @@ function stub(form, slot, table) {
   return new Form(
     ` (func ${form.name} ${named} ${results}\n  (call $arrive)\n  (call_indirect ${table} ${signature(form)} ${passed} (i32.const ${slot})))`,
   );
+}
+
+/** Functions whose indirect calls go through a helper for each type, which makes sure that the slot is filled. */
+function lookFirst(functions, types, table) {
+  const used = new Set();
+  const call = /\(call_indirect (?:\$0 )?\(type (\$[^)\s]+)\)/g;
+  const looking = functions.map(
+    (form) =>
+      new Form(
+        form.text.replace(call, (_, type) => {
+          used.add(type);
+          return `(call $through_${type.slice(1)}`;
+        }),
+      ),
+  );
+  const helpers = types.filter(({ name }) => used.has(name)).map((type) => {
+    const [params, results] = [type.params, type.results];
+    const named = params.map((each, i) => `(param $p${i} ${each})`).join(" ");
+    const passed = params.map((_, i) => `(local.get $p${i})`).join(" ");
+    const result = results.length ? `(result ${results.join(" ")})` : "";
+    return new Form(
+      ` (func $through_${type.name.slice(1)} ${named} (param $slot i32) ${result}\n` +
+        `  (if (ref.is_null (table.get ${table} (local.get $slot))) (then (call $need_rest)))\n` +
+        `  (call_indirect ${table} (type ${type.name}) ${passed} (local.get $slot)))`,
+    );
+  });
+  return { looking, helpers };
 }
 
 /** The slots of the table: those that functions have anyway, and new ones behind them. */

@@ -137,7 +137,7 @@ impl Log {
 
     fn read(&self, path: &str, key: &str) {
         if let Some(read) = &self.read {
-            read.borrow_mut().insert(format!("{path}{key}"));
+            remember(read, path, key);
         }
     }
 
@@ -149,6 +149,12 @@ impl Log {
             notes.push(note);
         }
     }
+}
+
+/// Only a model of the user's own wants this: it is kept out of what every page runs at its start.
+#[inline(never)]
+fn remember(read: &RefCell<BTreeSet<String>>, path: &str, key: &str) {
+    read.borrow_mut().insert(format!("{path}{key}"));
 }
 
 /// One object of a config with the defaults that transformers' config class has for absent keys.

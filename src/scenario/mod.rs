@@ -28,7 +28,7 @@ pub use modules::Modules;
 pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct CustomModel {
     /// What to call it.
     pub name: String,

@@ -31,17 +31,16 @@ pub fn facts(scenario: &Scenario) -> String {
         ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
     };
     let (total, active) = (architecture.parameters(), architecture.active_parameters());
-    let mut facts = format!("{} parameters", parameters(total));
-    if active < total {
-        facts += &format!(", {} active", parameters(active));
-    }
-    if let Some(context) = entry.and_then(|entry| entry.context).or(architecture.max_positions) {
-        facts += &format!(" · context {}", grouped(context));
-    }
-    if let Some(entry) = entry.filter(|entry| !entry.licence.is_empty()) {
-        facts += &format!(" · licence {}{}", entry.licence, if entry.gated { ", gated" } else { "" });
-    }
-    facts
+    let active = if active < total { format!(", {} active", parameters(active)) } else { String::new() };
+    let context = entry.and_then(|entry| entry.context).or(architecture.max_positions);
+    let context = context.map(|context| format!(" · context {}", grouped(context))).unwrap_or_default();
+    let (licence, gated) = match entry {
+        Some(entry) if entry.gated => (entry.licence, ", gated"),
+        Some(entry) => (entry.licence, ""),
+        None => ("", ""),
+    };
+    let before = if licence.is_empty() { "" } else { " · licence " };
+    format!("{} parameters{active}{context}{before}{licence}{gated}", parameters(total))
 }
 
 /// What a model that was just read has, to the parameter, as HTML.

@@ -9,6 +9,9 @@ use crate::ui::browser;
 use crate::ui::live::{follow, on, state as aria, switch};
 use crate::ui::state::State;
 
+/// How the dialog looks. It comes with the dialog: most visitors never open it.
+const STYLE: &str = include_str!("dialog.css");
+
 /// The dialog, closed. Kept out of the function that runs at the start of every page without ever drawing it.
 #[inline(never)]
 pub fn draw(state: State) -> AnyView {
@@ -43,6 +46,7 @@ pub fn draw(state: State) -> AnyView {
             aria-labelledby="own-title"
             on:close=on(move |_: Event| own.open.set(false))
         >
+            <style inner_html=STYLE></style>
             <div class="own-head">
                 <h2 id="own-title">"Bring your own model"</h2>
                 <button

@@ -105,11 +105,12 @@ fn compute(
 ) {
     // The first row is the scenario's own model.
     let found = match listed(index) {
-        Some(model) => plan::table(&[model], &base, memory).pop(),
-        None if index == 0 => Some(plan::row(&base, memory)),
-        None => None,
+        Some(model) => {
+            plan::row(&Scenario { model: ModelChoice::Catalogue(model.into()), ..base.clone() }, memory)
+        }
+        None if index == 0 => plan::row(&base, memory),
+        None => return busy.set(false),
     };
-    let Some(found) = found else { return busy.set(false) };
     rows.update(|rows| match rows.get_mut(index) {
         Some(row) => *row = found,
         None => rows.push(found),
@@ -124,8 +125,8 @@ fn conditions(base: &Scenario) -> String {
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "with gradient checkpointing",
     };
     format!(
-        "The largest micro-batch of {} tokens per sequence, {checkpointing}; the rest as in the scenario. \
-         Choose a cell to open it.",
+        "The largest micro-batch of {} tokens per sequence, {checkpointing}, or what one such sequence needs; the \
+         rest as in the scenario. Choose a cell to open it.",
         grouped(base.sequence)
     )
 }
@@ -214,7 +215,9 @@ fn content(cell: &FitCell, unit: Unit) -> String {
                 Escaped(&title)
             )
         }
-        FitCell::TooLarge { needed } => format!("needs {}", unit.amount(*needed)),
+        FitCell::TooLarge { needed } => {
+            format!("<span class=\"unseen\">needs </span>{}", unit.amount(*needed))
+        }
         FitCell::Unknown(issue) => format!("<span title=\"{}\">unknown</span>", Escaped(&issue.to_string())),
     }
 }
@@ -234,7 +237,7 @@ mod tests {
     fn a_cell_says_what_fits_or_what_it_needs() {
         let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
         let texts: Vec<_> = rows[0].cells.iter().map(|cell| content(cell, Unit::Binary)).collect();
-        assert!(texts[0].starts_with("needs "), "{texts:?}");
+        assert!(texts[0].contains("needs ") && texts[0].ends_with("GiB"), "{texts:?}");
         assert!(
             texts[2].starts_with("batch <b>") && texts[2].contains("open Llama-3.1-8B · QLoRA"),
             "{texts:?}"
