@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::model::Architecture;
-use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Scenario};
 use crate::units::decimal;
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
@@ -17,8 +17,10 @@ pub enum Basis {
     SameKind,
     /// The same family was measured under other settings.
     SameFamily,
-    /// Only other families were measured.
+    /// Only other families were measured with that software.
     OtherFamilies,
+    /// Nothing was measured with that software.
+    OtherSoftware,
 }
 
 /// How far the allocated peak may be off.
@@ -35,6 +37,8 @@ pub struct Band {
 /// Measured rows of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind {
+    /// The stack and the loss, as [`software`] writes them.
+    pub software: String,
     /// `model_type` of the config.
     pub family: String,
     /// The method, precision, checkpointing and attention, as [`key`] writes them.
@@ -52,6 +56,14 @@ pub fn key(scenario: &Scenario) -> String {
     format!("{} {} {checkpointing} {attention}", scenario.method.slug(), scenario.precision.slug())
 }
 
+/// The stack and, where it is not the standard one, the loss.
+pub fn software(scenario: &Scenario) -> String {
+    match scenario.savings.loss {
+        LossKernel::Standard => scenario.stack.slug().to_owned(),
+        loss => format!("{}+{}", scenario.stack.slug(), loss.slug()),
+    }
+}
+
 /// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
 fn kinds() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
@@ -59,6 +71,7 @@ fn kinds() -> &'static [Kind] {
         let read = |line: &str| {
             let mut fields = line.split('\t');
             Some(Kind {
+                software: fields.next()?.to_owned(),
                 family: fields.next()?.to_owned(),
                 settings: fields.next()?.to_owned(),
                 rows: fields.next()?.parse().ok()?,
@@ -72,18 +85,21 @@ fn kinds() -> &'static [Kind] {
 /// The band of an answer: the worst error of the closest kind that was measured, and never less than the null device's
 /// own distance from real GPUs.
 pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
-    let settings = key(scenario);
+    let (settings, software) = (key(scenario), software(scenario));
+    let same = |kind: &&Kind| kind.software == software;
     let family = |kind: &&Kind| kind.family == architecture.model_type;
     let worst = |basis, kinds: &mut dyn Iterator<Item = &Kind>| {
         let fold = |(rows, worst): (u64, f64), kind: &Kind| (rows + kind.rows, worst.max(kind.worst_percent));
         let (rows, worst) = kinds.fold((0, 0.0), fold);
         (rows > 0).then_some(Band { percent: worst.max(REAL_GPU_PERCENT), basis, rows })
     };
-    let same_kind = &mut kinds().iter().filter(family).filter(|kind| kind.settings == settings);
-    let same_family = &mut kinds().iter().filter(family);
+    let same_kind = &mut kinds().iter().filter(same).filter(family).filter(|kind| kind.settings == settings);
+    let same_family = &mut kinds().iter().filter(same).filter(family);
+    let same_software = &mut kinds().iter().filter(same);
     let any = &mut kinds().iter();
     worst(Basis::SameKind, same_kind)
         .or_else(|| worst(Basis::SameFamily, same_family))
-        .or_else(|| worst(Basis::OtherFamilies, any))
-        .unwrap_or(Band { percent: 100.0, basis: Basis::OtherFamilies, rows: 0 })
+        .or_else(|| worst(Basis::OtherFamilies, same_software))
+        .or_else(|| worst(Basis::OtherSoftware, any))
+        .unwrap_or(Band { percent: 100.0, basis: Basis::OtherSoftware, rows: 0 })
 }

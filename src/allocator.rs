@@ -22,6 +22,9 @@ pub struct Block(u32);
 
 const NONE: u32 = u32::MAX;
 
+/// Addresses of an expandable segment: a multiple of both pages, and more than any card has memory.
+const ADDRESSES: u64 = 20 << 54;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
@@ -31,6 +34,8 @@ struct Entry {
     next: u32,
     small: bool,
     used: bool,
+    /// Whether there is memory behind its addresses; under expandable segments only may there be none.
+    mapped: bool,
 }
 
 /// The device has not enough memory left, even after everything cached was given back.
@@ -75,8 +80,8 @@ pub struct CachingAllocator {
     recycled: Vec<u32>,
     /// Where the next segment goes.
     frontier: u64,
-    /// Under expandable segments: the last block of each pool's one segment.
-    tail: [u32; 2],
+    /// Under expandable segments: addresses without memory, of the large pool and of the small one.
+    unmapped: [BTreeSet<(u64, u32)>; 2],
 }
 
 impl CachingAllocator {
@@ -89,7 +94,7 @@ impl CachingAllocator {
             free: [BTreeSet::new(), BTreeSet::new()],
             recycled: Vec::new(),
             frontier: 0,
-            tail: [NONE; 2],
+            unmapped: [BTreeSet::new(), BTreeSet::new()],
         }
     }
 
@@ -130,77 +135,112 @@ impl CachingAllocator {
         self.blocks[index as usize].used = false;
         self.stats.allocated = self.stats.allocated.saturating_sub(entry.size);
         let pool = usize::from(entry.small);
-        let mergeable = |blocks: &[Entry], other: u32| other != NONE && !blocks[other as usize].used;
-        if mergeable(&self.blocks, entry.previous) {
-            let before = self.blocks[entry.previous as usize];
-            self.free[pool].remove(&(before.size, before.address, entry.previous));
+        index = self.merged(index, pool);
+        self.list(index, pool);
+    }
+
+    /// Joins a block that is in no list with those neighbours that are as free and as mapped as it is
+    /// (`try_merge_blocks`).
+    fn merged(&mut self, mut index: u32, pool: usize) -> u32 {
+        let entry = self.blocks[index as usize];
+        let alike = |blocks: &[Entry], other: u32| {
+            other != NONE && !blocks[other as usize].used && blocks[other as usize].mapped == entry.mapped
+        };
+        if alike(&self.blocks, entry.previous) {
+            self.unlist(entry.previous, pool);
             self.join(entry.previous, index);
             index = entry.previous;
         }
-        let next = self.blocks[index as usize].next;
-        if mergeable(&self.blocks, next) {
-            let after = self.blocks[next as usize];
-            self.free[pool].remove(&(after.size, after.address, next));
-            self.join(index, next);
+        if alike(&self.blocks, entry.next) {
+            self.unlist(entry.next, pool);
+            self.join(index, entry.next);
         }
-        let merged = self.blocks[index as usize];
-        self.free[pool].insert((merged.size, merged.address, index));
+        index
     }
 
-    /// `torch.cuda.empty_cache()`: gives segments without a used block back.
+    /// Adds a free block to the list of its kind.
+    fn list(&mut self, index: u32, pool: usize) {
+        let block = self.blocks[index as usize];
+        if block.mapped {
+            self.free[pool].insert((block.size, block.address, index));
+        } else {
+            self.unmapped[pool].insert((block.address, index));
+        }
+    }
+
+    fn unlist(&mut self, index: u32, pool: usize) {
+        let block = self.blocks[index as usize];
+        if block.mapped {
+            self.free[pool].remove(&(block.size, block.address, index));
+        } else {
+            self.unmapped[pool].remove(&(block.address, index));
+        }
+    }
+
+    /// `torch.cuda.empty_cache()`: gives segments without a used block back, and of expandable ones every free page.
     pub fn empty_cache(&mut self) {
         for pool in 0..2 {
-            let whole: Vec<(u64, u64, u32)> = self.free[pool]
-                .iter()
-                .copied()
-                .filter(|(_, _, index)| {
-                    let block = &self.blocks[*index as usize];
-                    block.previous == NONE && block.next == NONE
-                })
-                .collect();
-            for entry in whole {
-                self.free[pool].remove(&entry);
-                self.stats.reserved = self.stats.reserved.saturating_sub(entry.0);
-                self.recycled.push(entry.2);
-                if self.tail[pool] == entry.2 {
-                    self.tail[pool] = NONE;
+            let blocks: Vec<u32> = self.free[pool].iter().map(|(_, _, index)| *index).collect();
+            for index in blocks {
+                let block = self.blocks[index as usize];
+                if self.settings.expandable_segments {
+                    self.unmap(index, pool);
+                } else if block.previous == NONE && block.next == NONE {
+                    self.unlist(index, pool);
+                    self.stats.reserved = self.stats.reserved.saturating_sub(block.size);
+                    self.recycled.push(index);
                 }
             }
-            if self.settings.expandable_segments {
-                self.unmap(pool);
-            }
         }
     }
 
-    /// Under expandable segments free pages inside a segment are given back too.
-    fn unmap(&mut self, pool: usize) {
+    /// Gives the whole pages of a free block back (`unmap_block`).
+    fn unmap(&mut self, index: u32, pool: usize) {
         let page = page(pool == 1);
-        let tail = self.tail[pool];
-        if tail == NONE || self.blocks[tail as usize].used {
+        let block = self.blocks[index as usize];
+        let end = block.address.saturating_add(block.size);
+        let (first, last) = (block.address.div_ceil(page).saturating_mul(page), end / page * page);
+        if first >= last {
             return;
         }
-        let block = self.blocks[tail as usize];
-        let keep = (block.address.div_ceil(page) * page).saturating_sub(block.address).min(block.size);
-        self.free[pool].remove(&(block.size, block.address, tail));
-        self.stats.reserved = self.stats.reserved.saturating_sub(block.size - keep);
-        if keep == 0 {
-            let previous = block.previous;
-            self.recycled.push(tail);
-            self.tail[pool] = previous;
-            if previous != NONE {
-                self.blocks[previous as usize].next = NONE;
-            }
-        } else {
-            self.blocks[tail as usize].size = keep;
-            self.free[pool].insert((keep, block.address, tail));
+        self.unlist(index, pool);
+        let mut index = index;
+        if first > block.address {
+            let rest = self.split(index, first - block.address);
+            self.list(index, pool);
+            index = rest;
         }
+        if end > last {
+            let rest = self.split(index, last - first);
+            self.list(rest, pool);
+        }
+        self.blocks[index as usize].mapped = false;
+        self.stats.reserved = self.stats.reserved.saturating_sub(last - first);
+        let index = self.merged(index, pool);
+        self.list(index, pool);
     }
 
+    /// The smallest free block that is large enough. A block that can grow counts with all that it can grow to.
     fn best_fit(&mut self, size: u64, small: bool) -> Option<u32> {
-        let pool = &mut self.free[usize::from(small)];
-        let entry = *pool.range((size, 0, 0)..).next()?;
-        pool.remove(&entry);
-        Some(entry.2)
+        let pool = usize::from(small);
+        let mut larger = self.free[pool].range((size, 0, 0)..).map(|(_, _, index)| *index);
+        let mut best = larger.next()?;
+        if self.settings.expandable_segments {
+            for other in larger {
+                if self.size_it_can_have(other) >= self.size_it_can_have(best) {
+                    break;
+                }
+                best = other;
+            }
+        }
+        self.unlist(best, pool);
+        Some(best)
+    }
+
+    fn size_it_can_have(&self, index: u32) -> u64 {
+        let block = &self.blocks[index as usize];
+        let next = self.blocks.get(block.next as usize).filter(|next| !next.mapped);
+        block.size.saturating_add(next.map_or(0, |next| next.size))
     }
 
     fn new_block(&mut self, entry: Entry) -> u32 {
@@ -247,48 +287,95 @@ impl CachingAllocator {
         self.reserve(bytes);
         let address = self.frontier;
         self.frontier = self.frontier.saturating_add(bytes);
-        Some(self.new_block(Entry { address, size: bytes, previous: NONE, next: NONE, small, used: false }))
+        Some(self.new_block(Entry {
+            address,
+            size: bytes,
+            previous: NONE,
+            next: NONE,
+            small,
+            used: false,
+            mapped: true,
+        }))
     }
 
     fn expand(&mut self, size: u64, small: bool) -> Option<u32> {
         let pool = usize::from(small);
-        let missing = |allocator: &CachingAllocator| {
-            let tail = allocator.tail[pool];
-            let have = if tail == NONE || allocator.blocks[tail as usize].used {
-                0
-            } else {
-                allocator.blocks[tail as usize].size
+        let grown = self.mapped_for(size, pool);
+        if grown.is_some() {
+            return grown;
+        }
+        self.empty_cache();
+        self.stats.retries += 1;
+        self.mapped_for(size, pool)
+    }
+
+    /// Maps pages until there is a free block of that size, which is then in no list (`try_allocate_expandable_block`).
+    fn mapped_for(&mut self, size: u64, pool: usize) -> Option<u32> {
+        let mut index = self.room(size, pool)?;
+        if !self.blocks[index as usize].mapped {
+            index = self.map(index, size, pool)?;
+        }
+        while self.blocks[index as usize].size < size {
+            let Entry { size: have, next, .. } = self.blocks[index as usize];
+            index = self.map(next, size - have, pool)?;
+        }
+        self.unlist(index, pool);
+        Some(index)
+    }
+
+    /// The first stretch of free addresses with that much room, at the lowest one without memory or at the free block
+    /// before it (`find_expandable_block`).
+    fn room(&mut self, size: u64, pool: usize) -> Option<u32> {
+        if self.unmapped[pool].is_empty() {
+            // each pool has an address range of its own, larger than any card
+            let address = (pool as u64) << 60;
+            let entry = Entry {
+                address,
+                size: ADDRESSES,
+                previous: NONE,
+                next: NONE,
+                small: pool == 1,
+                used: false,
+                mapped: false,
             };
-            size.saturating_sub(have).div_ceil(page(small)).saturating_mul(page(small))
-        };
-        let mut bytes = missing(self);
-        if !self.allows(bytes) {
-            self.empty_cache();
-            self.stats.retries += 1;
-            bytes = missing(self);
-            if !self.allows(bytes) {
-                return None;
+            let index = self.new_block(entry);
+            self.list(index, pool);
+        }
+        let free = |index: u32| self.blocks.get(index as usize).filter(|block| !block.used);
+        let starts = self.unmapped[pool].iter().map(|(_, index)| {
+            let previous = self.blocks[*index as usize].previous;
+            if free(previous).is_some() { previous } else { *index }
+        });
+        let fits = |start: &u32| {
+            let mut room = 0u64;
+            let mut index = *start;
+            while let Some(block) = free(index).filter(|_| room < size) {
+                room = room.saturating_add(block.size);
+                index = block.next;
             }
-        }
-        self.reserve(bytes);
-        let tail = self.tail[pool];
-        if tail != NONE && !self.blocks[tail as usize].used {
-            let block = self.blocks[tail as usize];
-            self.free[pool].remove(&(block.size, block.address, tail));
-            self.blocks[tail as usize].size += bytes;
-            return Some(tail);
-        }
-        // each pool has an address range of its own
-        let address = match tail {
-            NONE => (pool as u64) << 60,
-            tail => self.blocks[tail as usize].address + self.blocks[tail as usize].size,
+            room >= size
         };
-        let index =
-            self.new_block(Entry { address, size: bytes, previous: tail, next: NONE, small, used: false });
-        if tail != NONE {
-            self.blocks[tail as usize].next = index;
+        starts.into_iter().find(fits)
+    }
+
+    /// Maps the first pages of a block without memory, up to `size` or its end, and joins them with what is free around
+    /// them (`map_block`).
+    fn map(&mut self, index: u32, size: u64, pool: usize) -> Option<u32> {
+        let page = page(pool == 1);
+        let block = self.blocks[index as usize];
+        let bytes = size.min(block.size).div_ceil(page).saturating_mul(page);
+        if !self.allows(bytes) {
+            return None;
         }
-        self.tail[pool] = index;
+        self.unlist(index, pool);
+        if bytes < block.size {
+            let rest = self.split(index, bytes);
+            self.list(rest, pool);
+        }
+        self.blocks[index as usize].mapped = true;
+        self.reserve(bytes);
+        let index = self.merged(index, pool);
+        self.list(index, pool);
         Some(index)
     }
 
@@ -301,26 +388,22 @@ impl CachingAllocator {
         if !worth {
             return;
         }
-        let entry = Entry {
-            address: block.address + size,
-            size: rest,
-            previous: index,
-            next: block.next,
-            small,
-            used: false,
-        };
-        let other = self.new_block(entry);
+        let other = self.split(index, size);
+        self.list(other, usize::from(small));
+    }
+
+    /// Cuts a block after `size` bytes; returns the rest, which is in no list.
+    fn split(&mut self, index: u32, size: u64) -> u32 {
+        let block = self.blocks[index as usize];
+        let rest = Entry { address: block.address + size, size: block.size - size, previous: index, ..block };
+        let other = self.new_block(rest);
         if block.next != NONE {
             self.blocks[block.next as usize].previous = other;
         }
         let first = &mut self.blocks[index as usize];
         first.size = size;
         first.next = other;
-        let pool = usize::from(small);
-        if self.tail[pool] == index {
-            self.tail[pool] = other;
-        }
-        self.free[pool].insert((rest, entry.address, other));
+        other
     }
 
     fn join(&mut self, first: u32, second: u32) {
@@ -328,12 +411,8 @@ impl CachingAllocator {
         let kept = &mut self.blocks[first as usize];
         kept.size += gone.size;
         kept.next = gone.next;
-        let pool = usize::from(gone.small);
         if gone.next != NONE {
             self.blocks[gone.next as usize].previous = first;
-        }
-        if self.tail[pool] == second {
-            self.tail[pool] = first;
         }
         self.recycled.push(second);
     }
@@ -399,6 +478,23 @@ mod tests {
         malloc(&mut allocator, 80 * MIB);
         assert_eq!(allocator.stats().retries, 1);
         assert_eq!(allocator.malloc(40 * MIB), Err(OutOfMemory { requested: 40 * MIB }));
+    }
+
+    #[test]
+    fn free_pages_between_used_blocks_are_given_back_and_used_again() {
+        let mut allocator =
+            CachingAllocator::new(Settings { expandable_segments: true, ..Settings::default() });
+        let blocks: Vec<Block> = [10, 65, 25].map(|mib| malloc(&mut allocator, mib * MIB)).into();
+        assert_eq!(allocator.stats().reserved, 100 * MIB);
+        allocator.free(blocks[1]);
+        allocator.empty_cache();
+        // of the free addresses from 10 to 75 MiB the pages from 20 to 60
+        assert_eq!(allocator.stats().reserved, 60 * MIB);
+        malloc(&mut allocator, 25 * MIB);
+        assert_eq!(allocator.stats().reserved, 80 * MIB);
+        // 5 MiB before the last hole, its 20 and 15 behind it
+        malloc(&mut allocator, 26 * MIB);
+        assert_eq!(allocator.stats().reserved, 100 * MIB);
     }
 
     #[test]

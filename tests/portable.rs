@@ -1,14 +1,15 @@
 //! What a browser's 32-bit `usize` and another floating-point library could change, and must not. Runs natively and, by
 //! `scripts/check wasm`, on wasm32 in Node.js.
 
-use headroom::check;
+use headroom::accuracy::{key, software};
+use headroom::check::{self, Metric};
 use headroom::scenario::{Method, Scenario};
 use headroom::{estimate, share};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 const MEASURED: &str = include_str!("../data/measurements/null-device.json");
-/// Family, settings, rows and the worst error of the native build in percent.
+/// Software, family, settings, rows and the worst error of the native build in percent.
 const NATIVE_ERRORS: &str = include_str!("../data/accuracy.tsv");
 /// Those errors are written down with three decimals.
 const ROUNDING_PCT: f64 = 0.0006;
@@ -16,11 +17,17 @@ const ROUNDING_PCT: f64 = 0.0006;
 #[test]
 fn measured_runs_are_predicted_as_well_as_natively() {
     let report = check::check(MEASURED, false).expect("the file is an array of rows");
-    let errors = NATIVE_ERRORS.lines().filter_map(|line| line.rsplit('\t').next()?.parse::<f64>().ok());
-    let native = errors.fold(0.0, f64::max);
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    let here = report.summary.allocated.worst_pct;
-    assert!((here - native).abs() <= ROUNDING_PCT, "worst error {here} %, natively {native} %");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(MEASURED).expect("the file is JSON");
+    let allocated = report.rows.iter().filter(|found| found.metric == Metric::Allocated);
+    for (row, found) in rows.iter().zip(allocated) {
+        let scenario = check::scenario(row).expect("every row is predicted");
+        let family = scenario.architecture().expect("every model is known").model_type.clone();
+        let kind = format!("{}\t{family}\t{}\t", software(&scenario), key(&scenario));
+        let line = NATIVE_ERRORS.lines().find(|line| line.starts_with(&kind)).expect("every kind is listed");
+        let native: f64 = line.rsplit('\t').next().and_then(|worst| worst.parse().ok()).expect("a number");
+        assert!(found.error_pct.abs() <= native + ROUNDING_PCT, "{}: natively at most {native} %", found.id);
+    }
 }
 
 #[test]

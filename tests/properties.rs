@@ -5,8 +5,8 @@
 use headroom::estimate::{Memory, Phase};
 use headroom::plan::{FitCell, fits, largest_batch, longest_sequence, table};
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, Mask, Method, ModelChoice,
-    Optimizer, Precision, Quantization, Scenario,
+    AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, WeightFormat,
 };
 use headroom::units::Bytes;
 use headroom::{estimate, export};
@@ -30,12 +30,13 @@ const GPUS: [&str; 4] = ["t4", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb"];
 fn loras() -> impl Strategy<Value = Lora> {
     let groups: Vec<_> =
         LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
-    (select(vec![1, 8, 16, 64]), select(groups), any::<bool>(), any::<bool>()).prop_map(
-        |(rank, targets, dropout, fp32_adapters)| Lora {
+    (select(vec![1, 8, 16, 64]), select(groups), any::<(bool, bool, bool)>()).prop_map(
+        |(rank, targets, (dropout, fp32_adapters, trains_embeddings))| Lora {
             rank,
             targets,
             dropout,
             fp32_adapters,
+            trains_embeddings,
             ..Scenario::default().lora
         },
     )
@@ -52,18 +53,19 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
         ),
         (1u64..=16, select(vec![1u64, 17, 128, 512, 1024, 2048, 4096]), 1u64..=3, select(Mask::ALL)),
-        (any::<(bool, bool, bool)>(), select(GPUS.to_vec())),
+        (any::<(bool, bool, bool, bool)>(), select(GPUS.to_vec())),
+        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL)),
     )
-        .prop_map(|(what, how, sizes, rest)| {
+        .prop_map(|(what, how, sizes, rest, (stack, loss, format))| {
             let (model, method, lora, (double_quant, prepare)) = what;
             let (precision, optimizer, checkpointing, attention) = how;
             let (batch, sequence, accumulation, mask) = sizes;
-            let ((keeps_outputs, grads_to_none, clips), gpu) = rest;
+            let ((keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
             let mut scenario = Scenario {
                 model: ModelChoice::Catalogue(model.to_owned()),
                 method,
                 lora,
-                quantization: Quantization { double_quant, prepare },
+                quantization: Quantization { format, double_quant, prepare },
                 precision,
                 optimizer,
                 batch,
@@ -72,12 +74,15 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 checkpointing,
                 attention,
                 mask,
+                stack,
+                savings: Savings { loss },
                 gpu: GpuChoice::Catalogue(gpu.to_owned()),
                 ..Scenario::default()
             };
             scenario.training_loop.keeps_outputs = keeps_outputs;
             scenario.training_loop.grads_to_none = grads_to_none;
             scenario.training_loop.clips = clips;
+            scenario.training_loop.fills_cache = fills_cache;
             scenario
         })
 }
@@ -119,6 +124,14 @@ proptest! {
 
     #[test]
     fn more_tokens_never_need_less(scenario in scenarios(), more in 1u64..512) {
+        // where the sequence is cut into pieces, a shorter last one is a smaller copy
+        let whole = |scenario: Scenario| match (scenario.stack, scenario.savings.loss) {
+            (Stack::Litgpt, _) | (_, LossKernel::Chunked) => {
+                Scenario { stack: Stack::Transformers, savings: Savings { loss: LossKernel::Standard }, ..scenario }
+            }
+            _ => scenario,
+        };
+        let scenario = whole(scenario);
         let larger = Scenario { sequence: scenario.sequence + more, ..scenario.clone() };
         prop_assert!(needed(&scenario) <= needed(&larger), "{:?} {:?}", needed(&scenario), needed(&larger));
     }
@@ -136,6 +149,7 @@ proptest! {
     fn lora_never_needs_more_than_full(scenario in scenarios(), fused in any::<bool>(), batch in 1u64..=4, sequence in 1u64..=1024) {
         let full = Scenario {
             method: Method::Full,
+            lora: Lora { trains_embeddings: false, ..scenario.lora },
             optimizer: if fused { Optimizer::AdamWFused } else { Optimizer::AdamW },
             batch,
             sequence,

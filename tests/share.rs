@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario, modules,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
+    WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -110,15 +111,21 @@ fn loras() -> impl Strategy<Value = Lora> {
         (LoraTargets::Named, set)
     });
     let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
-    (1u64..=1 << 24, targets, any::<bool>(), any::<bool>()).prop_map(
-        |(rank, (targets, modules), dropout, fp32_adapters)| Lora {
+    (1u64..=1 << 24, targets, any::<(bool, bool, bool)>()).prop_map(
+        |(rank, (targets, modules), (dropout, fp32_adapters, trains_embeddings))| Lora {
             rank,
             targets,
             modules,
             dropout,
             fp32_adapters,
+            trains_embeddings,
         },
     )
+}
+
+fn lengths() -> impl Strategy<Value = Lengths> {
+    let spread = any::<(u64, u64)>().prop_map(|(mean, deviation)| Lengths::Spread { mean, deviation });
+    prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform), spread]
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -146,8 +153,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(Mask::ALL),
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
+        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL), lengths()),
     )
-        .prop_map(|(what, how, rest)| {
+        .prop_map(|(what, how, rest, (stack, loss, format, lengths))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
@@ -155,7 +163,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 model,
                 method,
                 lora,
-                quantization: Quantization { double_quant, prepare },
+                quantization: Quantization { format, double_quant, prepare },
                 precision,
                 optimizer,
                 batch,
@@ -166,6 +174,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 mask,
                 dropout,
                 training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
+                lengths,
+                stack,
+                savings: Savings { loss },
                 gpu,
             }
         })

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
 use crate::scenario::{Issue, Scenario};
-use crate::step::{Allocation, Recording};
+use crate::step::{Instant, Recording};
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -86,7 +86,18 @@ pub struct Report {
 /// A row of a file, read: what ran and what was measured.
 struct Case {
     scenario: Scenario,
-    measured: Vec<(Metric, Bytes)>,
+    /// Whether the run had the memory of the scenario's card and no more, as a real one has.
+    bounded: bool,
+    measured: Vec<Measured>,
+}
+
+/// A measured figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Measured {
+    metric: Metric,
+    /// When it was read: peaks are those up to then.
+    instant: Instant,
+    bytes: Bytes,
 }
 
 /// Reads a JSON array of measurements, of either known format, and predicts its rows.
@@ -125,12 +136,26 @@ fn read(row: &Value) -> Result<Case, String> {
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
     let case = read(row)?;
     let memory = predict(&case.scenario)?;
-    let replay = replay(&case.scenario)?;
-    for (metric, measured) in case.measured {
-        let predicted = match metric {
-            Metric::Allocated => replay.allocated_peak,
-            Metric::Reserved => replay.reserved_peak,
-            Metric::Driver => replay.reserved_peak + memory.context,
+    let recording = record(&case.scenario)?;
+    let capacity = if case.bounded { card(&case.scenario)? } else { None };
+    for Measured { metric, instant, bytes: measured } in case.measured {
+        let unbounded = || recording.allocate_until(instant, Settings::default());
+        let found = match capacity {
+            None => unbounded(),
+            Some(capacity) => {
+                let settings = Settings { capacity: Some(capacity.0), ..Settings::default() };
+                let found = recording.allocate_until(instant, settings);
+                // what ran did fit: where it is predicted not to, the error is the prediction's whole size
+                if found.failure.is_some() { unbounded() } else { found }
+            }
+        };
+        let predicted = match (metric, instant) {
+            (Metric::Allocated, Instant::End | Instant::FirstIteration) => found.allocated_peak,
+            (Metric::Allocated, Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step) => {
+                found.allocated
+            }
+            (Metric::Reserved, _) => found.reserved_peak,
+            (Metric::Driver, _) => found.reserved_peak + memory.context,
         };
         let error_pct = error_pct(measured, predicted);
         report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
@@ -147,11 +172,17 @@ fn predict(scenario: &Scenario) -> Result<Memory, String> {
     answer.memory.clone().ok_or_else(problems)
 }
 
-/// The run on a device without a limit: what the allocator hands out and holds.
-fn replay(scenario: &Scenario) -> Result<Allocation, String> {
+/// What the scenario's card leaves to the allocator.
+fn card(scenario: &Scenario) -> Result<Option<Bytes>, String> {
+    let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+    Ok(Some(Bytes(gpu.memory.0.saturating_sub(gpu.context.0))))
+}
+
+/// The run, event by event.
+fn record(scenario: &Scenario) -> Result<Recording, String> {
     let run = || {
         let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        Ok(Recording::of(&architecture, scenario, &gpu)?.allocate(Settings::default()))
+        Recording::of(&architecture, scenario, &gpu)
     };
     run().map_err(|issue: Issue| issue.to_string())
 }

@@ -45,6 +45,8 @@ pub struct Summary {
     pub reserved: Errors,
     /// Of what the driver shows.
     pub driver: Errors,
+    /// Of all of them.
+    pub all: Errors,
     /// Figures that were not predicted.
     pub unsupported: usize,
 }
@@ -56,6 +58,7 @@ impl Summary {
             allocated: of(Metric::Allocated),
             reserved: of(Metric::Reserved),
             driver: of(Metric::Driver),
+            all: Errors::of(rows.iter().map(|row| row.error_pct)),
             unsupported,
         }
     }

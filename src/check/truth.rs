@@ -5,13 +5,15 @@
 
 use serde_json::Value;
 
-use super::{Case, Metric};
+use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Loop, Lora, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Quantization, Scenario,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
+    WeightFormat,
 };
+use crate::step::Instant;
 use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
@@ -22,9 +24,11 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let peak = bytes(row, "/measured/peak/overall").ok_or("there is no measured peak")?;
-    let mut measured = vec![(Metric::Allocated, peak)];
-    measured.extend(bytes(row, "/measured/reserved/peak_stat").map(|reserved| (Metric::Reserved, reserved)));
-    Ok(Case { scenario, measured })
+    let figure = |metric, bytes| Measured { metric, instant: Instant::End, bytes };
+    let mut measured = vec![figure(Metric::Allocated, peak)];
+    let reserved = bytes(row, "/measured/reserved/peak_stat");
+    measured.extend(reserved.map(|reserved| figure(Metric::Reserved, reserved)));
+    Ok(Case { scenario, bounded: false, measured })
 }
 
 fn bytes(row: &Value, pointer: &str) -> Option<Bytes> {
@@ -101,6 +105,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         method,
         lora: lora(fields)?,
         quantization: Quantization {
+            format: WeightFormat::Nf4,
             double_quant: fields.switch("qlora_double_quant", true),
             prepare: fields.switch("qlora_prepare", true),
         },
@@ -108,6 +113,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         optimizer: optimizer(fields.text("optimizer", "adamw"))?,
         batch: fields.count("batch", 1)?,
         sequence: fields.count("seq", 512)?,
+        lengths: Lengths::Equal,
         accumulation: fields.count("grad_accumulation", 1)?,
         checkpointing: match fields.text("gradient_checkpointing", "none") {
             "none" => Checkpointing::Off,
@@ -145,8 +151,14 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             clips: fields.switch("clip", true),
             fills_cache: fields.switch("use_cache", false),
         },
+        stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
+        savings: Savings { loss: loss(fields.text("loss", "standard"))? },
         gpu: card(fields, row)?,
     })
+}
+
+fn loss(slug: &str) -> Result<LossKernel, String> {
+    LossKernel::from_slug(slug).ok_or_else(|| unknown("loss", slug))
 }
 
 fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
@@ -206,8 +218,9 @@ fn optimizer(name: &str) -> Result<Optimizer, String> {
 
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true);
+    let trains_embeddings = fields.switch("train_embeddings", false);
     let Some(lora) = fields.get("lora") else {
-        return Ok(Lora { rank: 16, fp32_adapters, ..Scenario::default().lora });
+        return Ok(Lora { rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };
     let (targets, modules) = match lora.get("targets") {
         None => (LoraTargets::AllLinear, Modules::NONE),
@@ -230,6 +243,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
         modules,
         dropout: lora.get("dropout").and_then(Value::as_f64).unwrap_or_default() > 0.0,
         fp32_adapters,
+        trains_embeddings,
     })
 }
 
@@ -265,7 +279,8 @@ mod tests {
         });
         row["case"][key] = value;
         read(&row).map(|case| {
-            assert_eq!(case.measured, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
+            let found: Vec<_> = case.measured.iter().map(|figure| (figure.metric, figure.bytes)).collect();
+            assert_eq!(found, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
             case.scenario
         })
     }

@@ -55,7 +55,8 @@ fn to_text(report: &Report) -> String {
         sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
     }
     let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
-    sections.push(errors("Absolute error", summary.into_iter()));
+    let all = ("all".to_owned(), report.summary.all);
+    sections.push(errors("Absolute error", summary.into_iter().chain([all])));
     sections.push(format!("{} figures were not predicted\n", report.summary.unsupported));
     sections.join("\n")
 }

@@ -141,6 +141,7 @@ fn flag(key: &'static Key) -> Arg {
         Kind::Model => flag.value_name("ID").help(key.help),
         Kind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
         Kind::Count => flag.value_name("N").help(key.help),
+        Kind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
         Kind::Dropout => flag.value_name("P").help(key.help),
         Kind::Gpu => flag.value_name("CARD").help(key.help),
     }

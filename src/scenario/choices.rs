@@ -76,6 +76,7 @@ choices! {
         AdamW = "adamw", "AdamW", "torch.optim.AdamW with its default (foreach) step.";
         AdamWFused = "adamw-fused", "AdamW (fused)", "torch.optim.AdamW(fused=True): the default of transformers' Trainer.";
         AdamWForLoop = "adamw-for-loop", "AdamW (for-loop)", "torch.optim.AdamW(foreach=False): one parameter after the other.";
+        AdamWEarly = "adamw-early", "AdamW (PyTorch 2.0)", "The default step as PyTorch 2.0 had it: with a second temporary of every parameter's size.";
         AdamW8bit = "adamw-8bit", "AdamW 8-bit", "bitsandbytes AdamW with 8-bit states.";
         PagedAdamW8bit = "paged-adamw-8bit", "Paged AdamW 8-bit", "The same with its states in unified memory that can be paged out of the GPU.";
         PagedAdamW = "paged-adamw", "Paged AdamW 32-bit", "bitsandbytes AdamW with 32-bit states in unified memory.";
@@ -126,6 +127,7 @@ choices! {
         Qv = "qv", "Queries and values", "The family's default in peft: mostly q_proj and v_proj, the fused projection where there is one.";
         Attention = "attention", "Attention", "q_proj, k_proj, v_proj and o_proj.";
         Mlp = "mlp", "MLP", "The feed-forward projections.";
+        AllLinearAndHead = "all-linear-and-head", "All linear layers and the head", "Every linear layer, the output head too: what litgpt's lora_head adds.";
         Named = "named", "Layers by name", "The layers that are listed, as peft's target_modules does.";
     }
 }
@@ -136,5 +138,32 @@ choices! {
         None = "none", "None", "No padding: packed or equal lengths.";
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
+    }
+}
+
+choices! {
+    /// Whose code runs the model: its modules, its adapters and the way from the logits to the loss.
+    Stack {
+        Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
+        Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
+        Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
+    }
+}
+
+choices! {
+    /// How the head and the loss are computed.
+    LossKernel {
+        Standard = "standard", "Standard", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
+        Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
+        Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
+        Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";
+    }
+}
+
+choices! {
+    /// How the frozen weights of QLoRA are stored and multiplied.
+    WeightFormat {
+        Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";
+        Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }

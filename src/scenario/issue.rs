@@ -33,6 +33,8 @@ pub enum Field {
     Checkpointing,
     Attention,
     Mask,
+    Stack,
+    Loss,
     Gpu,
     Link,
 }

@@ -3,8 +3,8 @@
 use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
-    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Scenario, compact,
+    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask,
+    Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
 };
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
@@ -21,6 +21,8 @@ pub enum Kind {
     Count,
     /// On or off.
     Switch,
+    /// `equal`, `uniform`, or a mean and a standard deviation such as `3234~2547`.
+    Lengths,
     /// A probability, or `config` for what the config says.
     Dropout,
     /// A card's slug, or an amount of memory such as `24GB`.
@@ -79,6 +81,7 @@ impl Key {
             }
             Kind::Count => format!("a whole number from 1 to {LARGEST}"),
             Kind::Switch => "on or off".to_owned(),
+            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
             Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
@@ -177,6 +180,21 @@ pub static KEYS: &[Key] = &[
         lora.fp32_adapters
     ),
     switch!(
+        "emb",
+        "train-embeddings",
+        LoraTargets,
+        "Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)",
+        lora.trains_embeddings
+    ),
+    choice!(
+        "q",
+        "weight-format",
+        Method,
+        "How the frozen weights of QLoRA are stored",
+        WeightFormat,
+        quantization.format
+    ),
+    switch!(
         "dq",
         "double-quant",
         Method,
@@ -201,6 +219,18 @@ pub static KEYS: &[Key] = &[
     choice!("o", "optimizer", Optimizer, "The optimizer", Optimizer, optimizer),
     count!("b", "batch-size", Batch, "Sequences per forward pass (micro-batch size)", batch),
     count!("s", "seq-length", Sequence, "Tokens per sequence", sequence),
+    Key {
+        link: "len",
+        name: "lengths",
+        kind: Kind::Lengths,
+        field: Field::Sequence,
+        help: "How long the sequences are; where they vary, batches are padded to their longest",
+        get: |scenario| scenario.lengths.to_string(),
+        set: |scenario, text| {
+            scenario.lengths = text.parse().map_err(|()| format!("{text:?} says nothing about lengths"))?;
+            Ok(())
+        },
+    },
     count!(
         "ga",
         "gradient-accumulation",
@@ -251,6 +281,8 @@ pub static KEYS: &[Key] = &[
         "Whether gradients are clipped by their norm",
         training_loop.clips
     ),
+    choice!("st", "stack", Stack, "Whose code runs the model", Stack, stack),
+    choice!("loss", "loss", Loss, "How the head and the loss are computed", LossKernel, savings.loss),
     switch!(
         "cache",
         "use-cache",
@@ -421,6 +453,8 @@ mod tests {
         reads("lora-targets", "v_proj,q_proj", "q_proj,v_proj");
         reads("dropout", "0.1", "0.1");
         reads("seq-length", "8,192", "8192");
+        reads("lengths", "3234 ± 2547", "3234~2547");
+        reads("weight-format", "nf4_early", "nf4-early");
         reads("gpu", "24GB", "24GB");
         reads("gpu", "24 GiB", "24GiB");
         reads("gpu", "RTX-3090", "rtx-3090");
@@ -439,6 +473,12 @@ mod tests {
             "1e30",
             "16777216",
             "seq-length: 1e30 is out of range or not whole (use a whole number from 1 to 16777216)",
+        );
+        misreads(
+            "lengths",
+            "long",
+            "equal",
+            "lengths: \"long\" says nothing about lengths (use equal, uniform, or a mean and a deviation such as 3234~2547)",
         );
         misreads("method", "qlorra", "qlora", "method: there is no \"qlorra\" (use full, lora or qlora)");
         misreads("method", "dora", "lora", "method: there is no \"dora\" (use full, lora or qlora)");

@@ -5,6 +5,7 @@ mod compact;
 mod custom;
 pub mod issue;
 pub mod keys;
+pub mod lengths;
 pub mod modules;
 mod nearest;
 mod serde;
@@ -17,8 +18,12 @@ use crate::model::Architecture;
 use crate::model::catalogue;
 use crate::units::Bytes;
 
-pub use choices::{AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Optimizer, Precision};
+pub use choices::{
+    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack,
+    WeightFormat,
+};
 pub use issue::{Field, Issue, Severity};
+pub use lengths::Lengths;
 pub use modules::Modules;
 pub use validate::LARGEST;
 
@@ -57,11 +62,15 @@ pub struct Lora {
     pub dropout: bool,
     /// Whether adapters are float32 although the model is 16-bit (peft's default, `autocast_adapter_dtype=True`).
     pub fp32_adapters: bool,
+    /// Whether copies of the embedding and of the output head are trained whole (`modules_to_save`).
+    pub trains_embeddings: bool,
 }
 
 /// 4-bit loading, as bitsandbytes and peft name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantization {
+    /// How the weights are stored and multiplied.
+    pub format: WeightFormat,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: bool,
     /// Whether `prepare_model_for_kbit_training` ran: everything that is not 4-bit becomes float32.
@@ -79,6 +88,13 @@ pub struct Loop {
     pub clips: bool,
     /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
     pub fills_cache: bool,
+}
+
+/// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savings {
+    /// How the head and the loss are computed.
+    pub loss: LossKernel,
 }
 
 /// Which card.
@@ -113,8 +129,10 @@ pub struct Scenario {
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
     pub batch: u64,
-    /// Tokens per sequence.
+    /// Tokens per sequence; the most of them where lengths vary.
     pub sequence: u64,
+    /// How long the sequences are.
+    pub lengths: Lengths,
     /// Forward and backward passes per optimizer step.
     pub accumulation: u64,
     /// Recomputation.
@@ -127,6 +145,10 @@ pub struct Scenario {
     pub dropout: Option<u16>,
     /// The loop.
     pub training_loop: Loop,
+    /// Whose code runs the model.
+    pub stack: Stack,
+    /// Ways to need less.
+    pub savings: Savings,
     /// The card.
     pub gpu: GpuChoice,
 }
@@ -143,12 +165,14 @@ impl Default for Scenario {
                 modules: Modules::NONE,
                 dropout: false,
                 fp32_adapters: true,
+                trains_embeddings: false,
             },
-            quantization: Quantization { double_quant: true, prepare: true },
+            quantization: Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: true },
             precision: Precision::AmpBf16Weights,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,
+            lengths: Lengths::Equal,
             accumulation: 1,
             checkpointing: Checkpointing::NonReentrant,
             attention: AttentionKernel::Sdpa,
@@ -160,6 +184,8 @@ impl Default for Scenario {
                 clips: true,
                 fills_cache: false,
             },
+            stack: Stack::Transformers,
+            savings: Savings { loss: LossKernel::Standard },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }

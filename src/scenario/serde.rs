@@ -60,7 +60,7 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
     match key.kind {
         Kind::Switch => Value::Bool(text == "on"),
         Kind::Count | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
-        Kind::Model | Kind::Choice(_) | Kind::Targets | Kind::Gpu => Value::String(text),
+        Kind::Model | Kind::Choice(_) | Kind::Targets | Kind::Lengths | Kind::Gpu => Value::String(text),
     }
 }
 

@@ -166,6 +166,10 @@ pub(super) struct Graph {
     recomputing: u32,
     /// A recomputation has all that it needs: the rest of the layer does not run.
     pub stopped: bool,
+    /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
+    pub reentrant: bool,
+    /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
+    held: Vec<StorageId>,
 }
 
 impl Default for Graph {
@@ -180,6 +184,8 @@ impl Default for Graph {
             recording: 0,
             recomputing: 0,
             stopped: false,
+            reentrant: false,
+            held: Vec::new(),
         }
     }
 }
@@ -194,6 +200,11 @@ impl Graph {
     pub fn note_repeat(&mut self, first: u32, times: u32) {
         let end = self.len();
         self.repeats.push(Repeated { first, end, times });
+    }
+
+    /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
+    pub fn take_held(&mut self) -> Vec<StorageId> {
+        std::mem::take(&mut self.held)
     }
 
     /// Whether a checkpointed layer is being recomputed.
@@ -291,6 +302,17 @@ impl State {
         }
     }
 
+    /// Keeps a storage as an attribute of the node (`ctx.tensors = …` instead of `ctx.save_for_backward`): neither
+    /// checkpointing nor the end of the node's backward lets go of it.
+    pub fn hold(&mut self, node: NodeRef, storage: StorageId) {
+        let graph = &self.graph;
+        let discarded = graph.recomputing != 0 || graph.recording != 0 && graph.reentrant;
+        if node != NodeRef::NONE && !discarded && storage != NOTHING {
+            self.retain(storage);
+            self.graph.held.push(storage);
+        }
+    }
+
     /// The storage behind entry `index` of what the node saved.
     pub fn saved(&self, node: &Node, index: u32) -> StorageId {
         match self.graph.saved.get((node.saved.0 + index) as usize) {
@@ -365,6 +387,9 @@ impl State {
     fn run(&mut self, index: u32) {
         let node = self.graph.nodes[index as usize];
         let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        if let backward::Op::Pieces = node.op {
+            return self.join_pieces(&node, range);
+        }
         let mut grads = [None; INPUTS];
         for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
             *grad = pending.take();
@@ -396,6 +421,18 @@ impl State {
             self.release_saved(&node);
             self.leave_frame(&node);
         }
+    }
+
+    /// SplitBackward: the gradients of all pieces are joined into the whole's.
+    fn join_pieces(&mut self, node: &Node, range: std::ops::Range<usize>) {
+        let grads: Vec<Grad> = self.graph.pending[range].iter_mut().filter_map(Option::take).collect();
+        let Some(first) = grads.first() else { return };
+        let whole = node.inputs[0];
+        let bytes = whole.numel.saturating_mul(first.dtype.bytes());
+        let storage = self.alloc_as(node.category, bytes, first.dtype, "cat");
+        let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
+        grads.into_iter().for_each(|grad| self.release(grad.storage));
+        self.give(whole.edge, joined);
     }
 
     fn release_saved(&mut self, node: &Node) {

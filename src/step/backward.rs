@@ -6,6 +6,8 @@
 use super::attention::{self, Scores};
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
+use super::forward::stacks::liger;
+use super::fused_loss;
 use super::indexing;
 use super::kernels;
 use super::linear;
@@ -66,6 +68,8 @@ pub(super) enum Op {
     Cat,
     /// `split` or `chunk`: the gradients of the pieces are joined.
     Split,
+    /// The same into any number of pieces; the engine runs it itself.
+    Pieces,
     /// `repeat_kv`: an expanded view that was copied.
     Expand,
     /// An embedding table's lookup.
@@ -123,6 +127,10 @@ pub(super) enum Op {
     Permute,
     /// A product of two matrices; saves both.
     Mm,
+    /// A convolution over single tokens with a parameter; saves its input.
+    Convolution,
+    /// `index_copy` into zeros; saves the index.
+    IndexCopy,
     /// `baddbmm` of low-rank factors with a frozen weight; saves both.
     Fold,
     /// bloom's own autograd function; saves its input.
@@ -136,6 +144,19 @@ pub(super) enum Op {
     },
     /// log_softmax; saves its result.
     LogSoftmax,
+    /// Liger's head and loss; saves the gradients.
+    LigerLoss,
+    /// Liger's RMS norm; saves its input and a number for each row.
+    LigerNorm {
+        /// Elements of a row.
+        width: u64,
+        /// Whether the gradient is written over the one that came.
+        in_place: bool,
+    },
+    /// Liger's gated product; saves both factors and writes their gradients over them.
+    LigerGated,
+    /// Apple's head and loss; saves its input and a number for each row and each token of the vocabulary.
+    CutLoss(linear::Shape),
 }
 
 /// The gradients of a node's inputs.
@@ -325,6 +346,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             results
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
+        Op::Pieces => [None; INPUTS],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -405,8 +427,24 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             [own, other, None]
         }
+        Op::Convolution => {
+            let copies =
+                [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            copies.into_iter().for_each(|storage| state.release(storage));
+            [own, other, None]
+        }
+        Op::IndexCopy => {
+            let storage = state.alloc(first.numel, grad.dtype, "index_select");
+            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
+        }
         Op::Fold => experts::fold_backward(state, node, grad),
         Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],
+        Op::LigerLoss => fused_loss::liger_backward(state, node),
+        Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
+        Op::LigerGated => liger::gated_backward(state, node),
+        Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],

@@ -1,5 +1,7 @@
 //! The training loop: iterations of forward, backward, clip, step and zero_grad.
 
+use std::cell::RefCell;
+
 use super::forward::{Model, Output};
 use super::kernels::Device;
 use super::machine::{Machine, StorageId};
@@ -16,6 +18,7 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     super::support::unmodelled(architecture)?;
+    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);
     let model = Model::load(&machine, architecture, scenario, device, false);
@@ -55,15 +58,17 @@ const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 /// A model in training.
 pub(super) struct Training<'a> {
     model: Model<'a>,
-    /// The output that the script keeps alive.
-    kept: Option<Tensor<'a>>,
+    /// The output that the script keeps alive, and what the graph behind it holds.
+    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     has_state: bool,
+    /// Events up to the end of the last step.
+    stepped: usize,
 }
 
 impl<'a> Training<'a> {
     /// A model before its first iteration.
     pub fn new(model: Model<'a>) -> Training<'a> {
-        Training { model, kept: None, has_state: false }
+        Training { model, kept: Default::default(), has_state: false, stepped: 0 }
     }
 
     fn machine(&self) -> &'a Machine {
@@ -107,12 +112,26 @@ impl<'a> Training<'a> {
 
     /// One iteration: all micro-batches, then the step.
     pub fn iteration(&mut self) -> Iteration {
-        let scenario = self.model.scenario;
         let mut iteration = Iteration::default();
         // every micro-batch after the second repeats the second
-        for _ in 0..scenario.accumulation.clamp(1, 2) {
+        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
             self.forward_and_backward(&mut iteration);
         }
+        self.optimize(iteration)
+    }
+
+    /// One iteration over micro-batches of their own lengths.
+    pub fn iteration_of(&mut self, batches: &'a [Scenario]) -> Iteration {
+        let mut iteration = Iteration::default();
+        for scenario in batches {
+            self.model.scenario = scenario;
+            self.forward_and_backward(&mut iteration);
+        }
+        self.optimize(iteration)
+    }
+
+    fn optimize(&mut self, mut iteration: Iteration) -> Iteration {
+        let scenario = self.model.scenario;
         self.begin(Phase::Step);
         {
             let mut state = self.machine().state.borrow_mut();
@@ -126,6 +145,7 @@ impl<'a> Training<'a> {
             }
         }
         self.has_state = true;
+        self.stepped = self.machine().state.borrow().events.as_ref().map_or(0, Vec::len);
         iteration.phases[Phase::Step as usize] = self.peak();
         if scenario.training_loop.grads_to_none {
             self.machine().state.borrow_mut().drop_gradients();
@@ -136,19 +156,40 @@ impl<'a> Training<'a> {
     fn forward_and_backward(&mut self, iteration: &mut Iteration) {
         self.begin(Phase::Forward);
         self.machine().state.borrow_mut().category = Category::Activations;
-        let Output { loss, logits, shared } = self.model.forward();
+        let before = RefCell::new(std::mem::take(&mut self.kept));
+        let Output { loss, outputs, shared } = self.model.forward(&|| {
+            let (outputs, held) = before.take();
+            drop(outputs);
+            self.free(held);
+        });
         let kept = self.model.scenario.training_loop.keeps_outputs;
         if kept {
-            self.kept = Some(logits.detach());
+            self.kept.0 = outputs.iter().map(Tensor::detach).collect();
         }
-        drop(logits);
+        drop(outputs);
         highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
         self.begin(Phase::Backward);
         self.machine().state.borrow_mut().category = Category::Temporaries;
         let model = &self.model;
         self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
         self.machine().state.borrow_mut().drop_leaves();
+        let held = self.machine().state.borrow_mut().graph.take_held();
+        if kept {
+            self.kept.1 = held;
+        } else {
+            self.free(held);
+        }
         highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
+    }
+
+    /// Events up to the end of the last step, where they are recorded.
+    pub fn stepped(&self) -> usize {
+        self.stepped
+    }
+
+    fn free(&self, storages: Vec<StorageId>) {
+        let mut state = self.machine().state.borrow_mut();
+        storages.into_iter().for_each(|storage| state.release(storage));
     }
 
     /// A later iteration. Where nothing but the optimizer's state has come to stay, forward and backward are the first

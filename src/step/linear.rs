@@ -28,8 +28,12 @@ impl Shape {
 pub(super) struct Quantised {
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
+    /// Element type that the weight had before: what dequantising gives.
+    pub origin: Dtype,
     /// Whether the block scales are quantised themselves.
     pub double: bool,
+    /// Whether it is bitsandbytes' before 0.43.2: always dequantised, and the input is held.
+    pub early: bool,
 }
 
 /// Weights of one 4-bit scale (bitsandbytes' default block size).
@@ -65,6 +69,8 @@ pub(super) struct Adapter {
     pub b: ParamId,
     pub rank: u64,
     pub dropout: bool,
+    /// Whether peft wraps the layer; other stacks add the adapter's result to a 4-bit layer's as to any other's.
+    pub peft: bool,
 }
 
 impl State {
@@ -191,9 +197,13 @@ impl State {
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
         let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
+        if quantised.early {
+            self.hold(node, x.storage);
+        }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = if four_bit::is_fused(self.device, quantised.compute, rows, shape) {
+        let fused = !quantised.early && four_bit::is_fused(self.device, quantised.compute, rows, shape);
+        let storage = if fused {
             self.alloc(numel, quantised.compute, "linear (4-bit)")
         } else {
             let weight = self.dequantised(shape, quantised, true);
@@ -221,7 +231,12 @@ impl State {
                 second = self.alloc(scales, Dtype::F32, "scales");
             }
         }
-        let weight = self.alloc(numel, quantised.compute, "dequantised weight");
+        let mut weight = self.alloc(numel, quantised.origin, "dequantised weight");
+        if quantised.origin != quantised.compute {
+            let cast = self.alloc(numel, quantised.compute, "cast");
+            self.release(weight);
+            weight = cast;
+        }
         [second, first, weight]
     }
 }
@@ -271,7 +286,8 @@ impl<'m> Tensor<'m> {
         Tensor { machine, value }
     }
 
-    fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
+    /// `F.linear(x, weight)` with a parameter.
+    pub fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         let class = LinearClass::Linear;
         let value = self.machine.state.borrow_mut().linear(&self.value, shape, weight, None, class);
         Tensor { machine: self.machine, value }
@@ -287,8 +303,8 @@ impl<'m> Tensor<'m> {
         let down = Shape { input: layer.shape.input, output: adapter.rank };
         let up = Shape { input: adapter.rank, output: layer.shape.output };
         let base = self.base(layer);
-        match layer.weight {
-            Weight::Plain(_) => {
+        match (layer.weight, adapter.peft) {
+            (Weight::Plain(_), _) | (Weight::Quantised(_), false) => {
                 let dtype = base.value.dtype;
                 let x = self.to(adapter_dtype);
                 let delta = {
@@ -304,7 +320,7 @@ impl<'m> Tensor<'m> {
                 drop(base);
                 sum.to(dtype)
             }
-            Weight::Quantised(_) => {
+            (Weight::Quantised(_), true) => {
                 let base = {
                     let copy = base.copied();
                     drop(base);

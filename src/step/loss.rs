@@ -7,10 +7,32 @@ use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 
+/// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
+const MOST_PIECES: u64 = 200;
+
+/// Lengths of the pieces of `whole`, each of `length` but the last.
+pub(super) fn pieces(whole: u64, length: u64) -> Vec<u64> {
+    let length = length.max(whole.div_ceil(MOST_PIECES)).max(1);
+    let full = whole / length;
+    let rest = whole.saturating_sub(full.saturating_mul(length));
+    let mut pieces = vec![length; full as usize];
+    pieces.extend((rest > 0).then_some(rest));
+    pieces
+}
+
 impl<'m> Tensor<'m> {
     /// `nn.functional.cross_entropy(logits, labels)`: log_softmax, then the negative log likelihood, which autocast runs
     /// in float32.
     pub fn cross_entropy(&self, labels: &Tensor<'m>) -> Tensor<'m> {
+        self.losses(labels, 1)
+    }
+
+    /// The same with `reduction="none"`: a loss for each of the rows.
+    pub fn cross_entropies(&self, labels: &Tensor<'m>, rows: u64) -> Tensor<'m> {
+        self.losses(labels, rows)
+    }
+
+    fn losses(&self, labels: &Tensor<'m>, losses: u64) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
@@ -21,16 +43,21 @@ impl<'m> Tensor<'m> {
         let log = state.cast(&raw, dtype);
         state.release(raw.storage);
         let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
-        let loss = state.alloc(1, log.dtype, "nll_loss");
+        let loss = state.alloc(losses, log.dtype, "nll_loss");
         let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
         for storage in [log.storage, labels.value.storage, weight] {
             state.save(node, storage);
         }
         state.release(weight);
         state.release(log.storage);
-        let value = Value { storage: loss, numel: 1, dtype: log.dtype, edge: node.output(0), ..x };
+        let value = Value { storage: loss, numel: losses, dtype: log.dtype, edge: node.output(0), ..x };
         drop(state);
         Tensor { machine, value }
+    }
+
+    /// The sum of losses of pieces (`torch.cat(losses).sum()`), as far as memory sees it.
+    pub fn total(losses: Vec<Tensor<'m>>) -> Option<Tensor<'m>> {
+        losses.into_iter().reduce(|sum, loss| sum.add(&loss))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes;
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
-//! - `pointwise`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`: the operations; `kernels`, `splits`: scratch
-//!   space of CUDA kernels;
+//! - `pointwise`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`, `fused_loss`: the operations; `kernels`,
+//!   `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event.
 
@@ -13,6 +13,7 @@ mod backward;
 mod experts;
 mod forward;
 mod four_bit;
+mod fused_loss;
 mod indexing;
 mod iteration;
 mod kernels;
@@ -29,4 +30,4 @@ mod support;
 mod tensor;
 
 pub use iteration::run;
-pub use replay::{Allocation, Failure, Moment, Recording, TensorGroup, Traced};
+pub use replay::{Allocation, Failure, Instant, Moment, Recording, TensorGroup, Traced};

@@ -16,11 +16,16 @@ pub(super) struct NormLayer {
     pub kind: NormKind,
     pub weight: Option<ParamId>,
     pub bias: Option<ParamId>,
+    /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
+    pub liger: Option<bool>,
 }
 
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        if let Some(in_place) = norm.liger {
+            return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        }
         self.machine.within(norm.name, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne => self.layer_norm(norm),
             NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
@@ -140,6 +145,32 @@ impl<'m> Tensor<'m> {
         // a float32 weight (k-bit preparation, mixed models) promotes the product
         let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
         let value = state.new_like(&x, dtype, "mul", node.output(0));
+        Tensor { machine, value }
+    }
+
+    /// `x * weight.float()`, or `x * (1 + weight).float()`: one more copy of the weight.
+    pub fn times_float_weight(&self, weight: ParamId, plus_one: bool) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let input = state.parameter_input(weight);
+        let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+        if plus_one {
+            let node = state.node(Op::Pass, [(&factor).into(), Input::NONE, Input::NONE]);
+            factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
+        }
+        let float = state.cast(&factor, Dtype::F32);
+        state.release(factor.storage);
+        let x = self.value;
+        let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
+        if float.requires_grad() {
+            state.save(node, x.storage);
+        }
+        if x.requires_grad() {
+            state.save(node, float.storage);
+        }
+        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
+        state.release(float.storage);
+        drop(state);
         Tensor { machine, value }
     }
 

@@ -151,6 +151,7 @@ impl State {
             // bitsandbytes' LAMB keeps float32 moments
             Optimizer::Lamb => moments(self, 2, param.numel.saturating_mul(4), Dtype::F32),
             Optimizer::AdamW
+            | Optimizer::AdamWEarly
             | Optimizer::AdamWForLoop
             | Optimizer::Adam
             | Optimizer::NAdam
@@ -224,7 +225,8 @@ impl State {
             | Optimizer::RmsProp
             | Optimizer::NAdam
             | Optimizer::AmsGrad => self.scratch_all(&params, 1),
-            Optimizer::Adagrad => self.scratch_all(&params, 2),
+            // the denominator beside the root
+            Optimizer::Adagrad | Optimizer::AdamWEarly => self.scratch_all(&params, 2),
             Optimizer::AdamWForLoop => self.step_adam_one_by_one(&params),
             Optimizer::Adafactor => self.step_adafactor(&params),
             Optimizer::AdafactorTorch => self.step_adafactor_torch(&params),

@@ -464,6 +464,22 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `split` along the sequence into pieces of so many elements: views of one node.
+    pub fn pieces(&self, numels: &[u64]) -> Vec<Tensor<'m>> {
+        let outputs = u8::try_from(numels.len()).unwrap_or(u8::MAX);
+        let node = {
+            let mut state = self.machine.state.borrow_mut();
+            state.node_of(Op::Pieces, [(&self.value).into(), Input::NONE, Input::NONE], outputs)
+        };
+        let piece = |(index, numel): (u8, &u64)| {
+            self.with(|value| {
+                value.numel = *numel;
+                value.edge = node.output(index);
+            })
+        };
+        (0..outputs).zip(numels).map(piece).collect()
+    }
+
     /// `torch.cat((x, other), dim=-1)`: lies in the order of its shape.
     pub fn cat(&self, other: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

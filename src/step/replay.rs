@@ -1,6 +1,7 @@
 //! The step layer by layer, with every event: what the allocator makes of it, the timeline, the tensors at the peak.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::forward::Model;
 use super::iteration::Training;
@@ -8,14 +9,16 @@ use super::kernels::Device;
 use super::machine::{Event, Machine, Storage, rounded};
 use crate::allocator::{Block, CachingAllocator, Settings, Stats};
 use crate::dtype::Dtype;
-use crate::estimate::{Category, Parts, Phase};
+use crate::estimate::{Category, Iteration, Parts, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::{Issue, Lengths, Scenario};
 use crate::units::Bytes;
 
 /// Iterations that are run: the first, in which the optimizer makes its state, and one like every later.
 const ITERATIONS: usize = 2;
+/// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
+const MICRO_BATCHES: usize = 256;
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Debug)]
@@ -24,8 +27,29 @@ pub struct Recording {
     events: Vec<Event>,
     /// Where the first iteration begins.
     loaded: usize,
-    /// Where the last iteration begins.
-    last: usize,
+    /// Where the first iteration ends.
+    first: usize,
+    /// The iteration that is shown: the last one, or that of the longest batch where lengths vary.
+    shown: Range<usize>,
+    /// Where its optimizer's step has ended.
+    stepped: usize,
+}
+
+/// A moment of a run at which somebody may read the allocator's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Instant {
+    /// The end of the run: peaks are those of all of it.
+    End,
+    /// The end of the first iteration.
+    FirstIteration,
+    /// The model is loaded, nothing has run.
+    Loaded,
+    /// A later iteration's (the last micro-batch's) forward pass is over.
+    Forward,
+    /// Its backward pass is over.
+    Backward,
+    /// Its optimizer has stepped; the gradients are still there.
+    Step,
 }
 
 /// What the allocator made of a recording.
@@ -35,6 +59,8 @@ pub struct Allocation {
     pub allocated_peak: Bytes,
     /// Peak of `memory_reserved()`.
     pub reserved_peak: Bytes,
+    /// `memory_allocated()` at the end.
+    pub allocated: Bytes,
     /// How often the device was full and cached segments were given back.
     pub retries: u64,
     /// The request for which there was no memory.
@@ -83,6 +109,23 @@ impl TensorGroup {
     }
 }
 
+/// The micro-batches of a run whose lengths vary, as scenarios of their own, the longest halfway; none where all
+/// are equal.
+fn varying(scenario: &Scenario) -> Vec<Scenario> {
+    if scenario.lengths == Lengths::Equal {
+        return Vec::new();
+    }
+    let count = MICRO_BATCHES.next_multiple_of(accumulated(scenario)) - 1;
+    let mut lengths = scenario.lengths.draw(scenario.batch, scenario.sequence, count);
+    lengths.insert(count / 2, scenario.sequence);
+    lengths.into_iter().map(|sequence| Scenario { sequence, ..scenario.clone() }).collect()
+}
+
+/// Micro-batches of one iteration that are run.
+fn accumulated(scenario: &Scenario) -> usize {
+    usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).clamp(1, MICRO_BATCHES)
+}
+
 impl Recording {
     /// Runs the whole step, every layer of its own, and records it.
     ///
@@ -90,22 +133,43 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         super::support::unmodelled(architecture)?;
+        let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
+        let batches = varying(scenario);
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
         let recorded = || machine.state.borrow().events.as_ref().map_or(0, Vec::len);
         let loaded = recorded();
-        let mut last = loaded;
-        for _ in 0..ITERATIONS {
-            last = recorded();
-            training.iteration();
+        let mut first = None;
+        let mut shown = loaded..loaded;
+        let mut run = |longest: bool, iteration: &mut dyn FnMut() -> Iteration| {
+            let start = recorded();
+            // its peaks are not asked for: the events say more
+            let _ = iteration();
+            let end = recorded();
+            first.get_or_insert(end);
+            if longest {
+                shown = start..end;
+            }
+        };
+        if batches.is_empty() {
+            for _ in 0..ITERATIONS {
+                run(true, &mut || training.iteration());
+            }
+        } else {
+            for batches in batches.chunks(accumulated(scenario)) {
+                let longest = batches.iter().any(|batch| batch.sequence == scenario.sequence);
+                run(longest, &mut || training.iteration_of(batches));
+            }
         }
+        let first = first.unwrap_or(loaded);
+        let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
         let events = machine.state.borrow_mut().events.take().unwrap_or_default();
         drop(training);
         let storages = machine.state.into_inner().storages;
-        Ok(Recording { storages, events, loaded, last })
+        Ok(Recording { storages, events, loaded, first, shown, stepped })
     }
 
     fn storage(&self, id: u32) -> &Storage {
@@ -114,10 +178,16 @@ impl Recording {
 
     /// Feeds the recording to a replica of the allocator, whose cache is emptied once everything is loaded.
     pub fn allocate(&self, settings: Settings) -> Allocation {
+        self.allocate_until(Instant::End, settings)
+    }
+
+    /// The same of the run up to some moment.
+    pub fn allocate_until(&self, instant: Instant, settings: Settings) -> Allocation {
+        let end = self.position(instant);
         let mut allocator = CachingAllocator::new(settings);
         let mut blocks: Vec<Option<Block>> = vec![None; self.storages.len()];
         let mut phase = None;
-        for (index, event) in self.events.iter().enumerate() {
+        for (index, event) in self.events.iter().enumerate().take(end) {
             if index == self.loaded {
                 allocator.empty_cache();
                 allocator.reset_peaks();
@@ -147,7 +217,23 @@ impl Recording {
         outcome(allocator.stats(), None)
     }
 
-    /// The ledger before the last iteration and after each of its events.
+    /// How many events come before a moment.
+    fn position(&self, instant: Instant) -> usize {
+        let last_mark = |phase: Phase| {
+            let marks = self.events.iter().rposition(|event| *event == Event::Mark(phase));
+            marks.unwrap_or(self.events.len())
+        };
+        match instant {
+            Instant::End => self.events.len(),
+            Instant::FirstIteration => self.first,
+            Instant::Loaded => self.loaded,
+            Instant::Forward => last_mark(Phase::Backward),
+            Instant::Backward => last_mark(Phase::Step),
+            Instant::Step => self.stepped,
+        }
+    }
+
+    /// The ledger after each event of the iteration that is shown.
     fn walk(&self, mut each: impl FnMut(usize, Phase, &Parts)) {
         let mut parts = Parts::default();
         let mut phase = Phase::Forward;
@@ -165,7 +251,7 @@ impl Recording {
                 }
                 Event::Mark(next) => phase = *next,
             }
-            if index >= self.last {
+            if self.shown.contains(&index) {
                 each(index, phase, &parts);
             }
         }
@@ -173,7 +259,7 @@ impl Recording {
 
     /// The last iteration in at most `points` moments; of every stretch the lowest and the highest.
     pub fn timeline(&self, points: usize) -> Vec<Moment> {
-        let stretch = ((self.events.len() - self.last) * 2).div_ceil(points.max(2)).max(1);
+        let stretch = (self.shown.len() * 2).div_ceil(points.max(2)).max(1);
         let mut moments = Vec::with_capacity(points + 2);
         let mut low_and_high: Option<[(usize, Moment); 2]> = None;
         let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
@@ -186,10 +272,10 @@ impl Recording {
             }
         };
         self.walk(|index, phase, parts| {
-            let at = (index - self.last) / stretch;
+            let at = (index - self.shown.start) / stretch;
             let moment = Moment { phase, parts: *parts };
             if low_and_high
-                .is_some_and(|[low, _]| (low.0 - self.last) / stretch != at || low.1.phase != phase)
+                .is_some_and(|[low, _]| (low.0 - self.shown.start) / stretch != at || low.1.phase != phase)
             {
                 flush(&mut low_and_high);
             }
@@ -208,7 +294,7 @@ impl Recording {
 
     /// The tensors alive at the highest point of the last iteration, by category, the largest first.
     pub fn tensors_at_peak(&self) -> Vec<TensorGroup> {
-        let mut peak = (Bytes::ZERO, self.last);
+        let mut peak = (Bytes::ZERO, self.shown.start);
         self.walk(|index, _, parts| {
             let bytes = parts.total();
             if bytes > peak.0 {
@@ -249,11 +335,11 @@ impl Recording {
     pub fn trace(&self) -> (Bytes, Vec<Traced>) {
         let mut before = None;
         self.walk(|index, _, parts| {
-            if index == self.last {
+            if index == self.shown.start {
                 before = Some(parts.total());
             }
         });
-        let traced = self.events[self.last..].iter().map(|event| match *event {
+        let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
                 let Storage { requested: bytes, module, operation, .. } = *self.storage(id);
@@ -269,6 +355,7 @@ fn outcome(stats: Stats, failure: Option<Failure>) -> Allocation {
     Allocation {
         allocated_peak: Bytes(stats.allocated_peak),
         reserved_peak: Bytes(stats.reserved_peak),
+        allocated: Bytes(stats.allocated),
         retries: stats.retries,
         failure,
     }

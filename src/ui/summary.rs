@@ -95,6 +95,9 @@ fn inputs(scenario: &Scenario, unit: Unit) -> Vec<(&'static str, String)> {
         ("Gradient checkpointing", scenario.checkpointing.label().to_owned()),
         ("Attention", scenario.attention.label().to_owned()),
         ("Mask", scenario.mask.label().to_owned()),
+        ("Sequence lengths", scenario.lengths.to_string()),
+        ("Software", scenario.stack.label().to_owned()),
+        ("Head and loss", scenario.savings.loss.label().to_owned()),
     ]
 }
 

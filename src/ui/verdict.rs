@@ -151,6 +151,7 @@ fn basis(band: &Band) -> String {
         Basis::SameKind => "measured runs of this family, method, precision and attention",
         Basis::SameFamily => "measured runs of this family under other settings",
         Basis::OtherFamilies => "measured runs of other families: this one was not measured yet",
+        Basis::OtherSoftware => "measured runs with other software: with this one none was measured yet",
     };
     format!("The worst error over {rows} {kind}, and at least that of the measuring device against real GPUs")
 }

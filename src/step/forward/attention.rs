@@ -3,7 +3,9 @@
 use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
+use crate::model::Objective;
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
+use crate::scenario::Checkpointing;
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -44,6 +46,7 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Phi
             | Code::Bert
+            | Code::Qwen
             | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
@@ -51,6 +54,7 @@ impl<'a> Model<'a> {
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
+        self.remember(&mut heads);
         let mask = shared.mask(Seen::by_attention(attention));
         let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
         if self.code == Code::Bert {
@@ -130,6 +134,21 @@ impl<'a> Model<'a> {
                 }
             }
         }
+    }
+
+    /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models
+    /// switch the cache off under gradient checkpointing.
+    pub(super) fn remember(&self, heads: &mut Heads<'a>) {
+        let fills = self.scenario.training_loop.fills_cache
+            && self.scenario.checkpointing == Checkpointing::Off
+            && self.architecture.head.objective == Objective::CausalLm;
+        if !fills {
+            return;
+        }
+        let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&new.slice(0).detach()));
+        self.cache.borrow_mut().extend([k.clone(), v.clone()]);
+        heads.k = k;
+        heads.v = v;
     }
 
     pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
@@ -276,6 +295,7 @@ impl<'a> Model<'a> {
             | Code::Falcon
             | Code::Phi
             | Code::ModernBert
+            | Code::Qwen
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

@@ -1,6 +1,7 @@
 //! What a model registers as buffers: tensors that are no parameters and stay on the device.
 
 use super::families::Code;
+use super::families::qwen::LOG_POSITIONS;
 use super::load::Loader;
 use super::rotary::turns_by_kind;
 use super::router::Router;
@@ -8,6 +9,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
+use crate::scenario::Stack;
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
@@ -30,6 +32,23 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
+    if let (Some(dim), Stack::Litgpt) = (rotary, scenario.stack) {
+        let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
+        store(bytes, "cos");
+        store(bytes, "sin");
+        return;
+    }
+    if let (Some(dim), Code::Qwen) = (rotary, loader.code) {
+        store(dim / 2 * 4, "inv_freq");
+        // the cache is made for twice the positions that are asked for
+        let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
+        store(cached, "cos");
+        store(cached, "sin");
+        let layers = u32::try_from(architecture.order.len()).unwrap_or(u32::MAX);
+        let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
+        loader.state.persistent(bytes, loader.dtype, layers, Category::Buffers, "logn_tensor");
+        return;
+    }
     if let Some(dim) = rotary.or(latent) {
         for _ in 0..if turns_by_kind(architecture) { 2 } else { 1 } {
             store(dim / 2 * 4, "inv_freq");

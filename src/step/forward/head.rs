@@ -1,15 +1,20 @@
 //! The head and the loss.
 
-use super::{Model, find};
+use super::{Model, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::{HeadTransform, Objective};
+use crate::scenario::LossKernel;
+use crate::step::linear::{Layer, Weight};
 use crate::step::loss;
 use crate::step::machine::NOTHING;
 use crate::step::tensor::{Tensor, Value};
 
+/// Pieces that torchtune cuts a sequence into (`num_output_chunks`).
+const PIECES: u64 = 8;
+
 impl<'a> Model<'a> {
-    /// The head and the loss.
-    pub(super) fn head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Tensor<'a>) {
+    /// The head and the loss; returns the loss and what the model's output holds.
+    pub(super) fn head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = &self.architecture.head;
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         let transformed = match &head.transform {
@@ -22,8 +27,35 @@ impl<'a> Model<'a> {
                 active.normed(&find(&self.outside.norms, |bound| bound.name == norm.name))
             }
         };
-        let mut logits = transformed.through(&bound(head.linear.name));
-        drop(transformed);
+        let head = bound(head.linear.name);
+        let kernel = stacks::loss_kernel(self.scenario);
+        let (loss, logits) = match (kernel, head.weight) {
+            (LossKernel::Standard, _) | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
+                self.full_logits(transformed, &head)
+            }
+            (LossKernel::Chunked, _) => self.logits_in_pieces(transformed, &head),
+            (LossKernel::Liger, Weight::Plain(weight)) => {
+                let input = self.scaled(transformed);
+                let (_padded, _labels) =
+                    loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
+                (input.liger_loss(head.shape, weight), Vec::new())
+            }
+            (LossKernel::Cut, Weight::Plain(weight)) => {
+                (self.scaled(transformed).cut_loss(head.shape, weight), Vec::new())
+            }
+        };
+        drop(hidden);
+        (loss, logits)
+    }
+
+    /// Where the logits of a family are multiplied by a number: a loss without logits multiplies the hidden states.
+    fn scaled(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+        if self.architecture.head.scaled { hidden.scale() } else { hidden }
+    }
+
+    /// What a family does to its logits.
+    fn finished(&self, mut logits: Tensor<'a>) -> Tensor<'a> {
+        let head = &self.architecture.head;
         if head.scaled {
             logits = logits.scale();
         }
@@ -32,8 +64,16 @@ impl<'a> Model<'a> {
             logits = logits.keeping_output("tanh");
             logits = logits.scale();
         }
+        logits
+    }
+
+    /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.
+    fn full_logits(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
+        let logits = hidden.through(head);
+        drop(hidden);
+        let logits = self.finished(logits);
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let loss = match head.objective {
+        let loss = match self.architecture.head.objective {
             Objective::CausalLm => {
                 let float = logits.to(Dtype::F32);
                 let (padded, labels) = loss::shifted_labels(self.machine, batch, sequence);
@@ -50,6 +90,28 @@ impl<'a> Model<'a> {
                 float.cross_entropy(&labels)
             }
         };
+        (loss, vec![logits])
+    }
+
+    /// torchtune's `CEWithChunkedOutputLoss`: pieces of the sequence, each made float32 by itself.
+    fn logits_in_pieces(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
+        let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
+        let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
+        let logits: Vec<Tensor<'a>> = {
+            let pieces = hidden.pieces(&numels);
+            // of several sequences a piece is no stretch of memory
+            let whole = |piece: &Tensor<'a>| if batch > 1 { piece.copied() } else { piece.clone() };
+            pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
+        };
+        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let losses = logits.iter().zip(&rows).map(|(piece, rows)| {
+            let labels = if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() };
+            piece.to(Dtype::F32).cross_entropy(&labels)
+        });
+        let losses = losses.collect();
+        let loss = Tensor::total(losses).unwrap_or_else(|| labels.clone());
         drop(hidden);
         (loss, logits)
     }

@@ -3,7 +3,7 @@
 use super::{Code, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
-use crate::scenario::Mask;
+use crate::scenario::{Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
 use crate::step::machine::{NOTHING, State, StorageId};
@@ -177,7 +177,9 @@ impl<'a> Model<'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.code {
+            _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
             Code::Bert => self.bert_inputs(),
+            Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),

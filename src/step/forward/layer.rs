@@ -2,6 +2,7 @@
 
 use super::{BoundLayer, Code, Model, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
+use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
 /// What a token mixer returns.
@@ -19,6 +20,18 @@ impl<'a> Model<'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
+        match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => self.transformers_layer(layer, hidden, shared),
+            Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
+        }
+    }
+
+    fn transformers_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.code {
                 Code::Gpt2 | Code::Santa | Code::GptNeo => {
@@ -28,6 +41,7 @@ impl<'a> Model<'a> {
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
+                Code::Qwen => self.qwen_layer(layer, hidden, shared),
                 Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
@@ -122,7 +136,8 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::ModernBert
-            | Code::Bert => {
+            | Code::Bert
+            | Code::Qwen => {
                 let fed = self.feed_forward(layer, &normed);
                 let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
                 drop(normed);
@@ -388,7 +403,8 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::ModernBert
-            | Code::Bert => {
+            | Code::Bert
+            | Code::Qwen => {
                 let Mixed { output: mut mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 mixed = mixed.dropout(drops);
                 let own = second.map(|norm| hidden.normed(&layer.norm(norm)));

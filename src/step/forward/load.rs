@@ -3,6 +3,7 @@
 use super::buffers;
 use super::families::{self, Code};
 use super::router::Router;
+use super::stacks::liger;
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -12,7 +13,7 @@ use crate::model::blocks::{
     Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
 use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
@@ -40,12 +41,14 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 
 /// How parameters are stored under a scenario.
 pub(super) struct Loader<'a> {
-    pub(super) scenario: &'a Scenario,
-    pub(super) code: Code,
-    pub(super) model_type: &'a str,
-    pub(super) state: std::cell::RefMut<'a, State>,
+    pub scenario: &'a Scenario,
+    pub code: Code,
+    pub model_type: &'a str,
+    /// Whether norms stand before and behind the halves of its layers.
+    sandwich: bool,
+    pub state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
-    dtype: Dtype,
+    pub dtype: Dtype,
     times: u32,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
@@ -62,7 +65,7 @@ impl Loader<'_> {
     }
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
-    fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+    pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
@@ -108,21 +111,33 @@ impl Loader<'_> {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        Quantised { compute, double }
+        // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
+        let origin = match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => compute,
+            Stack::Litgpt => Dtype::F16,
+        };
+        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
+        Quantised { compute, origin, double, early }
     }
 
     fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
-        self.adapter_of(spec.input, spec.output, self.scenario.lora.rank, quantised)
+        let rank = self.scenario.lora.rank;
+        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
     }
 
-    fn adapter_of(&mut self, input: u64, output: u64, rank: u64, quantised: bool) -> Adapter {
+    /// An adapter whose two weights have these rows and columns.
+    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
+        let peft = match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => true,
+            Stack::Litgpt => false,
+        };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = if quantised || lora.fp32_adapters { Dtype::F32 } else { self.dtype };
+        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
         let times = self.times;
-        let a = self.state.add_parameter((rank, input), dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter((output, rank), dtype, true, times, Category::Adapters);
-        Adapter { a, b, rank, dropout: lora.dropout }
+        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
+        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
+        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -139,7 +154,7 @@ impl Loader<'_> {
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
-                Adapter { dropout: false, ..self.adapter_of(input, output, rank, false) }
+                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
             });
             Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
@@ -163,7 +178,16 @@ impl Loader<'_> {
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias }
+        let liger = liger::norm(self.scenario, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
+    }
+
+    /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
+    fn trained_copy(&mut self, id: ParamId) -> ParamId {
+        let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
+        let shape = (original.rows, original.numel / original.rows.max(1));
+        self.state.module = original.module;
+        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
@@ -182,15 +206,30 @@ fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
     lora_is_on(scenario)
         && match scenario.lora.targets {
             // where the experts are adapted, the names that their layers once had stand for them alone
-            LoraTargets::AllLinear => match (part, families::adapts_experts(loader.model_type)) {
-                (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
-                (Part::Router, converted) => converted,
-                _ => true,
-            },
-            LoraTargets::Qv => part == Part::QueryOrValue || (part == Part::Mlp && code == Code::Phi),
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
+                match (part, families::adapts_experts(loader.model_type)) {
+                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
+                    (Part::Router, converted) => converted,
+                    _ => true,
+                }
+            }
+            LoraTargets::Qv => {
+                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
+                part == Part::QueryOrValue || (part == Part::Mlp && phi)
+            }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
             LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+        }
+}
+
+/// Whether the output head gets an adapter.
+pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            LoraTargets::AllLinearAndHead => true,
+            LoraTargets::Named => scenario.lora.modules.adapts(name),
+            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
         }
 }
 
@@ -245,6 +284,10 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 Projection::KeysAreValues { q, k } => {
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
+                }
+                Projection::Fused(linear) if loader.scenario.stack == Stack::Litgpt => {
+                    let layer = loader.litgpt_qkv(attention, linear);
+                    bound.linears.push(layer);
                 }
                 Projection::QueriesOnly(linear) | Projection::Fused(linear) => {
                     add(loader, &mut bound, linear, Part::QueryOrValue);
@@ -404,15 +447,22 @@ impl<'a> Model<'a> {
         let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        let inputs_require_grad = match scenario.method {
-            Method::Full => false,
-            Method::Lora => checkpoints,
-            Method::Qlora => checkpoints && prepared,
-        };
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
+        let inputs_require_grad = scenario.stack != Stack::Litgpt
+            && !trains_embeddings
+            && match scenario.method {
+                Method::Full => false,
+                Method::Lora => checkpoints,
+                Method::Qlora => checkpoints && prepared,
+            };
         let code = Code::of(&architecture.model_type);
+        let sandwich =
+            architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
             scenario,
             code,
+            sandwich,
             model_type: &architecture.model_type,
             state: machine.state.borrow_mut(),
             dtype,
@@ -467,7 +517,7 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let head = if head.tied {
+        let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             linear::Layer {
                 name: head.linear.name,
@@ -478,8 +528,19 @@ impl<'a> Model<'a> {
                 adapter: None,
             }
         } else {
-            loader.linear(&head.linear, false, false)
+            loader.linear(
+                &head.linear,
+                adapts_head(scenario, head.linear.name),
+                scenario.stack == Stack::Litgpt,
+            )
         };
+        if trains_embeddings {
+            outside.tokens = loader.trained_copy(tokens);
+            if let Weight::Plain(weight) = head.weight {
+                head.weight = Weight::Plain(loader.trained_copy(weight));
+            }
+            head.bias = head.bias.map(|bias| loader.trained_copy(bias));
+        }
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {
@@ -506,6 +567,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }
     }

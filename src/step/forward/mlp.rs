@@ -1,12 +1,33 @@
 //! Feed-forward networks.
 
+use super::stacks::liger;
 use super::{BoundLayer, Model};
 use crate::model::blocks::{Activation, FeedForward, Mlp};
+use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     pub(super) fn mlp(&self, layer: &BoundLayer<'a>, mlp: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
         match mlp {
+            Mlp::Gated { gate, up, down, act } if self.fuses(*act) => {
+                let product = {
+                    let gate = x.through(&layer.linear(gate));
+                    let up = x.through(&layer.linear(up));
+                    gate.liger_gated(&up)
+                };
+                product.through(&layer.linear(down))
+            }
+            Mlp::GatedFused { gate_up, down, act } if self.fuses(*act) => {
+                let product = {
+                    let both = x.through(&layer.linear(gate_up));
+                    let half = both.value.numel / 2;
+                    let [gate, up] = both.split([half, half]);
+                    drop(both);
+                    // the kernel wants each of them in one piece
+                    gate.copied().liger_gated(&up.copied())
+                };
+                product.through(&layer.linear(down))
+            }
             Mlp::Gated { gate, up, down, act } => {
                 let product = {
                     let active = {
@@ -36,6 +57,10 @@ impl<'a> Model<'a> {
                 hidden.through(&layer.linear(down))
             }
         }
+    }
+
+    fn fuses(&self, act: Activation) -> bool {
+        self.scenario.stack == Stack::Liger && liger::fuses(act)
     }
 
     /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.

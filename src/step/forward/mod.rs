@@ -15,6 +15,7 @@ mod mlp;
 mod moe;
 mod rotary;
 mod router;
+pub(super) mod stacks;
 
 use std::cell::RefCell;
 
@@ -30,7 +31,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
-use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::Code;
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
@@ -99,6 +100,8 @@ pub(super) struct Model<'a> {
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
     pub outputs: RefCell<Option<Tensor<'a>>>,
+    /// Keys and values of the layers that have run, where the forward pass fills a cache.
+    pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
 /// An encoder beside its decoder, on the machine.
@@ -128,7 +131,8 @@ pub(super) struct Given<T> {
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
-    pub logits: Tensor<'m>,
+    /// What the script's variable of the output holds: logits, and the cache of keys and values.
+    pub outputs: Vec<Tensor<'m>>,
     /// What the layers were given: recomputation is given it again. Kept alive by the checkpointed layers.
     pub shared: Given<Shared<Value>>,
 }
@@ -138,19 +142,30 @@ impl<'a> Model<'a> {
         self.machine.within(module, body)
     }
 
-    /// `model(input_ids, labels=labels)`.
-    pub fn forward(&self) -> Output<'a> {
+    /// `outputs = model(input_ids, labels=labels)`; `replace` runs when the script's variable of the output lets go of what
+    /// it held.
+    pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         if self.encoder.is_some() {
-            return self.t5();
+            let output = self.t5();
+            replace();
+            return output;
         }
         let (hidden, shared) = self.decoder();
-        let (loss, logits) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => {
+                let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
+                replace();
+                output
+            }
+            Stack::Litgpt => self.litgpt_head(hidden, replace),
+        });
+        logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
         drop(state);
-        Output { loss, logits, shared: Given { layers: shared, encoder: None } }
+        Output { loss, outputs: logits, shared: Given { layers: shared, encoder: None } }
     }
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
@@ -171,7 +186,11 @@ impl<'a> Model<'a> {
             kept = kept.or(outcome.1);
         }
         if let Some(norm) = &self.architecture.final_norm {
-            hidden = hidden.normed(&find(&self.outside.norms, |bound| bound.name == norm.name));
+            let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
+            hidden = match self.scenario.stack {
+                Stack::Transformers | Stack::Liger => hidden.normed(&norm),
+                Stack::Litgpt => hidden.litgpt_normed(&norm),
+            };
         }
         drop(positions);
         drop(locals);

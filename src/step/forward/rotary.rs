@@ -5,7 +5,8 @@ use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, Mixer, Rotary};
+use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
+use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
 /// How a family turns in float32 ([`Rotary::Float32`]).
@@ -175,6 +176,11 @@ impl<'a> Model<'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
+            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
+                // the kernel wants queries and keys in one piece
+                let fused = matches!(attention.projection, Projection::Fused(_));
+                each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
+            }
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
             Rotary::Partial { dim } => return self.partly(attention, heads, dim, [cos, sin]),
             Rotary::Interleaved { dim } => {

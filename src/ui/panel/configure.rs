@@ -4,8 +4,8 @@ use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, Mask, Method, ModelChoice, Modules,
-    Optimizer, Precision, Scenario,
+    AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method, ModelChoice,
+    Modules, Optimizer, Precision, Scenario, Stack,
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};
@@ -31,6 +31,8 @@ const fn control(field: Field) -> &'static str {
         Field::Checkpointing => "checkpointing",
         Field::Attention => "attention",
         Field::Mask => "mask",
+        Field::Stack => "stack",
+        Field::Loss => "loss",
         Field::Link => "",
     }
 }
@@ -136,6 +138,12 @@ pub fn Configure() -> impl IntoView {
                     |scenario| scenario.optimizer.index(),
                     set_choice!(Optimizer, optimizer),
                 )}
+                {choice(
+                    ("stack", "Software"),
+                    choices!(Stack),
+                    |scenario| scenario.stack.index(),
+                    set_choice!(Stack, stack),
+                )}
             </fieldset>
             <fieldset>
                 <legend>"Batch"</legend>
@@ -188,6 +196,12 @@ pub fn Configure() -> impl IntoView {
                     choices!(AttentionKernel),
                     |scenario| scenario.attention.index(),
                     set_choice!(AttentionKernel, attention),
+                )}
+                {choice(
+                    ("loss", "Head and loss"),
+                    choices!(LossKernel),
+                    |scenario| scenario.savings.loss.index(),
+                    set_choice!(LossKernel, savings.loss),
                 )}
             </fieldset>
         </form>
@@ -326,9 +340,11 @@ fn set_targets(scenario: &mut Scenario, index: usize) {
         scenario.lora.targets = *targets;
         scenario.lora.modules = match targets {
             LoraTargets::Named => "q_proj,v_proj".parse().unwrap_or_default(),
-            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => {
-                Modules::NONE
-            }
+            LoraTargets::AllLinear
+            | LoraTargets::Qv
+            | LoraTargets::Attention
+            | LoraTargets::Mlp
+            | LoraTargets::AllLinearAndHead => Modules::NONE,
         };
     }
 }

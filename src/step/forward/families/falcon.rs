@@ -70,6 +70,7 @@ impl<'a> Model<'a> {
             heads.q = q;
             heads.k = k;
         }
+        self.remember(&mut heads);
         let Heads { q, k, v } = &heads;
         let kv_heads = if attention.kv_heads == 1 { 1 } else { attention.heads };
         let mask = shared.full.as_ref();

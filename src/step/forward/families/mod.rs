@@ -9,6 +9,7 @@ mod gptj;
 mod modernbert;
 mod mpt;
 mod opt;
+pub(super) mod qwen;
 mod t5;
 mod t5_bias;
 
@@ -30,6 +31,8 @@ pub(in crate::step) enum Code {
     Phi,
     Mpt,
     Bert,
+    /// The own code of qwen 1.
+    Qwen,
     ModernBert,
 }
 
@@ -50,6 +53,7 @@ impl Code {
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
+            "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
     }

@@ -42,13 +42,13 @@ impl<'a> Model<'a> {
         if self.architecture.head.tied {
             hidden = hidden.scale();
         }
-        let (loss, logits) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        let (loss, outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
         drop(encoded);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
         drop(state);
-        Output { loss, logits, shared: Given { layers: own, encoder: Some(given) } }
+        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
     }
 
     /// `_shift_right`: the decoder's input.

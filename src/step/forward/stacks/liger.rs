@@ -1,0 +1,139 @@
+//! transformers with Liger's kernels (`use_liger_kernel=True`): RMS norms, rotary positions and gated products as one kernel
+//! each, and the head with its loss ([`crate::step::fused_loss`]).
+//!
+//! Source: liger-kernel 0.8.5 ops/rms_norm.py, ops/rope.py, ops/swiglu.py, ops/geglu.py and transformers/monkey_patch.py.
+//! Compared with the allocator's trace of that code.
+
+use crate::dtype::Dtype;
+use crate::model::Architecture;
+use crate::model::blocks::{Activation, NormKind};
+use crate::scenario::{Field, Issue, Scenario, Stack};
+use crate::step::autograd::{Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::machine::{NOTHING, State};
+use crate::step::norm::NormLayer;
+use crate::step::tensor::{Layout, Tensor};
+
+/// Families that were compared.
+const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
+
+/// Refuses what Liger has no kernels for, or what was not compared.
+pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
+    if FAMILIES.contains(&&*architecture.model_type) {
+        return Ok(());
+    }
+    let message = format!("{} with Liger's kernels is not modelled", architecture.model_type);
+    Err(Issue::error(Field::Stack, message)
+        .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
+}
+
+/// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
+/// each other with a residual between them, it may not.
+pub(in crate::step::forward) fn norm(scenario: &Scenario, kind: NormKind, sandwich: bool) -> Option<bool> {
+    match (scenario.stack, kind) {
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
+        _ => None,
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `LigerRMSNormFunction`.
+    pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let op = Op::LigerNorm { width: norm.width, in_place };
+            let node = state.node(op, [x.into(), weight, Input::NONE]);
+            let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
+            let rows = x.numel / norm.width.max(1);
+            let inverse = state.alloc(rows, Dtype::F32, "rms_norm (1 / root)");
+            for storage in [x.storage, NOTHING, inverse] {
+                state.save(node, storage);
+            }
+            state.release(inverse);
+            result
+        })
+    }
+
+    /// `LigerSiLUMulFunction` or `LigerGELUMulFunction` of a gate and what it lets through.
+    pub(in crate::step::forward) fn liger_gated(&self, up: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, gate| {
+            let node = state.node(Op::LigerGated, [gate.into(), (&up.value).into(), Input::NONE]);
+            let result = state.new_like(gate, gate.dtype, "gated product", node.output(0));
+            state.save(node, gate.storage);
+            state.save(node, up.value.storage);
+            result
+        })
+    }
+
+    /// `LigerRopeFunction`: turned in place, forward and backward.
+    pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+        let node = {
+            let mut state = self.machine.state.borrow_mut();
+            let node = state.node(Op::Pass, [(&self.value).into(), Input::NONE, Input::NONE]);
+            state.save(node, cos.value.storage);
+            state.save(node, sin.value.storage);
+            node
+        };
+        self.with(|value| value.edge = node.output(0))
+    }
+}
+
+/// Whether there is a kernel for a gated product.
+pub(in crate::step::forward) fn fuses(act: Activation) -> bool {
+    match act {
+        Activation::Silu | Activation::Gelu | Activation::GeluTanh => true,
+        Activation::GeluNew | Activation::BloomGelu | Activation::Relu | Activation::Relu2 => false,
+    }
+}
+
+/// `rms_norm_backward`.
+pub(in crate::step) fn norm_backward(
+    state: &mut State,
+    node: &Node,
+    (width, in_place): (u64, bool),
+    grad: Grad,
+) -> Results {
+    let [input, weight, _] = node.inputs;
+    let rows = state.device.multiprocessors;
+    let parts =
+        if weight.wants() { state.alloc(rows.saturating_mul(width), Dtype::F32, "dW") } else { NOTHING };
+    let own = if in_place {
+        state.retain(grad.storage);
+        // the loss made the first of them
+        state.recategorise(grad.storage, node.category);
+        grad
+    } else {
+        let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
+        Grad { storage, view: false, ..grad }
+    };
+    let other = weight.wants().then(|| {
+        let mut sum = state.alloc(width, Dtype::F32, "sum");
+        if weight.dtype != Dtype::F32 {
+            let cast = state.alloc(width, weight.dtype, "cast");
+            state.release(sum);
+            sum = cast;
+        }
+        Grad::new(sum, width, weight.dtype, Layout::Tokens)
+    });
+    state.release(parts);
+    let own = if input.wants() {
+        Some(own)
+    } else {
+        state.release(own.storage);
+        None
+    };
+    [own, other, None]
+}
+
+/// `swiglu_backward`: the gradients are written over what was saved.
+pub(in crate::step) fn gated_backward(state: &mut State, node: &Node) -> Results {
+    let mut results: Results = [None; INPUTS];
+    for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {
+        if input.wants() {
+            let storage = state.saved(node, index as u32);
+            state.retain(storage);
+            *result = Some(Grad::new(storage, input.numel, input.dtype, input.layout));
+        }
+    }
+    results
+}

@@ -1,0 +1,79 @@
+//! Other projects' code for the same models: the same tape, other operations.
+//!
+//! A stack is two things: the modules as that project writes them (its description of a block, derived here from
+//! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
+
+pub(in crate::step) mod liger;
+mod litgpt;
+
+use std::borrow::Cow;
+
+use super::families::Code;
+use super::load;
+use crate::model::{Architecture, Objective};
+use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
+
+/// The architecture as the scenario's stack builds it.
+///
+/// # Errors
+/// An [`Issue`] where the stack has no such model, or no such loss for it.
+pub(in crate::step) fn architecture<'a>(
+    architecture: &'a Architecture,
+    scenario: &Scenario,
+) -> Result<Cow<'a, Architecture>, Issue> {
+    loss(architecture, scenario)?;
+    embeddings(architecture, scenario)?;
+    match scenario.stack {
+        Stack::Transformers => Ok(Cow::Borrowed(architecture)),
+        Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
+        Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
+    }
+}
+
+/// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
+fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+    let head = architecture.head.linear.name;
+    let problem = match (scenario.method, scenario.stack) {
+        (Method::Full, _) => return Ok(()),
+        _ if !scenario.lora.trains_embeddings => return Ok(()),
+        (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
+        _ if load::adapts_head(scenario, head) => "the output head has an adapter already",
+        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
+    };
+    let fix = "switch train-embeddings off";
+    Err(Issue::error(Field::LoraTargets, format!("the embedding cannot be trained too: {problem}"))
+        .with_fix(fix))
+}
+
+/// The loss that runs: the stack's own, where no other is asked for.
+pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
+    match (scenario.stack, scenario.savings.loss) {
+        (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
+        (_, kernel) => kernel,
+    }
+}
+
+/// Refuses a loss that the stack's code for that model cannot be given.
+fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+    let kernel = loss_kernel(scenario);
+    let head = architecture.head.linear.name;
+    let leaves_adapter_out = match kernel {
+        LossKernel::Liger | LossKernel::Cut => load::adapts_head(scenario, head),
+        LossKernel::Standard | LossKernel::Chunked => false,
+    };
+    let without = if kernel == LossKernel::Standard {
+        return Ok(());
+    } else if scenario.stack == Stack::Litgpt {
+        "litgpt, whose own loss runs in pieces of 128 tokens"
+    } else if Code::of(&architecture.model_type) == Code::Qwen {
+        "the code of its own that this model brings"
+    } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
+        "a model with an encoder"
+    } else if leaves_adapter_out {
+        "an adapter on the output head, which it would leave out"
+    } else {
+        return Ok(());
+    };
+    let message = format!("the loss {:?} does not go with {without}", kernel.label());
+    Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"))
+}
