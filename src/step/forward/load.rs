@@ -3,13 +3,14 @@
 use super::buffers;
 use super::families::{self, Code};
 use super::router::Router;
+use super::stretches::{stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
-    Projection, Wiring,
+    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
+    ParamRole, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario};
@@ -164,6 +165,30 @@ impl Loader<'_> {
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias }
+    }
+
+    /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
+    fn tower(&mut self, param: &Param) {
+        let first = self.state.params.list.len();
+        match (param.role, &param.shape[..]) {
+            (ParamRole::LinearWeight, [output, input]) => {
+                let path = param.name.trim_end_matches(".weight");
+                let leaf = path.rsplit('.').next().unwrap_or(path);
+                let adapted = lora_is_on(self.scenario)
+                    && match self.scenario.lora.targets {
+                        LoraTargets::AllLinear => true,
+                        LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
+                        LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
+                        LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
+                        LoraTargets::Named => self.scenario.lora.modules.adapts(path),
+                    };
+                self.linear(&Linear::new("tower", *input, *output), adapted, true);
+            }
+            _ => {
+                self.parameter((1, param.numel()));
+            }
+        }
+        self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
     fn table(&mut self, table: &Table) -> ParamId {
@@ -338,38 +363,6 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
     }
 }
 
-/// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
-fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
-    const LONGEST_PATTERN: usize = 12;
-    let mut result = Vec::new();
-    let mut at = 0;
-    while at < order.len() {
-        let rest = &order[at..];
-        let mut best = (1, 1);
-        if !(whole || first_apart && at == 0) {
-            for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
-                let body = &rest[..period];
-                let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
-                if times > 1 && period * times > best.0 * best.1 {
-                    best = (period, times);
-                }
-            }
-        }
-        let (period, times) = best;
-        result.push((rest[..period].to_vec(), times as u32));
-        at += period * times;
-    }
-    result
-}
-
-/// The same with the last layer apart: what all layers share has no gradient before its backward.
-fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
-    let Some((last, rest)) = order.split_last() else { return Vec::new() };
-    let mut result = stretches(rest, whole, true);
-    result.push((vec![*last], 1));
-    result
-}
-
 /// Puts layers on the machine; returns them as stretches.
 fn load_layers<'a>(
     loader: &mut Loader<'_>,
@@ -483,8 +476,7 @@ impl<'a> Model<'a> {
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {
-                let id = loader.parameter((1, param.numel()));
-                loader.state.params.list[id as usize].idle = true;
+                loader.tower(param);
             }
         }
         loader.state.module = "";

@@ -15,6 +15,7 @@ mod mlp;
 mod moe;
 mod rotary;
 mod router;
+mod stretches;
 
 use std::cell::RefCell;
 
