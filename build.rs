@@ -6,7 +6,8 @@
     reason = "a build script never runs in a browser"
 )]
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 #[path = "build/hardware.rs"]
 mod hardware;
@@ -18,4 +19,11 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     hardware::pack(&out);
     models::pack(&out);
+}
+
+/// Writes a packed text: into `front` what the page needs for its first answer, into `rest` what it can do without.
+fn write(out: &Path, folder: &str, name: &str, text: &str) {
+    let folder = out.join(folder);
+    fs::create_dir_all(&folder).expect("OUT_DIR is writable");
+    fs::write(folder.join(name), text).expect("OUT_DIR is writable");
 }

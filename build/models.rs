@@ -10,21 +10,36 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::write;
+
 #[path = "../src/model/python_json.rs"]
 mod python_json;
 
-/// Writes `catalogue.txt`, `aliases.txt` and `defaults.json` into `out`.
+/// Writes into `out` what the page needs for its first answer, the models of `data/usual_models.txt`, and the rest.
 pub fn pack(out: &Path) {
     for path in ["data", "src/model"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    let write = |name: &str, text: String| fs::write(out.join(name), text).expect("OUT_DIR is writable");
     let defaults: Value =
         serde_json::from_str(&read("data/defaults.json")).expect("data/defaults.json is JSON");
     let sieve = Sieve { words: words(Path::new("src/model")), defaults: defaults.clone() };
-    write("defaults.json", told(&defaults).to_string());
-    write("catalogue.txt", catalogue(&sieve));
-    write("aliases.txt", aliases());
+    let models = catalogue(&sieve);
+    let usual = read("data/usual_models.txt");
+    let front: Vec<&Model> = usual
+        .lines()
+        .map(|id| {
+            models.iter().find(|model| model.id == id).unwrap_or_else(|| panic!("there is no model {id}"))
+        })
+        .collect();
+    let types: BTreeSet<&String> = front.iter().flat_map(|model| &model.types).collect();
+    let (front_defaults, rest_defaults) =
+        told(&defaults).into_iter().partition::<Map<_, _>, _>(|(name, _)| types.contains(name));
+    write(out, "front", "catalogue.txt", &front.iter().map(|model| model.line.as_str()).collect::<String>());
+    write(out, "front", "defaults.json", &Value::Object(front_defaults).to_string());
+    // The usual models are here again, so that all are in one order.
+    write(out, "rest", "catalogue.txt", &models.iter().map(|model| model.line.as_str()).collect::<String>());
+    write(out, "rest", "defaults.json", &Value::Object(rest_defaults).to_string());
+    write(out, "rest", "aliases.txt", &aliases());
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -95,7 +110,7 @@ impl Sieve {
 }
 
 /// The defaults that differ from what a reader takes an absent key for: off, 0, silu.
-fn told(defaults: &Value) -> Value {
+fn told(defaults: &Value) -> Map<String, Value> {
     // Keys whose absence is read as on.
     let on = [
         "multi_query",
@@ -116,7 +131,7 @@ fn told(defaults: &Value) -> Value {
         Value::Object(members.map(|(key, value)| (key.clone(), value.clone())).collect())
     };
     let rows = defaults.as_object().expect("data/defaults.json is an object").iter();
-    Value::Object(rows.map(|(name, value)| (name.clone(), row(value))).collect())
+    rows.map(|(name, value)| (name.clone(), row(value))).collect()
 }
 
 /// The name that a model has if nothing else is said: the last part of its id.
@@ -124,15 +139,31 @@ fn plain_name(id: &str) -> String {
     id.rsplit('/').next().unwrap_or(id).replace(['-', '_'], " ")
 }
 
-/// One line per model: id, name, family, licence, gated, release, context, parameters, config; tabs between.
-fn catalogue(sieve: &Sieve) -> String {
+/// A model of the catalogue.
+struct Model {
+    /// Hub id.
+    id: String,
+    /// Id, name, family, licence, gated, release, context, parameters, config; tabs between.
+    line: String,
+    /// Every `model_type` in its config.
+    types: Vec<String>,
+}
+
+/// Every `model_type` in a config.
+fn types(object: &Map<String, Value>) -> Vec<String> {
+    let own = object.get("model_type").and_then(Value::as_str).map(str::to_owned);
+    own.into_iter().chain(object.values().filter_map(Value::as_object).flat_map(types)).collect()
+}
+
+/// Every model, the most popular first.
+fn catalogue(sieve: &Sieve) -> Vec<Model> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for entry in fs::read_dir("data/models").expect("data/models is there") {
         let path = entry.expect("data/models is readable").path();
         let id = path.file_stem().and_then(|stem| stem.to_str()).map(|stem| stem.replacen("__", "/", 1));
         files.insert(id.expect("file names are text"), path);
     }
-    let mut lines = String::new();
+    let mut models = Vec::new();
     let table = read("data/models.csv");
     let mut rows = csv(&table);
     let header = rows.next().expect("data/models.csv has a header");
@@ -145,7 +176,8 @@ fn catalogue(sieve: &Sieve) -> String {
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let object = value.as_object().unwrap_or_else(|| panic!("{}: not an object", path.display()));
         let config = Value::Object(sieve.kept(object));
-        lines.push_str(&format!("{id}\t{}\t{config}\n", facts.join("\t")));
+        let line = format!("{id}\t{}\t{config}\n", facts.join("\t"));
+        models.push(Model { id: id.to_owned(), line, types: types(object) });
     };
     for row in rows {
         let id = row[column("id")].as_str();
@@ -160,7 +192,7 @@ fn catalogue(sieve: &Sieve) -> String {
     for (id, path) in files {
         line(&id, &[""; 7], &path);
     }
-    lines
+    models
 }
 
 /// One line per alias: its id and the id of the model of the same shape.

@@ -153,7 +153,7 @@ need_node() {
         give_up "Node.js $(node --version) is too old; $NODE_MINIMUM or newer is needed." "$hint"
 }
 
-# need_packages: what package-lock.json names, in node_modules; among them wasm-opt, which goes on PATH.
+# need_packages: what package-lock.json names, in node_modules; their programs go on PATH.
 need_packages() {
     need_node
     local stamp=node_modules/.installed
@@ -194,3 +194,10 @@ find_chromium() {
     done
     return 1
 }
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+need_page() { need_trunk && need_wasm_bindgen && need_packages && need_chromium; }
+
+# build_page: the release page in dist/. The browser tells which functions the first answer runs.
+build_page() { trunk build --release --offline --locked && node scripts/pack dist; }

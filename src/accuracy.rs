@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use crate::model::Architecture;
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario};
+use crate::units::decimal;
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
 /// a T4 (37, worst 0.96 %) and an A10G (11, worst 0.35 %), replicated with their own code.
@@ -61,7 +62,7 @@ fn kinds() -> &'static [Kind] {
                 family: fields.next()?.to_owned(),
                 settings: fields.next()?.to_owned(),
                 rows: fields.next()?.parse().ok()?,
-                worst_percent: fields.next()?.parse().ok()?,
+                worst_percent: decimal(fields.next()?)?,
             })
         };
         include_str!("../data/accuracy.tsv").lines().filter_map(read).collect()

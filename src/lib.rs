@@ -20,6 +20,7 @@ pub mod hardware;
 pub mod model;
 pub mod plan;
 pub mod scenario;
+mod search;
 pub mod share;
 pub mod step;
 #[cfg(feature = "ui")]

@@ -201,7 +201,7 @@ fn method(scenario: &Scenario) -> String {
     let label = scenario.method.label();
     let targets = match scenario.lora.targets {
         LoraTargets::Named => scenario.lora.modules.to_string(),
-        group => group.label().to_lowercase(),
+        group => group.label().to_ascii_lowercase(),
     };
     match scenario.method {
         Method::Full => label.to_owned(),

@@ -171,7 +171,7 @@ impl Gpu {
 
     /// The first card of the catalogue with that capability.
     pub fn with_capability(capability: ComputeCapability) -> Option<&'static Gpu> {
-        gpus().iter().find(|gpu| gpu.capability == Some(capability))
+        gpus().find(|gpu| gpu.capability == Some(capability))
     }
 }
 
@@ -185,10 +185,10 @@ impl Gpu {
 /// assert_eq!(gpu.memory, headroom::units::Bytes::mib(24_058));
 /// ```
 pub fn gpu(slug: &str) -> Result<Gpu, Issue> {
-    if let Some(gpu) = gpus().iter().find(|gpu| *gpu.slug == *slug) {
+    if let Some(gpu) = catalogue::by_slug(slug) {
         return Ok(gpu.clone());
     }
-    let similar: Vec<_> = search(slug).into_iter().take(5).map(|gpu| &*gpu.slug).collect();
+    let similar: Vec<_> = search(slug).into_iter().take(4).map(|gpu| &*gpu.slug).collect();
     let fix = match similar.is_empty() {
         true => "use a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         false => format!("perhaps {}", similar.join(", ")),

@@ -361,11 +361,12 @@ pub fn in_layout(layout: Layout, visit: Visit<'_>, source: impl FnOnce(Visit<'_>
     if layout.is_empty() {
         return source(visit);
     }
-    let mut params = Vec::new();
-    source(&mut |param: Param| params.push(param));
-    let rank = |param: &Param| layout.iter().position(|prefix| param.name.starts_with(prefix));
-    params.sort_by_key(|param| rank(param).unwrap_or(layout.len()));
-    params.into_iter().for_each(visit);
+    let mut places = vec![Vec::new(); layout.len() + 1];
+    source(&mut |param: Param| {
+        let place = layout.iter().position(|prefix| param.name.starts_with(prefix));
+        places[place.unwrap_or(layout.len())].push(param);
+    });
+    places.into_iter().flatten().for_each(visit);
 }
 
 impl Block {

@@ -8,7 +8,7 @@ use super::dimensions::Dimensions;
 use super::{Architecture, config, search};
 use crate::scenario::{Field, Issue};
 
-pub use super::search::search;
+pub use super::search::{Found, search};
 
 /// A model of the catalogue.
 #[derive(Debug)]
@@ -54,9 +54,16 @@ impl Entry {
     }
 }
 
-static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    include_str!(concat!(env!("OUT_DIR"), "/catalogue.txt")).lines().filter_map(entry).collect()
-});
+/// Those that the page shows at once; they are among [`ALL`] as well.
+static USUAL: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| read(include_str!(concat!(env!("OUT_DIR"), "/front/catalogue.txt"))));
+
+static ALL: LazyLock<Vec<Entry>> =
+    LazyLock::new(|| read(include_str!(concat!(env!("OUT_DIR"), "/rest/catalogue.txt"))));
+
+fn read(packed: &'static str) -> Vec<Entry> {
+    packed.lines().filter_map(entry).collect()
+}
 
 fn entry(line: &'static str) -> Option<Entry> {
     let mut fields = line.split('\t');
@@ -87,7 +94,7 @@ fn entry(line: &'static str) -> Option<Entry> {
 /// Ids in lower case with the index of their entry: those of the catalogue, those of the same shape, and the short names
 /// of the first version of this page.
 static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
-    let own = entries().iter().enumerate().map(|(index, entry)| (entry.id.to_lowercase(), index));
+    let own = entries().iter().enumerate().map(|(index, entry)| (entry.id.to_ascii_lowercase(), index));
     let mut ids: HashMap<String, usize> = own.collect();
     let short = [
         ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
@@ -96,8 +103,8 @@ static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
         ("llama2-13b", "meta-llama/Llama-2-13b-hf"),
     ];
     for (alias, id) in aliases().chain(short) {
-        if let Some(index) = ids.get(&id.to_lowercase()).copied() {
-            ids.entry(alias.to_lowercase()).or_insert(index);
+        if let Some(index) = ids.get(&id.to_ascii_lowercase()).copied() {
+            ids.entry(alias.to_ascii_lowercase()).or_insert(index);
         }
     }
     ids
@@ -120,7 +127,7 @@ fn last_part(id: &str) -> &str {
 
 /// A name without what tells a base model from its chat version: both have the same shape.
 fn bare(id: &str) -> String {
-    let mut name = id.to_lowercase();
+    let mut name = id.to_ascii_lowercase();
     while let Some(shorter) = ["-instruct", "-base", "-chat", "-it", "-pt", "-hf", "-bf16"]
         .iter()
         .find_map(|end| name.strip_suffix(end))
@@ -132,20 +139,26 @@ fn bare(id: &str) -> String {
 
 /// Every model, the most popular first.
 pub fn entries() -> &'static [Entry] {
-    &ENTRIES
+    &ALL
 }
 
 /// Repositories of the same shape as a model: the alias and the id of that model.
 pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let lines = include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines();
-    lines.filter_map(|line| line.split_once('\t'))
+    include_str!(concat!(env!("OUT_DIR"), "/rest/aliases.txt"))
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
 }
 
 /// The entry of a Hub id, of a repository of the same shape, of a base or chat version, or of a short name; upper and
 /// lower case are alike, and the organisation may be left out.
 pub fn find(id: &str) -> Option<&'static Entry> {
     let id = id.trim();
-    let index = IDS.get(&id.to_lowercase()).or_else(|| BARE.get(&bare(id)))?;
+    USUAL.iter().find(|entry| entry.id.eq_ignore_ascii_case(id)).or_else(|| find_among_all(id))
+}
+
+#[inline(never)]
+fn find_among_all(id: &str) -> Option<&'static Entry> {
+    let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
     entries().get(*index)
 }
 
@@ -167,9 +180,9 @@ pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
 
 /// What may have been meant.
 fn similar(id: &str) -> String {
-    let mut near: Vec<&str> = search(id).into_iter().map(|entry| entry.id).collect();
+    let mut near: Vec<&str> = search(id).into_iter().map(|found| found.id).collect();
     if near.is_empty() {
-        near = search::nearest(id).into_iter().map(|entry| entry.id).collect();
+        near = search::nearest(id).into_iter().map(|found| found.id).collect();
     }
     match near.get(..near.len().min(3)) {
         None | Some([]) => {

@@ -11,7 +11,7 @@ use super::families;
 use super::python_json::without_python_numbers;
 use crate::scenario::{Field, Issue};
 
-/// The longest text that is read. Real configs have 0.5 to 100 kB; a megabyte of JSON is some other file.
+/// The longest text that is read. Real configs have 0.5 to 100 kB; megabytes of JSON are some other file.
 pub const LONGEST_CONFIG: usize = 4 << 20;
 
 /// The largest size or count that is accepted; no dimension of a model is near it, and sums of products of two stay
@@ -60,6 +60,18 @@ pub fn parse_with_essence(text: &str) -> Result<Parsed, Issue> {
     Ok(Parsed { architecture, essence })
 }
 
+/// Whether a text or file of so many bytes is read at all.
+///
+/// # Errors
+/// An [`Issue`] where it is longer than [`LONGEST_CONFIG`].
+pub fn check_length(bytes: u64) -> Result<(), Issue> {
+    if bytes > LONGEST_CONFIG as u64 {
+        return Err(refusal(format!("this has {} MB", bytes / 1_000_000))
+            .with_fix("a config.json has some kB; this looks like a tokenizer or weights"));
+    }
+    Ok(())
+}
+
 fn object(text: &str) -> Result<Map<String, Value>, Issue> {
     match json(text)? {
         Value::Object(object) => Ok(object),
@@ -77,10 +89,7 @@ pub(super) fn refusal(message: impl Into<String>) -> Issue {
 
 /// The JSON of a text as Python writes and reads it: a byte order mark and the words `NaN` and `Infinity` are accepted.
 fn json(text: &str) -> Result<Value, Issue> {
-    if text.len() > LONGEST_CONFIG {
-        return Err(refusal(format!("this text has {} MB", text.len() / 1_000_000))
-            .with_fix("a config.json has some kB; is this a weights or tokenizer file?"));
-    }
+    check_length(text.len() as u64)?;
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         return Err(refusal("there is no config here: the text is empty"));

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::blocks::{Block, FeedForward, Mixer, Mlp};
 use super::{Architecture, config};
 use crate::scenario::{Field, Issue};
 
@@ -144,6 +145,32 @@ impl Dimensions {
         Ok(Dimensions { intermediate: rounded(intermediate, if billions > 1.0 { 64 } else { 16 }), ..start })
     }
 
+    /// The dimensions that a model has, or those nearest to it: what they cannot say (experts, latent attention, layers
+    /// that differ) is left out. They always fit together.
+    pub fn like(model: &Architecture) -> Dimensions {
+        let hidden = model.hidden.max(1);
+        // Counts that do not divide what they must are those of a family with a head size of its own.
+        let divisor = |wanted: u64, of: u64| {
+            let wanted = wanted.clamp(1, of.min(1 << 16));
+            (1..=wanted).rev().find(|n| of.is_multiple_of(*n)).unwrap_or(1)
+        };
+        let (heads, kv_heads) = model.blocks.iter().find_map(heads).unwrap_or((hidden / 128, hidden / 128));
+        let heads = divisor(heads, hidden);
+        let widths = model.block_counts().filter_map(|(block, count)| Some((count, width(block)?)));
+        let shape = if model.embeddings.positions.is_some() { Shape::Gpt2 } else { Shape::Llama };
+        Dimensions {
+            shape,
+            hidden,
+            layers: model.depth().max(1),
+            heads,
+            kv_heads: divisor(kv_heads, heads),
+            intermediate: widths.max_by_key(|(count, _)| *count).map_or(4 * hidden, |(_, width)| width),
+            vocab: model.vocab.max(1),
+            positions: model.max_positions.unwrap_or(Dimensions::default().positions),
+            tied: model.head.tied,
+        }
+    }
+
     /// The `config.json` of a model of these dimensions.
     pub fn config(&self) -> String {
         match self.shape {
@@ -191,6 +218,27 @@ impl Dimensions {
     }
 }
 
+/// The query heads and the key and value heads of a layer that has any.
+fn heads(block: &Block) -> Option<(u64, u64)> {
+    match &block.mixer {
+        Mixer::Attention(attention) | Mixer::Cross(attention) => Some((attention.heads, attention.kv_heads)),
+        Mixer::Latent(latent) => Some((latent.heads, latent.heads)),
+        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Module(_) | Mixer::None => {
+            None
+        }
+    }
+}
+
+/// The width of a layer's feed-forward network: of a mixture, that of all experts that a token visits.
+fn width(block: &Block) -> Option<u64> {
+    match &block.ffn {
+        FeedForward::Dense(Mlp::Gated { up, .. } | Mlp::Plain { up, .. }) => Some(up.output),
+        FeedForward::Dense(Mlp::GatedFused { gate_up, .. }) => Some(gate_up.output / 2),
+        FeedForward::Moe(moe) => Some(moe.expert_width.saturating_mul(moe.top_k)),
+        FeedForward::None => None,
+    }
+}
+
 /// The nearest multiple, at least one step.
 fn rounded(size: f64, step: u64) -> u64 {
     ((size / step as f64).round() as u64).max(1).saturating_mul(step)
@@ -199,6 +247,7 @@ fn rounded(size: f64, step: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::catalogue;
 
     #[test]
     fn sizes_are_met() {
@@ -225,6 +274,20 @@ mod tests {
             Dimensions { vocab: u64::MAX, ..Dimensions::default() },
         ] {
             assert!(wrong.architecture().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn every_model_has_dimensions_and_plain_ones_their_own() {
+        for entry in catalogue::entries() {
+            let model = entry.architecture().unwrap();
+            let like = Dimensions::like(&model);
+            assert!(like.architecture().is_ok(), "{}: {like:?}", entry.id);
+        }
+        for id in ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B", "openai-community/gpt2-xl"] {
+            let model = catalogue::architecture(id).unwrap();
+            let count = Dimensions::like(&model).architecture().unwrap().parameters();
+            assert_eq!(count, model.parameters(), "{id}");
         }
     }
 

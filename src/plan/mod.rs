@@ -8,4 +8,4 @@ mod table;
 pub use fit::{Fit, Margin, fits, within};
 pub use on_card::{OnCard, Outcome, on_card};
 pub use solve::{largest_batch, longest_sequence};
-pub use table::{FitCell, FitRow, table, with_method};
+pub use table::{FitCell, FitRow, row, table, with_method};

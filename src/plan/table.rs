@@ -28,7 +28,7 @@ pub enum FitCell {
 /// One model of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FitRow {
-    /// Hub id.
+    /// What it is called: the Hub id of a model of the catalogue.
     pub model: String,
     /// One cell per method, in the order of [`Method::ALL`].
     pub cells: Vec<FitCell>,
@@ -37,13 +37,17 @@ pub struct FitRow {
 /// The table for an amount of memory. Sequence length, checkpointing and all that is no matter of the method are the
 /// base's; so is the card where its memory is just that.
 pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
-    let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
-    let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
-    models.iter().map(|model| row(model, &Scenario { gpu: gpu.clone(), ..base.clone() })).collect()
+    let named = |model: &&str| {
+        row(&Scenario { model: ModelChoice::Catalogue((*model).to_owned()), ..base.clone() }, memory)
+    };
+    models.iter().map(named).collect()
 }
 
-fn row(model: &str, base: &Scenario) -> FitRow {
-    let base = Scenario { model: ModelChoice::Catalogue(model.to_owned()), batch: 1, ..base.clone() };
+/// The row of that table for the base's own model.
+pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
+    let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
+    let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
+    let base = Scenario { gpu, batch: 1, ..base.clone() };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
@@ -51,7 +55,7 @@ fn row(model: &str, base: &Scenario) -> FitRow {
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
-    FitRow { model: model.to_owned(), cells: Method::ALL.iter().map(cell).collect() }
+    FitRow { model: base.model_name(), cells: Method::ALL.iter().map(cell).collect() }
 }
 
 fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Result<FitCell, Issue> {

@@ -236,9 +236,13 @@ impl Recording {
             });
             group.count += 1;
         }
-        let mut groups: Vec<TensorGroup> = groups.into_values().collect();
-        groups.sort_by_key(|group| (group.category, std::cmp::Reverse(group.total())));
-        groups
+        // In order of category and size, equals as they come.
+        let order = |group: &TensorGroup| (group.category, std::cmp::Reverse(group.total()));
+        groups.into_values().fold(Vec::new(), |mut sorted, group| {
+            let at = sorted.partition_point(|other| order(other) <= order(&group));
+            sorted.insert(at, group);
+            sorted
+        })
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.

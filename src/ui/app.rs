@@ -9,6 +9,7 @@ use super::browser;
 use super::controls::Toast;
 use super::live::{on, switch, text};
 use super::markup::Escaped;
+use super::own;
 use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
 use super::sync;
@@ -31,6 +32,7 @@ fn App() -> impl IntoView {
     provide_context(state);
     let address = sync::follow_address(state);
     sync::remember_unit(state);
+    own::accept_drops(state);
     view! {
         <Header address=address />
         <main>

@@ -4,10 +4,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use gloo::events::EventListener;
+use gloo::events::{EventListener, EventListenerOptions};
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+use crate::model::config::check_length;
+use crate::scenario::Issue;
 
 /// The query of the address, without `?`.
 pub fn query() -> String {
@@ -165,6 +169,105 @@ pub fn watch_visible(element: &web_sys::Element, mut tell: impl FnMut(bool) + 's
         let kept = StoredValue::new_local((observer, seen));
         on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));
     }
+}
+
+/// Gives an element the focus.
+pub fn focus(id: &str) {
+    let element = document().get_element_by_id(id);
+    if let Some(element) = element.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok()) {
+        drop(element.focus());
+    }
+}
+
+/// The address of the Hub: what a tag `<meta name="headroom-hub">` says, relative to the page.
+pub fn hub() -> String {
+    let tag = document().query_selector("meta[name=headroom-hub]").ok().flatten();
+    let base = tag.and_then(|tag| tag.get_attribute("content"));
+    base.map_or_else(|| "https://huggingface.co".to_owned(), |base| base.trim_end_matches('/').to_owned())
+}
+
+/// Why a text did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoText {
+    /// The browser says that it has no network.
+    Offline,
+    /// The server was not reached, or did not allow pages to ask.
+    Unreached,
+    /// It did not answer in time.
+    Late,
+    /// It answered with something else.
+    Status {
+        /// HTTP's code.
+        status: u16,
+        /// The Hub's own code, or nothing.
+        code: String,
+    },
+    /// The text is longer than any config.
+    TooLong(Issue),
+}
+
+/// How long a server may take, in milliseconds.
+const PATIENCE: u32 = 20_000;
+
+/// Asks a server for a text; without cookies, and without telling it the page's address.
+pub async fn fetch(url: &str) -> Result<String, NoText> {
+    let signal = web_sys::AbortSignal::timeout_with_u32(PATIENCE);
+    let options = web_sys::RequestInit::new();
+    options.set_credentials(web_sys::RequestCredentials::Omit);
+    options.set_referrer_policy(web_sys::ReferrerPolicy::NoReferrer);
+    options.set_signal(Some(&signal));
+    let failed = |_| match (signal.aborted(), window().navigator().on_line()) {
+        (true, _) => NoText::Late,
+        (_, false) => NoText::Offline,
+        _ => NoText::Unreached,
+    };
+    let answer = JsFuture::from(window().fetch_with_str_and_init(url, &options)).await.map_err(failed)?;
+    let answer: web_sys::Response = answer.unchecked_into();
+    let header = |name| answer.headers().get(name).ok().flatten().unwrap_or_default();
+    if !answer.ok() {
+        return Err(NoText::Status { status: answer.status(), code: header("x-error-code") });
+    }
+    check_length(header("content-length").parse().unwrap_or(0)).map_err(NoText::TooLong)?;
+    let text = JsFuture::from(answer.text().map_err(failed)?).await.map_err(failed)?;
+    Ok(text.as_string().unwrap_or_default())
+}
+
+/// The text of a file that the visitor handed over; a file that is longer than any config is not read.
+pub async fn read(file: &web_sys::File) -> Result<String, Issue> {
+    check_length(file.size() as u64)?;
+    // A file that was moved away meanwhile reads as an empty one.
+    let text = JsFuture::from(file.text()).await.ok();
+    Ok(text.and_then(|text| text.as_string()).unwrap_or_default())
+}
+
+/// Takes files that are dropped anywhere on the page, and shows that they would be taken. Of several, the first one that
+/// is called `config.json` counts, else the first.
+pub fn on_drop(mut take: impl FnMut(web_sys::File) + 'static) {
+    let carried = |event: &web_sys::Event| {
+        let carried = event.dyn_ref::<web_sys::DragEvent>()?.data_transfer()?;
+        carried.types().includes(&"Files".into(), 0).then_some(carried)
+    };
+    let options = EventListenerOptions::enable_prevent_default();
+    let later = Later::default();
+    EventListener::new_with_options(&window(), "dragover", options, move |event| {
+        if carried(event).is_some() {
+            event.prevent_default();
+            mark_root("data-drop", Some(""));
+            // A drag that ends elsewhere says nothing; while it is over the page this event comes again and again.
+            later.run(300, || mark_root("data-drop", None));
+        }
+    })
+    .forget();
+    EventListener::new_with_options(&window(), "drop", options, move |event| {
+        let Some(files) = carried(event).and_then(|carried| carried.files()) else { return };
+        event.prevent_default();
+        mark_root("data-drop", None);
+        let files = || (0..files.length()).filter_map(|index| files.get(index));
+        if let Some(file) = files().find(|file| file.name() == "config.json").or_else(|| files().next()) {
+            take(file);
+        }
+    })
+    .forget();
 }
 
 /// A timer that starts anew at each call: only the last of a quick series is run.

@@ -1,6 +1,6 @@
 //! How amounts are written on the page.
 
-use crate::units::{Bytes, grouped};
+use crate::units::{Bytes, fixed, grouped, shortest};
 
 /// The unit that amounts are shown in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn percent(part: Bytes, whole: Bytes) -> String {
         // Above 1,000 % digits say nothing more.
         format!("{}%", grouped(share.round() as u64))
     } else if share >= 0.1 || part == Bytes::ZERO {
-        format!("{share:.1}%")
+        format!("{}%", fixed(share, 1))
     } else {
         "<0.1%".to_owned()
     }
@@ -111,13 +111,12 @@ pub fn parameters(count: u64) -> String {
     } else {
         2
     };
-    format!("{value:.decimals$}{suffix}")
+    format!("{}{suffix}", fixed(value, decimals))
 }
 
 /// A number without needless decimals: `7`, `0.5`, `13.5`.
 pub fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    shortest(value, 3)
 }
 
 #[cfg(test)]

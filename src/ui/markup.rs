@@ -45,9 +45,13 @@ pub fn issues<'a>(issues: impl IntoIterator<Item = &'a Issue>) -> String {
     html
 }
 
-/// A sentence with a capital letter and without its full stop.
+/// A sentence with a capital letter and without its full stop; a name of code at its head stays as it is written.
 pub fn capitalised(text: &str) -> String {
     let mut sentence = text.strip_suffix('.').unwrap_or(text).to_owned();
+    let is_name = sentence.split(' ').next().is_some_and(|word| word.contains(['_', '/']));
+    if is_name {
+        return sentence;
+    }
     if let Some(first) = sentence.get_mut(..1) {
         first.make_ascii_uppercase();
     }
@@ -61,7 +65,12 @@ mod tests {
 
     #[test]
     fn sentences_start_with_a_capital() {
-        for (text, sentence) in [("the rank is 0", "The rank is 0"), ("é.", "é"), ("", "")] {
+        for (text, sentence) in [
+            ("the rank is 0", "The rank is 0"),
+            ("é.", "é"),
+            ("", ""),
+            ("hidden_size is 0", "hidden_size is 0"),
+        ] {
             assert_eq!(capitalised(text), sentence);
         }
     }

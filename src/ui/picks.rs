@@ -2,12 +2,11 @@
 
 use super::controls::Item;
 use super::format::{number, parameters};
-use super::scale::decimal;
-use super::search::rank;
-use crate::hardware::gpus;
-use crate::model::catalogue::{self, aliases, entries};
+use super::own::hub;
+use crate::hardware::{Gpu, search};
+use crate::model::catalogue::{self, Found};
 use crate::scenario::{GpuChoice, ModelChoice};
-use crate::units::Bytes;
+use crate::units::{Bytes, decimal};
 
 /// The key of an item that is a model of some size.
 const SIZE: &str = "size:";
@@ -17,85 +16,62 @@ const MEMORY: &str = "memory:";
 const USUAL_BILLIONS: f64 = 7.;
 /// The memory that is offered where the words name none.
 const USUAL_GIB: f64 = 24.;
+/// No card has more; a larger number is the name of one.
+const MOST_GIB: f64 = 300.;
+/// The key of an item that is yet to be fetched from the Hub.
+const HUB: &str = "hub:";
 
-/// The cards that most people have or rent; they head the list.
-const USUAL_CARDS: [&str; 14] = [
-    "rtx-4090",
-    "rtx-3090",
-    "rtx-5090",
-    "rtx-4070-ti-super",
-    "rtx-3060-12gb",
-    "t4",
-    "l4",
-    "a10g",
-    "l40s",
-    "a100-sxm-40gb",
-    "a100-sxm-80gb",
-    "h100-sxm-80gb",
-    "h200-sxm",
-    "b200",
-];
-
-/// The models that a few words may mean.
+/// The models that a few words may mean, with a model of any size, and what the Hub may have under that id.
 pub fn find_models(words: &str) -> Vec<Item> {
-    let models = entries().iter().map(|entry| (entry.id, entry.parameters));
-    // Repositories of the same shape are found by their names, but only where one looks for them.
-    let same_shape = aliases().filter(|_| !words.trim().is_empty());
-    let same_shape = same_shape.filter_map(|(alias, id)| Some((alias, catalogue::find(id)?.parameters)));
-    let item = |(id, count): (&str, u64)| Item {
-        key: id.to_owned(),
-        label: id.to_owned(),
-        detail: parameters(count),
+    let id = hub::id(words);
+    let item = |found: Found| Item {
+        key: found.id.to_owned(),
+        label: found.id.to_owned(),
+        detail: parameters(found.entry.parameters),
     };
-    let items = models.map(move |model| (false, item(model)));
-    let items = items.chain(same_shape.map(move |model| (true, item(model))));
-    with_free_choice(words, items, |n| {
-        let billions = n.unwrap_or(USUAL_BILLIONS);
-        let label = model_label(&ModelChoice::Size(billions));
-        Item { key: format!("{SIZE}{billions}"), label, detail: "any size".to_owned() }
-    })
+    let found = catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect();
+    let size = amount(words);
+    let billions = size.map_or(USUAL_BILLIONS, |(billions, _)| billions);
+    let free = Item {
+        key: format!("{SIZE}{billions}"),
+        label: model_label(&ModelChoice::Size(billions)),
+        detail: "any size".to_owned(),
+    };
+    // A bare number is rather part of a name.
+    let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
+    let mut items = with_free_choice(found, free, first);
+    if let Some(id) = id.filter(|id| catalogue::find(id).is_none()) {
+        // Words of a known model may look like an id.
+        let place = items.len() - 1;
+        items.insert(place, Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
+    }
+    items
 }
 
-/// The cards that a few words may mean.
+/// The cards that a few words may mean, with a card of any memory.
 pub fn find_gpus(words: &str) -> Vec<Item> {
-    let usual = USUAL_CARDS.iter().filter_map(|slug| gpus().iter().find(|gpu| *gpu.slug == **slug));
-    let others = gpus().iter().filter(|gpu| !USUAL_CARDS.contains(&&*gpu.slug));
-    let items = usual.chain(others).map(|gpu| {
-        let detail = gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default();
-        (false, Item { key: gpu.slug.to_string(), label: gpu.name.to_string(), detail })
-    });
-    with_free_choice(words, items, |n| {
-        let gib = n.unwrap_or(USUAL_GIB);
-        let label = gpu_label(&GpuChoice::Custom(Bytes::gib(gib)));
-        Item { key: format!("{MEMORY}{gib}"), label, detail: "any card".to_owned() }
-    })
+    let item = |gpu: &Gpu| Item {
+        key: gpu.slug.to_string(),
+        label: gpu.name.to_string(),
+        detail: gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default(),
+    };
+    let found = search(words).into_iter().map(item).collect();
+    let size = amount(words);
+    let gib = size.map_or(USUAL_GIB, |(gib, _)| gib);
+    let free = Item {
+        key: format!("{MEMORY}{gib}"),
+        label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
+        detail: "any card".to_owned(),
+    };
+    // `4090` is rather the card of that name than a card with 4090 GiB.
+    let first = size.is_some_and(|(gib, unit)| unit || gib <= MOST_GIB);
+    with_free_choice(found, free, words.trim().is_empty() || first)
 }
 
-/// The known items that answer, best first and second names after first names that answer as well, with the item of a
-/// free size: before them where there are no words or a number that is no name, else after them.
-fn with_free_choice(
-    words: &str,
-    items: impl Iterator<Item = (bool, Item)>,
-    free: impl Fn(Option<f64>) -> Item,
-) -> Vec<Item> {
-    let mut ranked: Vec<(u32, u32, Item)> = Vec::new();
-    for (second, item) in items {
-        let Some(cost) = rank(words, &item.label) else { continue };
-        // Of equally good names the shorter one says less that was not asked for.
-        let tie =
-            if words.trim().is_empty() { 0 } else { u32::from(second) * 1000 + item.label.len() as u32 };
-        let at = ranked.partition_point(|(other, its_tie, _)| (*other, *its_tie) <= (cost, tie));
-        ranked.insert(at, (cost, tie, item));
-    }
-    // `4090` is rather the card of that name than a card with 4090 GiB.
-    let named = ranked.first().is_some_and(|(cost, ..)| *cost == 0);
-    let mut found: Vec<Item> = ranked.into_iter().map(|(.., item)| item).collect();
-    match amount(words) {
-        Some((size, unit)) if unit || !named => found.insert(0, free(Some(size))),
-        Some((size, _)) => found.push(free(Some(size))),
-        None if words.trim().is_empty() => found.insert(0, free(None)),
-        None => found.push(free(None)),
-    }
+/// What was found with the item of a free size, which is the first or the last.
+fn with_free_choice(mut found: Vec<Item>, free: Item, first: bool) -> Vec<Item> {
+    let place = if first { 0 } else { found.len() };
+    found.insert(place, free);
     found
 }
 
@@ -107,6 +83,11 @@ fn amount(words: &str) -> Option<(f64, bool)> {
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
     let value = decimal(digits.trim())?;
     (known && value > 0.).then_some((value, !unit.is_empty()))
+}
+
+/// The id that an item is yet to be fetched by.
+pub fn hub_id(key: &str) -> Option<&str> {
+    key.strip_prefix(HUB)
 }
 
 /// The model that an item stands for.
@@ -159,10 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_cards_are_known() {
-        for slug in USUAL_CARDS {
-            assert!(crate::hardware::gpu(slug).is_ok(), "{slug}");
-        }
+    fn the_examples_are_known() {
         for preset in crate::ui::presets::PRESETS {
             let scenario = (preset.scenario)();
             assert!(scenario.gpu().is_ok() && scenario.architecture().is_ok(), "{}", preset.label);
@@ -179,7 +157,21 @@ mod tests {
             assert!(find_models(words)[0].key.starts_with(id), "{words}: {:?}", find_models(words)[0]);
         }
         assert!(find_gpus("h100")[0].key.starts_with("h100"));
+        assert_eq!(gpu_of(&find_gpus("6")[0].key), GpuChoice::Custom(Bytes::gib(6.)));
         assert!(find_gpus("4090")[0].key == "rtx-4090");
+    }
+
+    #[test]
+    fn an_id_that_is_not_known_is_offered_from_the_hub() {
+        let address = "https://huggingface.co/someone/tiny-llama-finetune/tree/main";
+        for words in ["someone/tiny-llama-finetune", address] {
+            let found = find_models(words);
+            assert_eq!(hub_id(&found[0].key), Some("someone/tiny-llama-finetune"), "{found:?}");
+        }
+        let known = find_models("https://huggingface.co/openai-community/gpt2");
+        assert_eq!(known[0].key, "openai-community/gpt2");
+        assert!(known.iter().all(|item| hub_id(&item.key).is_none()));
+        assert!(!find_models("meta/llama")[0].key.starts_with(HUB));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The numbers that a slider stops at, and how a number box reads what people type.
 
 use super::format::number;
+use crate::units::decimal;
 
 /// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
 #[derive(Debug)]
@@ -90,22 +91,6 @@ pub static CARD: Scale = Scale {
     one: "GiB",
     many: "GiB",
 };
-
-/// Reads `12`, `0.5`, `.5`: digits with at most one point.
-///
-/// Not the standard library's way, which also reads what nobody types here and brings tables of ten kilobytes.
-pub fn decimal(text: &str) -> Option<f64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if whole.len() + fraction.len() == 0 || whole.len() + fraction.len() > 30 {
-        return None;
-    }
-    let digits = |text: &str, start: f64| {
-        text.bytes().try_fold(start, |value, digit| {
-            digit.is_ascii_digit().then(|| value * 10. + f64::from(digit - b'0'))
-        })
-    };
-    Some(digits(fraction, digits(whole, 0.)?)? / 10_f64.powi(i32::try_from(fraction.len()).ok()?))
-}
 
 impl Scale {
     /// The index of the stop that is nearest to a value by ratio.

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use super::detail::Detail;
 use super::format::Unit;
+use super::own::Own;
 use crate::estimate::{Estimate, Memory, estimate};
 use crate::hardware::Gpu;
 use crate::plan::{Fit, fits};
@@ -63,6 +64,8 @@ pub struct State {
     pub undoable: RwSignal<bool>,
     /// What was wrong with the link that the page was opened with, a line each.
     pub notices: RwSignal<String>,
+    /// The dialog for a model of one's own.
+    pub own: Own,
     /// Rises by one at each change that deserves its own place in the history.
     pub visits: RwSignal<usize>,
     before: StoredValue<Option<Snapshot>>,
@@ -92,6 +95,7 @@ impl State {
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
             notices: RwSignal::new(String::new()),
+            own: Own::new(),
             visits: RwSignal::new(0),
             before: StoredValue::new(None),
         };

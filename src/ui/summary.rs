@@ -1,15 +1,54 @@
 //! Scenarios in words: titles, and what differs between them.
 
-use super::format::{Unit, number};
+use super::format::{Unit, number, parameters};
+use crate::model::{Architecture, catalogue};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
+use crate::units::grouped;
 
 /// The model without its organisation: `Llama-3.1-8B`.
 pub fn model(scenario: &Scenario) -> String {
     match &scenario.model {
-        ModelChoice::Catalogue(id) => id.rsplit('/').next().unwrap_or(id).to_owned(),
+        ModelChoice::Catalogue(id) => last_part(id),
         ModelChoice::Size(billions) => format!("{}B model", number(*billions)),
-        ModelChoice::Custom(model) => model.name.clone(),
+        ModelChoice::Custom(model) => last_part(&model.name),
     }
+}
+
+fn last_part(id: &str) -> String {
+    id.rsplit('/').next().unwrap_or(id).to_owned()
+}
+
+/// What a model is called that nobody named: `llama, 8.03B`.
+pub fn unnamed(architecture: &Architecture) -> String {
+    format!("{}, {}", architecture.model_type, parameters(architecture.parameters()))
+}
+
+/// What is known of the model: parameters, of a mixture also those that a token meets, context and licence.
+pub fn facts(scenario: &Scenario) -> String {
+    let Ok(architecture) = scenario.architecture() else { return String::new() };
+    let entry = match &scenario.model {
+        ModelChoice::Catalogue(id) => catalogue::find(id),
+        ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
+    };
+    let (total, active) = (architecture.parameters(), architecture.active_parameters());
+    let mut facts = format!("{} parameters", parameters(total));
+    if active < total {
+        facts += &format!(", {} active", parameters(active));
+    }
+    if let Some(context) = entry.and_then(|entry| entry.context).or(architecture.max_positions) {
+        facts += &format!(" · context {}", grouped(context));
+    }
+    if let Some(entry) = entry.filter(|entry| !entry.licence.is_empty()) {
+        facts += &format!(" · licence {}{}", entry.licence, if entry.gated { ", gated" } else { "" });
+    }
+    facts
+}
+
+/// What a model that was just read has, to the parameter, as HTML.
+pub fn counted(architecture: &Architecture) -> String {
+    let (total, active) = (architecture.parameters(), architecture.active_parameters());
+    let idle = if active < total { format!(", {} of them active", grouped(active)) } else { String::new() };
+    format!("<p class=\"own-count\"><b>{}</b> parameters{idle}</p>", grouped(total))
 }
 
 /// The card's name: `GeForce RTX 4090`, `24.0 GiB card`.
@@ -80,4 +119,25 @@ pub fn differences(scenarios: &[Scenario], unit: Unit) -> Vec<(&'static str, Vec
     }
     rows.retain(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1]));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(model: &str) -> Scenario {
+        Scenario { model: ModelChoice::Catalogue(model.into()), ..Scenario::default() }
+    }
+
+    #[test]
+    fn facts_are_those_that_are_known() {
+        assert_eq!(
+            facts(&of("meta-llama/Llama-3.1-8B")),
+            "8.03B parameters · context 131,072 · licence llama3.1, gated"
+        );
+        assert!(facts(&of("mistralai/Mixtral-8x7B-v0.1")).starts_with("46.7B parameters, 12.9B active · "));
+        assert_eq!(facts(&of("nobody/nothing")), "");
+        let sized = Scenario { model: ModelChoice::Size(7.), ..Scenario::default() };
+        assert!(facts(&sized).contains("B parameters · context "), "{}", facts(&sized));
+    }
 }

@@ -12,6 +12,7 @@ use crate::estimate::{Estimate, Memory};
 use crate::hardware::Gpu;
 use crate::plan::{Fit, Margin, OnCard, Outcome, fits};
 use crate::scenario::Scenario;
+use crate::units::fixed;
 
 /// The first words of a verdict.
 pub const fn word(fit: &Fit) -> &'static str {
@@ -91,8 +92,10 @@ fn meter(memory: &Memory, fit: &Fit) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             html,
-            "<rect class=\"part {}\" x=\"{start:.2}\" width=\"{width:.2}\" height=\"1\"/>",
-            part.class()
+            "<rect class=\"part {}\" x=\"{}\" width=\"{}\" height=\"1\"/>",
+            part.class(),
+            fixed(start, 2),
+            fixed(width, 2)
         );
         start += width;
     }
@@ -134,10 +137,10 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
         ),
     };
     format!(
-        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">accurate to ±{:.1}%</span>",
+        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">accurate to ±{}%</span>",
         exact(reserved),
         basis(&detail.band),
-        detail.band.percent
+        fixed(detail.band.percent, 1)
     )
 }
 

@@ -38,3 +38,32 @@ test("every part explains itself with its formula", async ({ headroom }) => {
     await expect(explanation).toContainText(/\d/);
   }
 });
+
+test("the first answer and its sliders need only the first part of the code", async ({ headroom, page, problems }) => {
+  await page.route(/_rest\.wasm$/, (route) => route.abort());
+  await headroom.open();
+  await expect(headroom.chart.locator("svg rect").first()).toBeVisible();
+  await expect(headroom.fits).toContainText("Llama-3.1-8B");
+  const before = await headroom.verdict.innerText();
+  await headroom.slider("Micro-batch size").press("ArrowRight");
+  await expect(headroom.verdict).not.toHaveText(before);
+  await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
+  // What was cut off is all that may be missing.
+  problems.splice(0, problems.length, ...problems.filter((problem) => !/ERR_FAILED|_rest\.wasm/.test(problem)));
+});
+
+test("what needs the second part before it came waits for it", async ({ headroom, page, problems }) => {
+  const asked = [];
+  await page.route(/_rest\.wasm$/, async (route) => {
+    asked.push(route.request().resourceType());
+    // The first request is kept waiting; the page then asks again, and does not go on without.
+    if (asked.length === 1) return;
+    await route.continue();
+  });
+  await headroom.open();
+  await headroom.search("Model", "gpt2");
+  await expect(headroom.choice("Model")).toHaveValue(/gpt2/);
+  await expect(headroom.verdict).toContainText(/Fits/);
+  expect(asked.length).toBeGreaterThan(1);
+  problems.splice(0, problems.length, ...problems.filter((problem) => !/XMLHttpRequest/.test(problem)));
+});

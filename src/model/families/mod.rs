@@ -26,13 +26,28 @@ use super::config::{Config, Log, refusal};
 use crate::scenario::Issue;
 
 /// What transformers' config classes have for absent keys, by `model_type`.
-static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/defaults.json"))).unwrap_or_default()
-});
+type Defaults = LazyLock<Map<String, Value>>;
 
 /// The class defaults of a model type.
 pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {
-    DEFAULTS.get(model_type).and_then(Value::as_object)
+    static FRONT: Defaults = LazyLock::new(|| {
+        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/front/defaults.json")))
+            .unwrap_or_default()
+    });
+    if model_type.is_empty() {
+        return None;
+    }
+    let row = FRONT.get(model_type).or_else(|| rest_of_defaults(model_type));
+    row.and_then(Value::as_object)
+}
+
+#[inline(never)]
+fn rest_of_defaults(model_type: &str) -> Option<&'static Value> {
+    static REST: Defaults = LazyLock::new(|| {
+        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/rest/defaults.json")))
+            .unwrap_or_default()
+    });
+    REST.get(model_type)
 }
 
 /// Builds the architecture that a config describes.
@@ -48,6 +63,7 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
     let config = Config::new(object, model_type, log);
     let readers = [
         classic::read,
+        llama::known,
         fairseq::read,
         custom::read,
         encoder::read,
@@ -55,7 +71,6 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
         hybrid::read,
         deepseek::read,
         multimodal::read,
-        llama::known,
     ];
     readers.into_iter().find_map(|reader| reader(&config)).unwrap_or_else(|| unknown(&config))
 }
@@ -82,6 +97,7 @@ const MORE_THAN_LLAMA: [&str; 12] = [
 ];
 
 /// A config of an unknown family: llama's, if it has llama's keys and no others that matter.
+#[inline(never)]
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::fmt::Write;
 
 use crate::ui::markup::Escaped;
+use crate::units::shortest;
 use plotters::style::RGBColor;
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{
@@ -65,7 +66,7 @@ impl<'a> Svg<'a> {
     fn points(points: impl IntoIterator<Item = BackendCoord>) -> String {
         let mut text = String::new();
         for (x, y) in points {
-            let _ = write!(text, "{},{} ", pixels(x), pixels(y));
+            let _ = write!(text, "{},{} ", written(pixels(x)), written(pixels(y)));
         }
         text
     }
@@ -91,6 +92,11 @@ fn pixels(units: i32) -> f64 {
     f64::from(units) / f64::from(SCALE)
 }
 
+/// A number of pixels as it is written into the drawing.
+fn written(pixels: f64) -> String {
+    shortest(pixels, 2)
+}
+
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
 impl DrawingBackend for Svg<'_> {
@@ -113,7 +119,7 @@ impl DrawingBackend for Svg<'_> {
     }
 
     fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
-        let (x1, y1, x2, y2) = (pixels(from.0), pixels(from.1), pixels(to.0), pixels(to.1));
+        let [x1, y1, x2, y2] = [from.0, from.1, to.0, to.1].map(|units| written(pixels(units)));
         self.element(
             "line",
             format_args!("x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\""),
@@ -130,11 +136,12 @@ impl DrawingBackend for Svg<'_> {
         style: &S,
         _fill: bool,
     ) -> Drawn {
-        let (x, y) = (pixels(upper_left.0), pixels(upper_left.1));
-        let (width, height) = (pixels(bottom_right.0) - x, pixels(bottom_right.1) - y);
+        let [x, y] = [upper_left.0, upper_left.1].map(|units| written(pixels(units)));
+        let size = [bottom_right.0.saturating_sub(upper_left.0), bottom_right.1.saturating_sub(upper_left.1)];
+        let [width, height] = size.map(|units| written(pixels(units.max(0))));
         self.element(
             "rect",
-            format_args!("x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\"", width.max(0.), height.max(0.)),
+            format_args!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""),
             style.color(),
             "",
         );
@@ -172,10 +179,10 @@ impl DrawingBackend for Svg<'_> {
             VPos::Bottom => 0.,
         };
         let size = style.size() / f64::from(SCALE);
-        let (x, y) = (pixels(at.0), pixels(at.1) + drop * size);
+        let [x, y, size] = [pixels(at.0), pixels(at.1) + drop * size, size].map(written);
         self.element(
             "text",
-            format_args!("x=\"{x}\" y=\"{y:.2}\" font-size=\"{size}\" text-anchor=\"{horizontal}\""),
+            format_args!("x=\"{x}\" y=\"{y}\" font-size=\"{size}\" text-anchor=\"{horizontal}\""),
             style.color(),
             text,
         );

@@ -6,7 +6,7 @@ use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{Cartesian2d, ChartBuilder, DrawingArea, IntoDrawingArea, PathElement, Rectangle};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
@@ -159,7 +159,7 @@ impl Pen<'_, '_> {
     }
 
     fn text(&self, text: &str, class: &str, at: (i32, i32), anchor: (HPos, VPos)) {
-        let font = ("sans-serif", TEXT * f64::from(SCALE)).into_font();
+        let font = (FontFamily::SansSerif, TEXT * f64::from(SCALE)).into_font();
         let color = self.marks.add(class, None);
         let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
         drop(self.root.draw_text(text, &style, at));

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{Cartesian2d, ChartBuilder, DrawingArea, IntoDrawingArea, PathElement, Polygon};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
+use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
@@ -85,7 +85,7 @@ impl Pen<'_, '_> {
 
     fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
         let color: RGBColor = self.marks.add("tick", None);
-        let font = ("sans-serif", TEXT * f64::from(SCALE)).into_font();
+        let font = (FontFamily::SansSerif, TEXT * f64::from(SCALE)).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
         drop(self.area.strip_coord_spec().draw_text(text, &style, self.within_area(at)));
     }

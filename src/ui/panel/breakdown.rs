@@ -14,7 +14,7 @@ use crate::ui::markup::{Escaped, capitalised};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::{summary, verdict};
-use crate::units::Bytes;
+use crate::units::{Bytes, fixed};
 
 /// The parts of all scenarios side by side.
 #[component]
@@ -179,7 +179,7 @@ fn Row(
 /// How long the bar of a part is beside the longest.
 fn length(part: Part, memory: &Memory) -> String {
     let longest = Part::all().map(|part| part.at_peak(memory)).max().unwrap_or_default();
-    format!("{:.2}%", part.at_peak(memory).percent_of(longest))
+    format!("{}%", fixed(part.at_peak(memory).percent_of(longest), 2))
 }
 
 /// Why a part is there, and its tensors with their sums.

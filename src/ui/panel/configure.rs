@@ -9,6 +9,7 @@ use crate::scenario::{
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};
+use crate::ui::own::OwnModel;
 use crate::ui::scale::{self, Scale};
 use crate::ui::state::State;
 use crate::ui::{markup, picks, presets, summary};
@@ -97,28 +98,6 @@ fn amount(
             set=lens.set
             messages=messages(state, id)
             unit=unit
-        />
-    }
-}
-
-/// A searchable control.
-fn search(
-    (id, label, help): (&'static str, &'static str, &'static str),
-    find: fn(&str) -> Vec<crate::ui::controls::Item>,
-    get: fn(&Scenario) -> String,
-    set: fn(&mut Scenario, String),
-) -> impl IntoView {
-    let state = State::of_page();
-    let lens = state.lens(get, set);
-    view! {
-        <Combobox
-            id=id
-            label=label
-            help=help
-            chosen=lens.value
-            find=find
-            pick=lens.set
-            messages=messages(state, id)
         />
     }
 }
@@ -236,18 +215,30 @@ fn memory(scenario: &Scenario) -> Option<Bytes> {
 fn ModelAndCard() -> impl IntoView {
     let state = State::of_page();
     let is = move |look: fn(&Scenario) -> bool| switch(move || state.current().scenario.with(look));
+    let gpu = state.lens(
+        |scenario| picks::gpu_label(&scenario.gpu),
+        |scenario, key: String| scenario.gpu = picks::gpu_of(&key),
+    );
+    let pick = move |key: String| match picks::hub_id(&key) {
+        Some(id) => state.own.show_id(id),
+        None => state.change(|scenario| scenario.model = picks::model_of(&key)),
+    };
     view! {
-        {search(
-            (
-                "model",
-                "Model",
-                "Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a Llama-shaped \
-                 model of that many parameters.",
-            ),
-            picks::find_models,
-            |scenario| picks::model_label(&scenario.model),
-            |scenario, key| scenario.model = picks::model_of(&key),
-        )}
+        <div class="model">
+        <Combobox
+            id="model"
+            label="Model"
+            help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a Llama-shaped \
+             model of that many parameters, or the id of any other model on the Hub."
+            chosen=Signal::derive(move || {
+                state.current().scenario.with(|scenario| picks::model_label(&scenario.model))
+            })
+            find=picks::find_models
+            pick=Callback::new(pick)
+            messages=messages(state, "model")
+        />
+        <OwnModel />
+        </div>
         <div hidden=is(|scenario| size(scenario).is_none())>
             {amount(
                 (
@@ -261,16 +252,15 @@ fn ModelAndCard() -> impl IntoView {
                 |scenario, billions| scenario.model = ModelChoice::Size(billions),
             )}
         </div>
-        {search(
-            (
-                "gpu",
-                "GPU",
-                "The card that the run is to fit on. Type a name, or an amount such as 24 for any card with that memory.",
-            ),
-            picks::find_gpus,
-            |scenario| picks::gpu_label(&scenario.gpu),
-            |scenario, key| scenario.gpu = picks::gpu_of(&key),
-        )}
+        <Combobox
+            id="gpu"
+            label="GPU"
+            help="The card that the run is to fit on. Type a name, or an amount such as 24 for any card with that memory."
+            chosen=gpu.value
+            find=picks::find_gpus
+            pick=gpu.set
+            messages=messages(state, "gpu")
+        />
         <div hidden=is(|scenario| memory(scenario).is_none())>
             {amount(
                 (

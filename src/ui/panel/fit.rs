@@ -18,23 +18,9 @@ use crate::ui::summary;
 use crate::units::{Bytes, grouped};
 
 /// The models of the table, small before large: those that people start from.
-const MODELS: [&str; 15] = [
-    "openai-community/gpt2",
-    "meta-llama/Llama-3.2-1B-Instruct",
-    "Qwen/Qwen2.5-1.5B",
-    "google/gemma-2-2b",
-    "meta-llama/Llama-3.2-3B-Instruct",
-    "Qwen/Qwen3-4B",
-    "mistralai/Mistral-7B-Instruct-v0.3",
-    "meta-llama/Llama-3.1-8B",
-    "Qwen/Qwen3-8B",
-    "google/gemma-2-9b",
-    "Qwen/Qwen3-14B",
-    "mistralai/Mistral-Small-24B-Instruct-2501",
-    "Qwen/Qwen3-32B",
-    "meta-llama/Llama-3.3-70B-Instruct",
-    "mistralai/Mixtral-8x7B-v0.1",
-];
+fn models() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../data/usual_models.txt").lines()
+}
 
 /// How long the controls must rest before the table is computed anew.
 const REST: u32 = 200;
@@ -64,7 +50,7 @@ pub fn Table() -> impl IntoView {
     });
     let mut answered = None;
     follow(move || {
-        let question = (base(state), memory());
+        let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
         if visible.get() && answered.as_ref() != Some(&question) {
             busy.set(true);
             let later = timer.clone();
@@ -75,7 +61,7 @@ pub fn Table() -> impl IntoView {
     });
     let conditions = move || state.current().scenario.with(conditions);
     let head = |method: &Method| view! { <th scope="col">{method.label()}</th> };
-    let row = |(index, model)| view! { <Row index=index model=model rows=rows /> };
+    let row = |index| view! { <Row index=index rows=rows /> };
     view! {
         <section class="panel fit" aria-labelledby="fit-title">
             <h2 id="fit-title">"What can I train?"</h2>
@@ -101,17 +87,11 @@ pub fn Table() -> impl IntoView {
                             {Method::ALL.iter().map(head).collect::<Vec<_>>()}
                         </tr>
                     </thead>
-                    <tbody>{MODELS.into_iter().enumerate().map(row).collect::<Vec<_>>()}</tbody>
+                    <tbody>{(0..=models().count()).map(row).collect::<Vec<_>>()}</tbody>
                 </table>
             </div>
         </section>
     }
-}
-
-/// What the table takes from the scenario: all but model and batch, which it varies.
-fn base(state: State) -> Scenario {
-    let usual = Scenario::default();
-    Scenario { model: usual.model, batch: 1, ..state.current().scenario.get() }
 }
 
 /// Computes one model after the other, so that no key press waits for more than one of them.
@@ -123,13 +103,17 @@ fn compute(
     rows: RwSignal<Vec<FitRow>>,
     busy: RwSignal<bool>,
 ) {
-    let Some(model) = MODELS.get(index) else { return busy.set(false) };
-    if let Some(found) = plan::table(&[model], &base, memory).pop() {
-        rows.update(|rows| match rows.get_mut(index) {
-            Some(row) => *row = found,
-            None => rows.push(found),
-        });
-    }
+    // The first row is the scenario's own model.
+    let found = match listed(index) {
+        Some(model) => plan::table(&[model], &base, memory).pop(),
+        None if index == 0 => Some(plan::row(&base, memory)),
+        None => None,
+    };
+    let Some(found) = found else { return busy.set(false) };
+    rows.update(|rows| match rows.get_mut(index) {
+        Some(row) => *row = found,
+        None => rows.push(found),
+    });
     later.clone().run(0, move || compute(later, base, memory, index + 1, rows, busy));
 }
 
@@ -146,24 +130,45 @@ fn conditions(base: &Scenario) -> String {
     )
 }
 
-/// One model.
+/// The model of a row of the table; none for the first, which is the scenario's own.
+fn listed(index: usize) -> Option<&'static str> {
+    index.checked_sub(1).and_then(|index| models().nth(index))
+}
+
+fn is_model(scenario: &Scenario, model: &str) -> bool {
+    matches!(&scenario.model, ModelChoice::Catalogue(id) if id == model)
+}
+
+/// The name of a model and how large it is.
+fn heading(name: &str, count: Option<u64>) -> String {
+    format!("<span>{}</span> <small>{}</small>", Escaped(name), count.map(parameters).unwrap_or_default())
+}
+
+fn own_heading(scenario: &Scenario) -> String {
+    let architecture = scenario.architecture().ok();
+    heading(&summary::model(scenario), architecture.map(|architecture| architecture.parameters()))
+}
+
+/// One model: the scenario's own where the table does not have it anyway, or one of the table's.
 #[component]
 fn Row(
-    /// Its place in the table.
+    /// Its place in the table; 0 is the scenario's own model.
     index: usize,
-    /// Its id.
-    model: &'static str,
     /// What has been computed.
     rows: RwSignal<Vec<FitRow>>,
 ) -> impl IntoView {
     let state = State::of_page();
-    let own = move || {
-        state
-            .current()
-            .scenario
-            .with(|scenario| matches!(&scenario.model, ModelChoice::Catalogue(id) if id == model))
+    let scenario = move || state.current().scenario;
+    let model = listed(index);
+    let own = move || scenario().with(|scenario| model.is_none_or(|model| is_model(scenario, model)));
+    let again = move || {
+        model.is_none() && scenario().with(|scenario| models().any(|model| is_model(scenario, model)))
     };
-    let size = catalogue::find(model).map(|entry| parameters(entry.parameters)).unwrap_or_default();
+    let fixed = model.map(|model| {
+        let count = catalogue::find(model).map(|entry| entry.parameters);
+        heading(model.rsplit('/').next().unwrap_or(model), count)
+    });
+    let name = move || fixed.clone().unwrap_or_else(|| scenario().with(own_heading));
     let cell = move |column: usize| {
         let found = move |rows: &Vec<FitRow>| rows.get(index).and_then(|row| row.cells.get(column)).cloned();
         let html = move || {
@@ -191,12 +196,8 @@ fn Row(
         }
     };
     view! {
-        <tr class:own=switch(own)>
-            <th scope="row">
-                <span>{model.rsplit('/').next().unwrap_or(model)}</span>
-                " "
-                <small>{size}</small>
-            </th>
+        <tr class:own=switch(own) hidden=switch(again)>
+            <th scope="row" inner_html=text(name)></th>
             {(0..Method::ALL.len()).map(cell).collect::<Vec<_>>()}
         </tr>
     }
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn every_model_is_in_the_catalogue() {
-        for model in MODELS {
+        for model in models() {
             assert!(catalogue::find(model).is_some(), "{model}");
         }
     }

@@ -1,22 +1,11 @@
 //! Dense decoders.
 
-use super::{DEEPSEEK_V3, ERNIE, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS};
+use super::{DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH};
 use crate::model::blocks::{AttentionCode, Norm, NormKind, Piece};
 use crate::model::families::variant::{
     BARE, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Positions, Turn, Variant, When, Windows,
     Wired,
 };
-
-/// gemma's norms, activation key and embedding.
-const GEMMA: Variant = Variant { norm: NormKind::RmsPlusOne, scaled: true, ..PLAIN };
-
-/// Gemma's sandwich of norms.
-const SANDWICH: Wired = Wired::Sandwich([
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
-]);
 
 /// glm4's.
 const GLM4_SANDWICH: Wired = Wired::Sandwich([
@@ -65,12 +54,11 @@ const GPTJ: Variant = Variant {
 };
 
 /// The description of a model type, if it is one of these.
+#[inline(never)]
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
-        "llama" | "internlm2" | "baichuan" => LLAMA,
         "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },
         "minicpm" => Variant { scaled: true, ..LLAMA },
-        "mistral" => Variant { windows: Windows::All, ..BARE },
         "ministral3" => Variant { windows: Windows::All, ..BARE },
         "smollm3" => Variant { positions: Positions::Listed, windows: Windows::Unpositioned, ..LLAMA },
         "arcee" => Variant { mlp: PLAIN_MLP, ..LLAMA },
@@ -90,18 +78,10 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..LLAMA
         },
         "ernie4_5" => ERNIE,
-        "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" => {
-            Variant { qkv_bias: When::Always, windows: Windows::Late, ..BARE }
-        }
-        "qwen3" => Variant { heads: Some(HEAD_NORMS), windows: Windows::Late, ..PLAIN },
         "qwen3_vl_text" => Variant { heads: Some(HEAD_NORMS), ..PLAIN },
         "olmo" => Variant { norm: NormKind::LayerNormPlain, turn: Turn::Float32, ..PLAIN },
         "olmo2" => OLMO2,
         "olmo3" => Variant { windows: Windows::AllBut(4), ..OLMO2 },
-        "gemma" => GEMMA,
-        "gemma2" => {
-            Variant { wired: SANDWICH, activation: "hidden_activation", windows: Windows::AllBut(2), ..GEMMA }
-        }
         "gemma3_text" => Variant {
             wired: SANDWICH,
             activation: "hidden_activation",

@@ -11,6 +11,7 @@ use crate::model::families::variant::{
 };
 
 /// The description of a model type, if it is one of these.
+#[inline(never)]
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
         "granitemoe" => Variant {
@@ -46,11 +47,6 @@ pub fn of(model_type: &str) -> Option<Variant> {
             experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),
             layout: EXPERTS_FIRST,
             ..PLAIN
-        },
-        "mixtral" => Variant {
-            windows: Windows::All,
-            experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
-            ..BARE
         },
         "phimoe" => Variant {
             norm: LAYER_NORM,

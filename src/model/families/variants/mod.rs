@@ -3,6 +3,7 @@
 mod dense;
 mod experts;
 mod hybrid;
+mod popular;
 
 use super::variant::{
     EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Shared, Sparse,
@@ -24,6 +25,17 @@ const SHARED_EXPERT: MlpShape = MlpShape::Gated([
     "mlp.shared_expert.gate_proj",
     "mlp.shared_expert.up_proj",
     "mlp.shared_expert.down_proj",
+]);
+
+/// gemma's norms, activation key and embedding.
+const GEMMA: Variant = Variant { norm: NormKind::RmsPlusOne, scaled: true, ..PLAIN };
+
+/// Gemma's sandwich of norms.
+const SANDWICH: Wired = Wired::Sandwich([
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
 ]);
 
 /// olmo2: norms over all heads together, and after the halves.
@@ -94,5 +106,8 @@ const ERNIE: Variant = Variant {
 
 /// The description of a model type, if it is llama with a difference.
 pub fn of(model_type: &str) -> Option<Variant> {
-    dense::of(model_type).or_else(|| experts::of(model_type)).or_else(|| hybrid::of(model_type))
+    popular::of(model_type)
+        .or_else(|| dense::of(model_type))
+        .or_else(|| experts::of(model_type))
+        .or_else(|| hybrid::of(model_type))
 }

@@ -1,0 +1,198 @@
+// One module becomes two. The front holds the functions that the first answer runs; the rest imports from it all that
+// it calls or touches. Where the front calls a function of the rest, it goes through a slot of the table:
+//
+//   (func $of_the_rest (param $0 i32) …      ; in the front: a stub
+//     (call $arrive)                         ; makes sure that the rest is there
+//     (call_indirect … (local.get $0) (i32.const SLOT)))
+//
+// The rest fills the slots as it is instantiated, and brings the constants that only its own functions reach.
+
+import { Form } from "./wat.js";
+
+/** Splits: `front` and `rest` are the forms of two modules; `isFirst` tells of a function's name where it belongs. */
+export function split(forms, isFirst) {
+  const of = (kind) => forms.filter((form) => form.kind === kind);
+  const functions = of("func");
+  const first = functions.filter(({ name }) => isFirst(name));
+  const later = functions.filter(({ name }) => !isFirst(name));
+  const laterNames = new Set(later.map(({ name }) => name));
+  const data = part(of("data"), first);
+
+  // Which functions of the rest the front must be able to reach, and through which slot.
+  const [table] = of("table").filter(({ head }) => head.includes("funcref"));
+  const [elements] = of("elem");
+  const slots = new Slots(table, elements);
+  const called = [...first.flatMap((form) => form.calls()), ...of("export").map(({ name }) => name), ...slots.names];
+  const stubbed = new Set(called.filter((name) => laterNames.has(name)));
+  const stubs = later.filter(({ name }) => stubbed.has(name)).map((form) => stub(form, slots.of(form.name), table.name));
+
+  // What the rest needs of the front: functions, globals, the memory and the table.
+  const imports = of("import");
+  const imported = new Map(imports.map((form) => [form.name, form]));
+  const needed = new Set(later.flatMap((form) => form.calls()).filter((name) => !laterNames.has(name)));
+  const handed = [];
+  const taken = [];
+  const hand = (kind, name, type) => {
+    const key = `_${handed.length.toString(36)}`;
+    handed.push(new Form(` (export "${key}" (${kind} ${name}))`));
+    taken.push(new Form(` (import "front" "${key}" (${kind} ${name} ${type}))`));
+  };
+  for (const form of first) if (needed.has(form.name)) hand("func", form.name, signature(form));
+  const globals = new Set(later.flatMap((form) => form.globals()));
+  for (const { name, head } of of("global")) if (globals.has(name)) hand("global", name, /\(mut \w+\)|\w+ref|[if]\d\d/.exec(head.slice(head.indexOf(name) + name.length))[0]);
+  for (const { name, head } of of("table")) hand("table", name, name === table.name ? slots.type : head.slice(head.indexOf(name) + name.length + 1, -1));
+  for (const { name, head } of of("memory")) hand("memory", name, head.slice(head.indexOf(name) + name.length + 1, -1));
+  const own = [...needed].flatMap((name) => imported.get(name) ?? []);
+
+  const front = [
+    ...of("type"),
+    new Form(` (import "./app_bg.js" "__headroom_need_rest" (func $need_rest))`),
+    ...imports,
+    ...of("global"),
+    new Form(` (global $is_rest_here (mut i32) (i32.const 0))`),
+    ...of("memory"),
+    ...data.front,
+    ...of("table").map((form) => (form === table ? new Form(` (table ${table.name} ${slots.type})`) : form)),
+    elements,
+    ...of("export"),
+    new Form(` (export "is_rest_here" (global $is_rest_here))`),
+    ...handed,
+    ...of("start"),
+    ...first,
+    ...stubs,
+    new Form(` (func $arrive\n  (if (i32.eqz (global.get $is_rest_here)) (then (call $need_rest))))`),
+  ];
+  const rest = [...of("type"), ...own, ...taken, ...data.rest, ...slots.filled((name) => stubbed.has(name)), ...later];
+  return { front, rest, counts: { first: first.length, later: later.length, stubs: stubs.length, handed: handed.length } };
+}
+
+const signature = ({ params, results }) =>
+  [params.length ? `(param ${params.join(" ")})` : "", results.length ? `(result ${results.join(" ")})` : ""].join(" ");
+
+/** A function of the front that stands for one of the rest. */
+function stub(form, slot, table) {
+  const passed = form.params.map((_, i) => `(local.get $p${i})`).join(" ");
+  const named = form.params.map((type, i) => `(param $p${i} ${type})`).join(" ");
+  const results = form.results.length ? `(result ${form.results.join(" ")})` : "";
+  return new Form(
+    ` (func ${form.name} ${named} ${results}\n  (call $arrive)\n  (call_indirect ${table} ${signature(form)} ${passed} (i32.const ${slot})))`,
+  );
+}
+
+/** The slots of the table: those that functions have anyway, and new ones behind them. */
+class Slots {
+  constructor(table, elements) {
+    const [, size] = /(\d+) \d+ funcref/.exec(table.head);
+    const [, offset, list] = /\(i32\.const (\d+)\) func (.*)\)$/s.exec(elements.text);
+    this.table = table.name;
+    this.size = Number(size);
+    this.offset = Number(offset);
+    this.names = list.match(/\$(?:"(?:[^"\\]|\\.)*"|[^\s()]+)/g);
+    this.slot = new Map(this.names.map((name, i) => [name, this.offset + i]));
+  }
+
+  /** The slot of a function; a new one if it has none. */
+  of(name) {
+    if (!this.slot.has(name)) this.slot.set(name, this.size++);
+    return this.slot.get(name);
+  }
+
+  /** The type of the table, once every function has its slot. */
+  get type() {
+    return `${this.size} ${this.size} funcref`;
+  }
+
+  /** The element segments that put these functions in their slots. */
+  filled(wanted) {
+    const all = new Map([...this.slot].map(([name, slot]) => [slot, name]));
+    this.names.forEach((name, i) => all.set(this.offset + i, name));
+    const runs = [];
+    for (const [slot, name] of [...all].sort(([a], [b]) => a - b)) {
+      if (!wanted(name)) continue;
+      const last = runs.at(-1);
+      if (last && last.start + last.names.length === slot) last.names.push(name);
+      else runs.push({ start: slot, names: [name] });
+    }
+    return runs.map(({ start, names }, i) => new Form(` (elem $e${i} (table ${this.table}) (i32.const ${start}) func ${names.join(" ")})`));
+  }
+}
+
+/** Parts the data: what a function of the front can reach stays, any other constant goes with the rest. */
+function part(data, first) {
+  const segments = data.map(segment);
+  const reached = new Set(segments.filter((each) => !each.isConstant));
+  const open = [...reached];
+  const reach = (address) => {
+    for (const each of meant(segments, address)) {
+      if (!reached.has(each)) open.push(each);
+      reached.add(each);
+    }
+  };
+  for (const form of first) addresses(form).forEach(reach);
+  while (open.length) pointers(open.pop()).forEach(reach);
+  return { front: joined(segments, (each) => reached.has(each)), rest: joined(segments, (each) => !reached.has(each)) };
+}
+
+/** A segment of the data, in the order of addresses; the linker keeps one for each constant of the program. */
+function segment(form) {
+  const [, start, text] = /\(i32\.const (\d+)\) "(.*)"\)$/s.exec(form.text) ?? [];
+  if (text === undefined) throw new Error(`a data segment that cannot be read: ${form.head.slice(0, 80)}`);
+  const bytes = Buffer.from(text.replace(/\\([0-9a-f]{2}|[tnr"'\\])/g, (_, code) => String.fromCharCode(ESCAPES[code] ?? parseInt(code, 16))), "latin1");
+  return { start: Number(start), end: Number(start) + bytes.length, bytes, isConstant: form.name?.startsWith("$.rodata") };
+}
+
+const ESCAPES = { t: 9, n: 10, r: 13, '"': 34, "'": 39, "\\": 92 };
+
+/** Every constant of a function that may be an address: as a number, in either half of a long one, as an offset. */
+function addresses(form) {
+  const short = [...form.text.matchAll(/i32\.const (\d+)|offset=(\d+)/g)].map(([, a, b]) => Number(a ?? b));
+  const long = [...form.text.matchAll(/i64\.const (-?\d+)/g)].flatMap(([, value]) => {
+    const bits = BigInt.asUintN(64, BigInt(value));
+    return [Number(bits & 0xffffffffn), Number(bits >> 32n)];
+  });
+  return [...short, ...long];
+}
+
+/** Every aligned word of some data that may be an address. */
+function pointers({ start, bytes }) {
+  const words = [];
+  for (let at = -start & 3; at + 4 <= bytes.length; at += 4) words.push(bytes.readUInt32LE(at));
+  return words;
+}
+
+/** How far before a table an address may lie that is meant for it: indices that begin with one are folded into it. */
+const BEFORE = 64;
+
+/** No address but the first number that is no character: what Rust writes for an absent one. */
+const NO_CHARACTER = 0x110000;
+
+/** The segments that an address may mean: that which begins there, or that around it and those that begin soon. */
+function meant(segments, address) {
+  let [low, high] = [0, segments.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (segments[middle].end <= address) low = middle + 1;
+    else high = middle;
+  }
+  if (segments[low]?.start === address) return [segments[low]];
+  if (address === NO_CHARACTER) return [];
+  const found = [];
+  for (let i = low; i < segments.length && segments[i].start <= address + BEFORE; i++) found.push(segments[i]);
+  return address < (segments[0]?.start ?? 0) ? [] : found;
+}
+
+/** The chosen segments as forms; neighbours are one where the padding between them costs less than a second head. */
+function joined(segments, isChosen) {
+  const runs = [];
+  segments.forEach((each, i) => {
+    if (!isChosen(each)) return;
+    const before = segments[i - 1];
+    if (before && isChosen(before) && each.start - before.end < 8) {
+      runs.at(-1).parts.push(Buffer.alloc(each.start - before.end), each.bytes);
+    } else runs.push({ start: each.start, parts: [each.bytes] });
+  });
+  return runs.map(({ start, parts }) => {
+    const text = [...Buffer.concat(parts)].map((byte) => `\\${byte.toString(16).padStart(2, "0")}`).join("");
+    return new Form(` (data (i32.const ${start}) "${text}")`);
+  });
+}

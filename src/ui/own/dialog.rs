@@ -1,0 +1,73 @@
+//! The dialog as a whole.
+
+use leptos::ev::{Event, MouseEvent};
+use leptos::html;
+use leptos::prelude::*;
+
+use super::{Own, Way, dimensions, file, remote};
+use crate::ui::browser;
+use crate::ui::live::{follow, on, state as aria, switch};
+use crate::ui::state::State;
+
+/// The dialog, closed. Kept out of the function that runs at the start of every page without ever drawing it.
+#[inline(never)]
+pub fn draw(state: State) -> AnyView {
+    let own = state.own;
+    let dialog = NodeRef::<html::Dialog>::new();
+    follow(move || {
+        let Some(dialog) = dialog.get() else { return };
+        if !own.open.get() {
+            dialog.close();
+        } else if dialog.show_modal().is_ok() {
+            // A click beside it closes it, too, in browsers that know this.
+            drop(dialog.set_attribute("closedby", "any"));
+            browser::focus(untrack(|| own.way()).first_control());
+        }
+    });
+    let turn = move |way: Way| {
+        view! {
+            <button
+                type="button"
+                aria-pressed=aria(move || own.shows(way))
+                on:click=on(move |_: MouseEvent| own.turn(way))
+            >
+                {way.label()}
+            </button>
+        }
+    };
+    let part = move |way: Way| switch(move || !own.shows(way));
+    view! {
+        <dialog
+            node_ref=dialog
+            class="own-dialog"
+            aria-labelledby="own-title"
+            on:close=on(move |_: Event| own.open.set(false))
+        >
+            <div class="own-head">
+                <h2 id="own-title">"Bring your own model"</h2>
+                <button
+                    type="button"
+                    class="remove"
+                    aria-label="Close"
+                    on:click=on(move |_: MouseEvent| own.open.set(false))
+                >
+                    "×"
+                </button>
+            </div>
+            <div class="units" role="group" aria-label="How to bring it">
+                {Way::ALL.map(turn)}
+            </div>
+            <div hidden=part(Way::Hub)>{remote::draw(state)}</div>
+            <div hidden=part(Way::File)>{file::draw(state)}</div>
+            <div hidden=part(Way::Dimensions)>{dimensions::draw(state)}</div>
+        </dialog>
+    }
+    .into_any()
+}
+
+impl Own {
+    /// The part that is shown.
+    fn way(self) -> Way {
+        Way::ALL[self.way.get().min(Way::ALL.len() - 1)]
+    }
+}

@@ -1,0 +1,112 @@
+//! A model by the text of its `config.json`: pasted, or in a file.
+
+use leptos::ev::{ClipboardEvent, Event};
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use wasm_bindgen::JsCast;
+use web_sys::{File, HtmlInputElement};
+
+use super::{Way, bring};
+use crate::model::config::check_length;
+use crate::scenario::{CustomModel, Field, Issue};
+use crate::ui::browser::{self, Later};
+use crate::ui::live::{on, text};
+use crate::ui::state::State;
+use crate::ui::{markup, summary};
+
+/// How long the keys must rest before the text is read.
+const REST: u32 = 200;
+
+/// Takes a file as the model; what is wrong with it is said in the dialog.
+pub fn take(state: State, file: File) {
+    let own = state.own;
+    spawn_local(async move {
+        let name = file.name();
+        // `config.json` is what all of them are called.
+        let stem = name.strip_suffix(".json").filter(|stem| *stem != "config").unwrap_or_default();
+        let taken = browser::read(&file).await.and_then(|config| bring(state, stem, &config));
+        if let Err(issue) = taken {
+            own.complain(&Issue { message: format!("{name}: {}", issue.message), ..issue });
+            own.show(Some(Way::File));
+        }
+    });
+}
+
+/// What the text says, as HTML: the model, or what is wrong with it.
+fn said(config: &str) -> String {
+    if config.trim().is_empty() {
+        return String::new();
+    }
+    match CustomModel::read("", config) {
+        Ok(model) => {
+            let assumed = model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note));
+            summary::counted(&model.architecture) + &markup::issues(&assumed.collect::<Vec<_>>())
+        }
+        Err(issue) => markup::issues([&issue]),
+    }
+}
+
+/// The part of the dialog with the text.
+pub fn draw(state: State) -> impl IntoView {
+    let own = state.own;
+    let config = StoredValue::new(String::new());
+    let said_of_it = RwSignal::new(String::new());
+    let later = Later::default();
+    let write = move |event: Event| {
+        own.problem.set(String::new());
+        config.set_value(event_target_value(&event));
+        later.run(REST, move || said_of_it.set(config.with_value(|config| said(config))));
+    };
+    // Browsers take seconds to show a text of many megabytes: it is refused before.
+    let paste = move |event: ClipboardEvent| {
+        let text = event.clipboard_data().and_then(|data| data.get_data("text").ok()).unwrap_or_default();
+        if let Err(issue) = check_length(text.len() as u64) {
+            event.prevent_default();
+            own.complain(&issue);
+        }
+    };
+    let choose = move |event: Event| {
+        let Some(input) = event.target().and_then(|target| target.dyn_into::<HtmlInputElement>().ok()) else {
+            return;
+        };
+        if let Some(file) = input.files().and_then(|files| files.get(0)) {
+            take(state, file);
+        }
+        // Chosen once more, the same file is read once more.
+        input.set_value("");
+    };
+    let use_it = move || {
+        own.problem.set(String::new());
+        let name = own.name.get_untracked();
+        if let Err(issue) = config.with_value(|config| bring(state, &name, config)) {
+            said_of_it.set(markup::issues([&issue]));
+        }
+    };
+    view! {
+        <div class="own-part">
+            <label for="own-config">"Text of config.json"</label>
+            <textarea
+                id="own-config"
+                rows="9"
+                spellcheck="false"
+                autocomplete="off"
+                autocapitalize="none"
+                aria-describedby="own-config-messages"
+                on:input=on(write)
+                on:paste=on(paste)
+            ></textarea>
+            <div id="own-config-messages" role="alert">
+                <div inner_html=text(move || own.problem.get())></div>
+                <div inner_html=text(move || said_of_it.get())></div>
+            </div>
+            <p class="own-ways-out">
+                <label class="tool">
+                    "Choose a file"
+                    <input type="file" class="unseen" accept=".json,application/json" on:change=on(choose) />
+                </label>
+                <span class="remark">"or drop one anywhere on the page"</span>
+            </p>
+            {super::finish(own, "own-file-name", use_it)}
+        </div>
+    }
+}
