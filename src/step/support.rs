@@ -41,7 +41,7 @@ fn block(block: &Block) -> Option<String> {
         Mixer::DeltaNet(_) => {
             Some("linear attention, which runs in kernels outside PyTorch or chunk by chunk".to_owned())
         }
-        Mixer::ShortConv(_) => Some("short convolutions, whose workspace in cuDNN is not known".to_owned()),
+        Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
         Mixer::None => Some("layers without attention".to_owned()),
     };

@@ -239,6 +239,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
         sinks: None,
         bias: None,
+        conv: None,
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -253,12 +254,14 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_)
-        | Mixer::StateSpace(_)
-        | Mixer::DeltaNet(_)
-        | Mixer::ShortConv(_)
-        | Mixer::Module(_)
-        | Mixer::None => {}
+        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::ShortConv(short) => {
+            let weight = loader.parameter((short.conv.channels, short.conv.kernel));
+            let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
+            bound.conv = Some((weight, bias));
+            add(loader, &mut bound, &short.input, Part::Key);
+            add(loader, &mut bound, &short.output, Part::Output);
+        }
         Mixer::Attention(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {

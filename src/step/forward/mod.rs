@@ -15,6 +15,7 @@ mod mlp;
 mod moe;
 mod rotary;
 mod router;
+mod short_conv;
 mod stretches;
 
 use std::cell::RefCell;
@@ -46,6 +47,8 @@ pub(super) struct BoundLayer<'a> {
     pub sinks: Option<ParamId>,
     /// A learned bias of the scores by distance.
     pub bias: Option<ParamId>,
+    /// The weight and the bias of a short convolution.
+    pub conv: Option<(ParamId, Option<ParamId>)>,
 }
 
 impl BoundLayer<'_> {
