@@ -135,6 +135,8 @@ pub(super) enum Op {
     Fold,
     /// bloom's own autograd function; saves its input.
     BloomGelu,
+    /// A depthwise convolution; saves its input.
+    Conv,
     /// A fused attention kernel.
     Attention(Scores),
     /// The negative log likelihood.
@@ -445,6 +447,23 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
         Op::LigerGated => liger::gated_backward(state, node),
         Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
+        Op::Conv => {
+            let copy = state.alloc(first.numel, first.dtype, "contiguous");
+            let weight = second.wants().then(|| {
+                let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
+                Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
+            });
+            let bias = third.wants().then(|| {
+                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
+            });
+            let own = first.wants().then(|| {
+                let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
+                Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
+            });
+            state.release(copy);
+            [own, weight, bias]
+        }
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],

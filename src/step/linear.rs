@@ -182,6 +182,32 @@ impl State {
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 
+    /// A depthwise convolution over channels that lie token after token: the input is copied for it. The output has `more`
+    /// elements than the input: the padding.
+    pub fn convolved(&mut self, x: &Value, weight: ParamId, bias: Option<ParamId>, more: u64) -> Value {
+        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let bias = bias.map(|bias| (bias, self.weight_argument(bias, true)));
+        let (copy, dtype, edge) = self.weight_argument(weight, true);
+        let x = self.cast(x, target);
+        let numel = self.params.list[weight as usize].numel;
+        let bias_input = bias.map_or(Input::NONE, |(id, (storage, dtype, edge))| {
+            let numel = self.params.list[id as usize].numel;
+            Input::from(&Value::plain(storage, numel, dtype).at(edge))
+        });
+        let weight = Input::from(&Value::plain(copy, numel, dtype).at(edge));
+        let node = self.node(Op::Conv, [(&x).into(), weight, bias_input]);
+        self.save(node, x.storage);
+        self.save(node, copy);
+        let dense = self.alloc(x.numel, x.dtype, "contiguous");
+        let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };
+        let output = self.new_like(&whole, x.dtype, "convolution", node.output(0));
+        self.release(dense);
+        self.release(x.storage);
+        self.release(copy);
+        self.release(bias.map_or(NOTHING, |(_, (storage, ..))| storage));
+        output
+    }
+
     /// `x + bias` as an operation of its own.
     fn add_parameter_row(&mut self, x: &Value, bias: ParamId) -> Value {
         let input = self.parameter_input(bias);

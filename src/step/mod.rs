@@ -2,8 +2,8 @@
 //!
 //! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes;
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
-//! - `pointwise`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`, `fused_loss`: the operations; `kernels`,
-//!   `splits`: scratch space of CUDA kernels;
+//! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`, `fused_loss`: the operations;
+//!   `kernels`, `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event.
 
@@ -28,6 +28,7 @@ mod replay;
 mod splits;
 mod support;
 mod tensor;
+mod views;
 
 pub use iteration::run;
 pub use replay::{Allocation, Failure, Instant, Moment, Recording, TensorGroup, Traced};

@@ -3,11 +3,11 @@
 use super::autograd::{Edge, Input};
 use super::backward::Op;
 use super::machine::{NOTHING, State};
-use super::tensor::{Layout, Tensor, Value};
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 
 /// The element type of an operation on two tensors.
-fn promoted(a: Dtype, b: Dtype) -> Dtype {
+pub(super) fn promoted(a: Dtype, b: Dtype) -> Dtype {
     if a == b || b.bytes() < a.bytes() { a } else { b }
 }
 
@@ -380,171 +380,6 @@ impl<'m> Tensor<'m> {
             let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
             state.save(node, result.storage);
             result
-        })
-    }
-
-    /// `x.view(batch, sequence, heads, head)`.
-    pub fn split_heads(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Reshape, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            Value { edge: node.output(0), ..*x }
-        })
-    }
-
-    /// `x.reshape(-1, width)`: rows of all sequences.
-    pub fn flattened(&self) -> Tensor<'m> {
-        let mut rows = self.split_heads();
-        rows.value.flat = true;
-        rows
-    }
-
-    /// `x.view(batch, sequence, width)` of rows.
-    pub fn unflattened(&self) -> Tensor<'m> {
-        let mut tokens = self.split_heads();
-        tokens.value.flat = false;
-        tokens
-    }
-
-    /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
-    pub fn heads_first(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            Value { edge: node.output(0), shape: Layout::Heads, ..*x }
-        })
-    }
-
-    /// Both: `x.view(batch, sequence, heads, head).transpose(1, 2)`.
-    pub fn to_heads(&self) -> Tensor<'m> {
-        self.split_heads().heads_first()
-    }
-
-    /// `x.transpose(1, 2).contiguous().reshape(batch, sequence, heads · head)`.
-    pub fn to_tokens(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
-            let edge = node.output(0);
-            match x.layout {
-                Layout::Tokens => {
-                    state.retain(x.storage);
-                    Value { edge, shape: Layout::Tokens, ..*x }
-                }
-                Layout::Heads | Layout::Columns | Layout::Expanded => {
-                    let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
-                    state.new_like(&like, x.dtype, "contiguous", edge)
-                }
-            }
-        })
-    }
-
-    /// A slice of `numel` elements (over the last dimension): a view, the tensor itself if that is all of it.
-    pub fn slice(&self, numel: u64) -> Tensor<'m> {
-        if numel == self.value.numel {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            Value { edge: node.output(0), numel, ..*x }
-        })
-    }
-
-    /// Pieces of `numels` elements over the last dimension: views of one node (`split`, `chunk`).
-    pub fn split<const N: usize>(&self, numels: [u64; N]) -> [Tensor<'m>; N] {
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
-            state.node_of(Op::Split, [(&self.value).into(), Input::NONE, Input::NONE], N as u8)
-        };
-        std::array::from_fn(|index| {
-            self.with(|value| {
-                value.numel = numels[index];
-                value.edge = node.output(index as u8);
-            })
-        })
-    }
-
-    /// `split` along the sequence into pieces of so many elements: views of one node.
-    pub fn pieces(&self, numels: &[u64]) -> Vec<Tensor<'m>> {
-        let outputs = u8::try_from(numels.len()).unwrap_or(u8::MAX);
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
-            state.node_of(Op::Pieces, [(&self.value).into(), Input::NONE, Input::NONE], outputs)
-        };
-        let piece = |(index, numel): (u8, &u64)| {
-            self.with(|value| {
-                value.numel = *numel;
-                value.edge = node.output(index);
-            })
-        };
-        (0..outputs).zip(numels).map(piece).collect()
-    }
-
-    /// `torch.cat((x, other), dim=-1)`: lies in the order of its shape.
-    pub fn cat(&self, other: &Tensor<'m>) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let y = &other.value;
-            let node = state.node(Op::Cat, [x.into(), y.into(), Input::NONE]);
-            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
-            state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
-        })
-    }
-
-    /// Heads as a batch of matrices, `reshape(batch · heads, sequence, head)`: a copy where they do not lie one after the
-    /// other and there is more than one sequence.
-    pub fn dense_heads(&self, batch: u64) -> Tensor<'m> {
-        self.apply(|state, x| state.dense(x, batch))
-    }
-
-    /// `broadcast_to` over the heads of a group, then `flatten`: a copy that lies token after token.
-    pub fn broadcast(&self, times: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
-            let whole = Value { numel: x.numel.saturating_mul(times), ..*x };
-            state.new_like(&whole, x.dtype, "flatten", node.output(0))
-        })
-    }
-
-    /// `x.expand(…)` to so many elements: a view.
-    pub fn expanded_to(&self, numel: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            Value { numel, edge: node.output(0), ..*x }
-        })
-    }
-
-    /// `x.max(dim=-1, keepdim=True).values` of so many rows.
-    pub fn highest_of_rows(&self, rows: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
-            let values = Value { numel: rows, ..*x };
-            let values = state.new_like(&values, x.dtype, "max", node.output(0));
-            let indices = state.alloc(rows, Dtype::I64, "max (indices)");
-            state.save(node, indices);
-            state.release(indices);
-            values
-        })
-    }
-
-    /// `repeat_kv` of a single head: a view.
-    pub fn expanded_heads(&self, times: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
-            state.retain(x.storage);
-            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
-        })
-    }
-
-    /// transformers' `repeat_kv`: each head copied `times` times; the same tensor for 1.
-    pub fn repeat_heads(&self, times: u64) -> Tensor<'m> {
-        if times <= 1 {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
-            let whole = Value { numel: x.numel.saturating_mul(times), layout: x.shape, ..*x };
-            state.new_like(&whole, x.dtype, "repeat_kv", node.output(0))
         })
     }
 }

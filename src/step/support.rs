@@ -24,7 +24,7 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
                 architecture.model_type
             ),
         )
-        .with_fix("choose a decoder with softmax attention")),
+        .with_fix("choose a model whose layers attend with softmax")),
     }
 }
 
@@ -34,10 +34,14 @@ fn block(block: &Block) -> Option<String> {
         Mixer::Latent(latent) => {
             latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
         }
-        Mixer::Cross(_) => Some("attention to pictures".to_owned()),
-        Mixer::StateSpace(_) => Some("state-space layers".to_owned()),
-        Mixer::DeltaNet(_) => Some("linear attention".to_owned()),
-        Mixer::ShortConv(_) => Some("short convolutions".to_owned()),
+        Mixer::Cross(_) => Some("attention to pictures, which a step over text alone skips".to_owned()),
+        Mixer::StateSpace(_) => Some(
+            "state-space layers, whose scan runs in kernels outside PyTorch or token by token".to_owned(),
+        ),
+        Mixer::DeltaNet(_) => {
+            Some("linear attention, which runs in kernels outside PyTorch or chunk by chunk".to_owned())
+        }
+        Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
         Mixer::None => Some("layers without attention".to_owned()),
     };

@@ -298,8 +298,13 @@ impl<'a> Model<'a> {
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
     pub(super) fn require_grad(&self, hidden: Tensor<'a>) -> Tensor<'a> {
-        // one layer on behalf of many consumes its input, the leaf of all of them
-        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole);
+        // one layer on behalf of many consumes its input, the leaf of all of them, unless something comes between
+        let embeddings = &self.architecture.embeddings;
+        let between = embeddings.positions.is_some()
+            || embeddings.norm.is_some()
+            || self.encoder.is_some()
+            || self.dropout(embeddings.dropout);
+        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole || between);
         hidden.with(|value| value.edge = Edge::Param(id))
     }
 

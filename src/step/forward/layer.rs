@@ -435,13 +435,14 @@ impl<'a> Model<'a> {
             Mixer::Latent(latent) => {
                 self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
             }
+            Mixer::ShortConv(short) => {
+                let output = self.machine.within("conv", || self.short_conv(layer, short, hidden));
+                Mixed { output, weights: None }
+            }
             // refused by `support`
-            Mixer::Cross(_)
-            | Mixer::StateSpace(_)
-            | Mixer::DeltaNet(_)
-            | Mixer::ShortConv(_)
-            | Mixer::Module(_)
-            | Mixer::None => Mixed { output: hidden.clone(), weights: None },
+            Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {
+                Mixed { output: hidden.clone(), weights: None }
+            }
             Mixer::Attention(attention) => {
                 self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
             }

@@ -4,13 +4,14 @@ use super::buffers;
 use super::families::{self, Code};
 use super::router::Router;
 use super::stacks::liger;
+use super::stretches::{stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
-    Projection, Wiring,
+    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
+    ParamRole, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -190,6 +191,30 @@ impl Loader<'_> {
         self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
     }
 
+    /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
+    fn tower(&mut self, param: &Param) {
+        let first = self.state.params.list.len();
+        match (param.role, &param.shape[..]) {
+            (ParamRole::LinearWeight, [output, input]) => {
+                let path = param.name.trim_end_matches(".weight");
+                let leaf = path.rsplit('.').next().unwrap_or(path);
+                let adapted = lora_is_on(self.scenario)
+                    && match self.scenario.lora.targets {
+                        LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
+                        LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
+                        LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
+                        LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
+                        LoraTargets::Named => self.scenario.lora.modules.adapts(path),
+                    };
+                self.linear(&Linear::new("tower", *input, *output), adapted, true);
+            }
+            _ => {
+                self.parameter((1, param.numel()));
+            }
+        }
+        self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
+    }
+
     fn table(&mut self, table: &Table) -> ParamId {
         self.state.module = table.name;
         self.parameter((table.rows, table.width))
@@ -253,6 +278,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         experts: Vec::new(),
         sinks: None,
         bias: None,
+        conv: None,
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -267,12 +293,14 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_)
-        | Mixer::StateSpace(_)
-        | Mixer::DeltaNet(_)
-        | Mixer::ShortConv(_)
-        | Mixer::Module(_)
-        | Mixer::None => {}
+        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::ShortConv(short) => {
+            let weight = loader.parameter((short.conv.channels, short.conv.kernel));
+            let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
+            bound.conv = Some((weight, bias));
+            add(loader, &mut bound, &short.input, Part::Key);
+            add(loader, &mut bound, &short.output, Part::Output);
+        }
         Mixer::Attention(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
@@ -379,38 +407,6 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
         Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
         Wiring::Single(norm) => [Some(norm), None, None, None],
     }
-}
-
-/// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
-fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
-    const LONGEST_PATTERN: usize = 12;
-    let mut result = Vec::new();
-    let mut at = 0;
-    while at < order.len() {
-        let rest = &order[at..];
-        let mut best = (1, 1);
-        if !(whole || first_apart && at == 0) {
-            for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
-                let body = &rest[..period];
-                let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
-                if times > 1 && period * times > best.0 * best.1 {
-                    best = (period, times);
-                }
-            }
-        }
-        let (period, times) = best;
-        result.push((rest[..period].to_vec(), times as u32));
-        at += period * times;
-    }
-    result
-}
-
-/// The same with the last layer apart: what all layers share has no gradient before its backward.
-fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
-    let Some((last, rest)) = order.split_last() else { return Vec::new() };
-    let mut result = stretches(rest, whole, true);
-    result.push((vec![*last], 1));
-    result
 }
 
 /// Puts layers on the machine; returns them as stretches.
@@ -544,8 +540,7 @@ impl<'a> Model<'a> {
         outside.linears.push(head);
         for tower in &architecture.towers {
             for param in &tower.params {
-                let id = loader.parameter((1, param.numel()));
-                loader.state.params.list[id as usize].idle = true;
+                loader.tower(param);
             }
         }
         loader.state.module = "";
@@ -557,10 +552,11 @@ impl<'a> Model<'a> {
             scenario,
             code,
             router: Router::of(&architecture.model_type),
+            has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             scales_branches: architecture.model_type.starts_with("granite"),
+            layers,
             norms_heads_last: families::norms_heads_last(&architecture.model_type),
             device,
-            layers,
             encoder,
             stretches: bound_stretches,
             outside,

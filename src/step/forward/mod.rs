@@ -15,7 +15,9 @@ mod mlp;
 mod moe;
 mod rotary;
 mod router;
+mod short_conv;
 pub(super) mod stacks;
+mod stretches;
 
 use std::cell::RefCell;
 
@@ -46,6 +48,8 @@ pub(super) struct BoundLayer<'a> {
     pub sinks: Option<ParamId>,
     /// A learned bias of the scores by distance.
     pub bias: Option<ParamId>,
+    /// The weight and the bias of a short convolution.
+    pub conv: Option<(ParamId, Option<ParamId>)>,
 }
 
 impl BoundLayer<'_> {
@@ -83,6 +87,8 @@ pub(super) struct Model<'a> {
     pub scenario: &'a Scenario,
     pub code: Code,
     pub router: Router,
+    /// Whether any attention has sinks.
+    pub has_sinks: bool,
     /// Whether norms on queries and keys come after all three projections.
     pub norms_heads_last: bool,
     /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
@@ -254,8 +260,7 @@ impl<'a> Model<'a> {
 
     /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
     fn is_eager(&self) -> bool {
-        matches!(self.scenario.attention, AttentionKernel::Eager)
-            || self.layers.iter().any(|layer| layer.sinks.is_some())
+        matches!(self.scenario.attention, AttentionKernel::Eager) || self.has_sinks
     }
 
     /// The kernel that runs for such attention.

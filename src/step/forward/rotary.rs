@@ -50,7 +50,7 @@ impl Join {
     fn of(model_type: &str) -> Join {
         match model_type {
             "phi" | "stablelm" | "persimmon" => Join::Kept,
-            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "deepseek" | "chatglm" => Join::Replacing,
+            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "minimax_m2" | "solar_open" => Join::Replacing,
             "nemotron" => Join::Together,
             _ => Join::Nested,
         }

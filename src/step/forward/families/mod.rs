@@ -100,5 +100,6 @@ pub(in crate::step) fn adapts_experts(model_type: &str) -> bool {
             | "olmoe"
             | "qwen3_moe"
             | "qwen3_next"
+            | "solar_open"
     )
 }

@@ -1,0 +1,33 @@
+//! Equal layers in a row, found so that one runs on behalf of all.
+
+/// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
+pub(super) fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
+    const LONGEST_PATTERN: usize = 12;
+    let mut result = Vec::new();
+    let mut at = 0;
+    while at < order.len() {
+        let rest = &order[at..];
+        let mut best = (1, 1);
+        if !(whole || first_apart && at == 0) {
+            for period in 1..=LONGEST_PATTERN.min(rest.len() / 2) {
+                let body = &rest[..period];
+                let times = rest.chunks_exact(period).take_while(|chunk| *chunk == body).count();
+                if times > 1 && period * times > best.0 * best.1 {
+                    best = (period, times);
+                }
+            }
+        }
+        let (period, times) = best;
+        result.push((rest[..period].to_vec(), times as u32));
+        at += period * times;
+    }
+    result
+}
+
+/// The same with the last layer apart: what all layers share has no gradient before its backward.
+pub(super) fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
+    let Some((last, rest)) = order.split_last() else { return Vec::new() };
+    let mut result = stretches(rest, whole, true);
+    result.push((vec![*last], 1));
+    result
+}
