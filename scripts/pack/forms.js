@@ -22,7 +22,7 @@ export function split(forms, isFirst) {
   const first = functions.filter(({ name }) => isFirst(name));
   const later = functions.filter(({ name }) => !isFirst(name));
   const laterNames = new Set(later.map(({ name }) => name));
-  const data = part(of("data"), first);
+  const data = part(of("data"), first, later);
 
   // Which functions of the rest the front must be able to reach, and through which slot.
   const [table] = of("table").filter(({ head }) => head.includes("funcref"));
@@ -153,20 +153,26 @@ class Slots {
   }
 }
 
-/** Parts the data: what a function of the front can reach stays, any other constant goes with the rest. */
-function part(data, first) {
+/** Parts the data: what only functions of the rest can reach goes with them; all other constants stay in front. */
+function part(data, first, later) {
   const segments = data.map(segment);
-  const reached = new Set(segments.filter((each) => !each.isConstant));
-  const open = [...reached];
-  const reach = (address) => {
-    for (const each of meant(segments, address)) {
-      if (!reached.has(each)) open.push(each);
-      reached.add(each);
-    }
+  const inFront = reached(segments, first);
+  const inRest = reached(segments, later);
+  const goes = (each) => each.isConstant && inRest.has(each) && !inFront.has(each);
+  return { front: joined(segments, (each) => !goes(each)), rest: joined(segments, goes) };
+}
+
+/** The segments that functions can reach, directly and through pointers in others; variables are reached by all. */
+function reached(segments, functions) {
+  const found = new Set(segments.filter((each) => !each.isConstant));
+  const open = [...found];
+  const reach = (each) => {
+    if (!found.has(each)) open.push(each);
+    found.add(each);
   };
-  for (const form of first) addresses(form).forEach(reach);
-  while (open.length) pointers(open.pop()).forEach(reach);
-  return { front: joined(segments, (each) => reached.has(each)), rest: joined(segments, (each) => !reached.has(each)) };
+  for (const form of functions) for (const address of addresses(form)) meant(segments, address).forEach(reach);
+  while (open.length) for (const address of pointers(open.pop())) around(segments, address).forEach(reach);
+  return found;
 }
 
 /** A segment of the data, in the order of addresses; the linker keeps one for each constant of the program. */
@@ -196,25 +202,39 @@ function pointers({ start, bytes }) {
   return words;
 }
 
-/** How far before a table an address may lie that is meant for it: indices that begin with one are folded into it. */
-const BEFORE = 64;
+/** How far beside a table an address may lie that is meant for it: loops count from one, or up to the end. */
+const BESIDE = 64;
 
 /** No address but the first number that is no character: what Rust writes for an absent one. */
 const NO_CHARACTER = 0x110000;
 
-/** The segments that an address may mean: that which begins there, or that around it and those that begin soon. */
-function meant(segments, address) {
+/** The index of the first segment that ends behind an address. */
+function firstBehind(segments, address) {
   let [low, high] = [0, segments.length];
   while (low < high) {
     const middle = (low + high) >> 1;
     if (segments[middle].end <= address) low = middle + 1;
     else high = middle;
   }
-  if (segments[low]?.start === address) return [segments[low]];
-  if (address === NO_CHARACTER) return [];
+  return low;
+}
+
+/** The segment around an address. */
+function around(segments, address) {
+  const each = segments[firstBehind(segments, address)];
+  return each && each.start <= address ? [each] : [];
+}
+
+/** The segments that an address in code may mean: that around it, and tables beside it. */
+function meant(segments, address) {
+  if (address === NO_CHARACTER) return segments.filter(({ start }) => start === address);
   const found = [];
-  for (let i = low; i < segments.length && segments[i].start <= address + BEFORE; i++) found.push(segments[i]);
-  return address < (segments[0]?.start ?? 0) ? [] : found;
+  for (let i = firstBehind(segments, address - BESIDE - 1); segments[i]?.start <= address + BESIDE; i++) {
+    const { start, end, bytes } = segments[i];
+    const isTable = start % 4 === 0 && bytes.length % 4 === 0 && bytes.length >= 16;
+    if (isTable || (start <= address && address < end)) found.push(segments[i]);
+  }
+  return found;
 }
 
 /** The chosen segments as forms; neighbours are one where the padding between them costs less than a second head. */

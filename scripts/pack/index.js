@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { minify_sync as minify } from "terser";
 
 import { split } from "./forms.js";
-import { profile } from "./profile.js";
+import { inFront, profile } from "./profile.js";
 import { read, write } from "./wat.js";
 
 const dist = process.argv[2] ?? "dist";
@@ -102,7 +102,7 @@ function place(files, shorter) {
   );
   glue += runtime.replace("REST", JSON.stringify(`./${names.rest}`));
   const html = readFileSync(join(dist, "index.html"), "utf8");
-  writeFileSync(join(dist, "index.html"), html.replaceAll(js, names.js).replaceAll(wasm, names.front));
+  writeFileSync(join(dist, "index.html"), inFront(html).replaceAll(js, names.js).replaceAll(wasm, names.front));
   for (const old of [js, wasm]) rmSync(join(dist, old));
   writeFileSync(join(dist, names.js), minified(glue));
   writeFileSync(join(dist, names.front), front);

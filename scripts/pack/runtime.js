@@ -4,7 +4,12 @@ const headroomRest = (() => {
   const address = new URL(REST, import.meta.url).href;
   let front, imports, coming;
   const wanted = () => ({ ...imports, front });
-  const arrived = () => (front.is_rest_here.value = 1);
+  const arrived = () => {
+    front.is_rest_here.value = 1;
+    document.documentElement.removeAttribute("data-part");
+    // Later: the page may be in the middle of a call.
+    setTimeout(() => dispatchEvent(new Event("headroom-whole")));
+  };
 
   /** Starts loading, once; a failure is forgotten, so that the next who needs it tries again. */
   const load = () =>

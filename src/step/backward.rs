@@ -165,6 +165,7 @@ pub(super) enum Op {
 pub(super) type Results = [Option<Grad>; INPUTS];
 
 /// The engine's validate_outputs: a gradient is summed to its input's size, then cast to its element type.
+#[inline(never)]
 pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
     for (input, result) in node.inputs.iter().zip(results) {
         let Some(grad) = result else { continue };
@@ -192,6 +193,7 @@ fn sums_columns(op: Op) -> bool {
 }
 
 /// models/bloom `bloom_gelu_back`.
+#[inline(never)]
 fn bloom_gelu(state: &mut State, grad: Grad) -> Grad {
     let numel = grad.numel;
     let new = |state: &mut State| state.alloc(numel, grad.dtype, "gelu");

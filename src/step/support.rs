@@ -12,6 +12,10 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
             Some("an encoder beside its decoder".to_owned())
         }
         Some(_) => None,
+        // Measured 32 % and 13 % off: their own code keeps other tensors than the blocks that count them.
+        None if matches!(architecture.model_type.as_str(), "openai-gpt" | "biogpt") => {
+            Some("layers whose code is not followed yet".to_owned())
+        }
         None if !architecture.loose.is_empty() => Some("parts outside its layers".to_owned()),
         None => architecture.blocks.iter().find_map(block),
     };

@@ -217,6 +217,7 @@ impl<'a> Model<'a> {
     }
 
     /// The same interface for latent attention.
+    #[inline(never)]
     pub(super) fn attend_latent(
         &self,
         scores: Scores,
@@ -249,6 +250,7 @@ impl<'a> Model<'a> {
     }
 
     /// The models' `eager_attention_forward`.
+    #[inline(never)]
     fn eager(
         &self,
         attention: &Attention,

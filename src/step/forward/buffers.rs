@@ -44,9 +44,10 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
         store(cached, "cos");
         store(cached, "sin");
-        let layers = u32::try_from(architecture.order.len()).unwrap_or(u32::MAX);
         let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
-        loader.state.persistent(bytes, loader.dtype, layers, Category::Buffers, "logn_tensor");
+        for _ in &architecture.order {
+            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, "logn_tensor");
+        }
         return;
     }
     if let Some(dim) = rotary.or(latent) {

@@ -253,6 +253,7 @@ impl<'a> Model<'a> {
     }
 
     /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.
+    #[inline(never)]
     fn positions_after_mask(&self, call: MaskCall) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.embed_tokens();
@@ -400,6 +401,7 @@ impl<'a> Model<'a> {
     }
 
     /// `create_bidirectional_mask`: none without padding.
+    #[inline(never)]
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let given = self.scenario.mask != Mask::None;
@@ -421,6 +423,7 @@ impl<'a> Model<'a> {
     }
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
+    #[inline(never)]
     pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let tokens = self.scenario.tokens();
@@ -440,6 +443,7 @@ impl<'a> Model<'a> {
     }
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
+    #[inline(never)]
     pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);

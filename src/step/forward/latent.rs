@@ -10,6 +10,7 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `DeepseekV3Attention`.
+    #[inline(never)]
     pub(super) fn latent_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -39,6 +40,10 @@ impl<'a> Model<'a> {
         if let Some((cos, sin)) = shared.rotary(Seen::All) {
             [q_turned, k_turned] = turned(latent.rotary, [&q_turned, &k_turned], cos, sin);
         }
+        // the cache holds what is still compressed
+        let mut heads = Heads { q: q_turned, k: low, v: k_turned };
+        self.remember(&mut heads);
+        let Heads { q: q_turned, k: low, v: k_turned } = heads;
         let query = q_pass.cat(&q_turned);
         let (key, value) = {
             let both = low.through(&layer.linear(&latent.kv_b)).to_heads();
@@ -70,6 +75,7 @@ impl<'a> Model<'a> {
 }
 
 /// Queries and the shared part of the keys, turned.
+#[inline(never)]
 fn turned<'m>(
     rotary: Rotary,
     [q, k]: [&Tensor<'m>; 2],

@@ -159,6 +159,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
+    #[inline(never)]
     fn gpt2_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -186,6 +187,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/stablelm `StableLmDecoderLayer`: what it gives attention and gets from it lives to the end.
+    #[inline(never)]
     fn stablelm_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -207,6 +209,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/gpt_neox `GPTNeoXLayer` without parallel residual.
+    #[inline(never)]
     fn neox_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -230,6 +233,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/bloom `BloomBlock`: both halves add their residual themselves.
+    #[inline(never)]
     fn bloom_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -264,6 +268,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/falcon `FalconDecoderLayer` without parallel attention.
+    #[inline(never)]
     fn falcon_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -288,6 +293,7 @@ impl<'a> Model<'a> {
     }
 
     /// models/bert `BertLayer`, and opt-350m.
+    #[inline(never)]
     fn post_norm_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -335,6 +341,7 @@ impl<'a> Model<'a> {
         output
     }
 
+    #[inline(never)]
     fn parallel_layer(
         &self,
         layer: &BoundLayer<'a>,

@@ -147,7 +147,7 @@ impl Loader<'_> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.scenario.lora;
         let adapted = lora_is_on(self.scenario)
-            && lora.targets == LoraTargets::AllLinear
+            && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && families::adapts_experts(self.model_type);
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);

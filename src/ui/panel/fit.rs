@@ -31,6 +31,8 @@ pub fn Table() -> impl IntoView {
     let state = State::of_page();
     let place = NodeRef::<html::Div>::new();
     let visible = RwSignal::new(false);
+    let whole = RwSignal::new(false);
+    browser::when_whole(move || whole.set(true));
     // The MiB that were asked for; 0 while it is the scenario's own card.
     let asked = RwSignal::new(0_usize);
     let memory = move || match asked.get() {
@@ -51,7 +53,7 @@ pub fn Table() -> impl IntoView {
     let mut answered = None;
     follow(move || {
         let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
-        if visible.get() && answered.as_ref() != Some(&question) {
+        if whole.get() && visible.get() && answered.as_ref() != Some(&question) {
             busy.set(true);
             let later = timer.clone();
             let (base, memory) = question.clone();

@@ -11,6 +11,7 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `GPTNeoSelfAttention`: written out in float32, with a mask of its own under the model's.
+    #[inline(never)]
     pub(in crate::step::forward) fn neo_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -18,7 +19,9 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
-        let Heads { q, k, v } = self.projected(layer, attention, x);
+        let mut heads = self.projected(layer, attention, x);
+        self.remember(&mut heads);
+        let Heads { q, k, v } = heads;
         let batch = self.scenario.batch;
         let scores = q.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
         let (context, weights) = {

@@ -3,6 +3,7 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
 use crate::step::attention::Product;
+use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
@@ -10,6 +11,7 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `GPTJAttention`: sines and cosines are gathered in every layer, attention is written out in float32.
+    #[inline(never)]
     pub(in crate::step::forward) fn gptj_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -43,6 +45,9 @@ impl<'a> Model<'a> {
         key = k_turned.cat(&k_rest);
         query = q_turned.cat(&q_rest);
         let (key, query) = (key.heads_first(), query.heads_first());
+        let mut heads = Heads { q: query, k: key, v: value };
+        self.remember(&mut heads);
+        let Heads { q: query, k: key, v: value } = heads;
         let scores = query.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
         let batch = self.scenario.batch;
         let (context, weights) = {
@@ -72,6 +77,7 @@ impl<'a> Model<'a> {
     }
 
     /// `apply_rotary_pos_emb`: sines and cosines are repeated for each pair of neighbours first.
+    #[inline(never)]
     fn turned_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
         let repeat = || angles.fresh(numel, angles.value.dtype, "repeat_interleave");
         let (sin, cos) = (repeat(), repeat());

@@ -3,6 +3,7 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear, Norm};
 use crate::step::attention::Product;
+use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
@@ -10,6 +11,7 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `MptModel.forward` up to its layers: alibi over the longest sequence, a mask as booleans.
+    #[inline(never)]
     pub(in crate::step::forward) fn mpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
@@ -33,6 +35,7 @@ impl<'a> Model<'a> {
     }
 
     /// `MptBlock`.
+    #[inline(never)]
     pub(in crate::step::forward) fn mpt_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -63,6 +66,7 @@ impl<'a> Model<'a> {
     }
 
     /// `MptAttention`.
+    #[inline(never)]
     pub(in crate::step::forward) fn mpt_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -74,6 +78,9 @@ impl<'a> Model<'a> {
         let fused = x.through(&layer.linear(qkv));
         let third = fused.value.numel / 3;
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
+        let mut heads = Heads { q, k, v };
+        self.remember(&mut heads);
+        let Heads { q, k, v } = heads;
         let scores = third / attention.head_dim.max(1) * self.scenario.sequence;
         let shape = Product { numel: scores, batch, groups: 1, transposed: true };
         let mut products = {

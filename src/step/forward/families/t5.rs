@@ -31,6 +31,7 @@ struct Biases<'m> {
 
 impl<'a> Model<'a> {
     /// `T5ForConditionalGeneration.forward`.
+    #[inline(never)]
     pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
         let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
         let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
@@ -52,6 +53,7 @@ impl<'a> Model<'a> {
     }
 
     /// `_shift_right`: the decoder's input.
+    #[inline(never)]
     fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let ids = self.constant(tokens, Dtype::I64, "decoder ids");
@@ -61,6 +63,7 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Stack.forward`: the encoder, or the decoder where there is something `encoded`.
+    #[inline(never)]
     fn t5_stack(
         &self,
         stretches: &[Stretch],
@@ -118,6 +121,7 @@ impl<'a> Model<'a> {
         (hidden, values)
     }
 
+    #[inline(never)]
     fn t5_layer_or_checkpoint(
         &self,
         index: usize,
@@ -165,6 +169,7 @@ impl<'a> Model<'a> {
     }
 
     /// Runs a checkpointed layer's forward again.
+    #[inline(never)]
     pub(in crate::step::forward) fn recompute_t5(
         &self,
         index: usize,
@@ -195,6 +200,7 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Block.forward`.
+    #[inline(never)]
     fn t5_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -234,11 +240,13 @@ impl<'a> Model<'a> {
     }
 
     /// float16 is clamped after each half.
+    #[inline(never)]
     fn clamped(&self, hidden: Tensor<'a>) -> Tensor<'a> {
         if hidden.value.dtype == Dtype::F16 { hidden.keeping_input("clamp") } else { hidden }
     }
 
     /// `T5LayerSelfAttention`, or `T5LayerCrossAttention` with a `source` of keys and values.
+    #[inline(never)]
     fn t5_half(
         &self,
         layer: &BoundLayer<'a>,
@@ -262,6 +270,7 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Attention`.
+    #[inline(never)]
     fn t5_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -322,6 +331,7 @@ impl<'a> Model<'a> {
     }
 
     /// `T5DenseActDense` and `T5DenseGatedActDense`.
+    #[inline(never)]
     fn t5_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>, drops: bool) -> Tensor<'a> {
         match &layer.block.ffn {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
