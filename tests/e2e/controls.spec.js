@@ -10,6 +10,8 @@ const CHOICES = [
   ["Gradient checkpointing", "off", "gc"],
   ["Attention", "eager", "attn", "?v=1&gc=off"],
   ["Target modules", "qv", "t"],
+  ["Software", "liger", "st"],
+  ["Head and loss", "cut", "loss", "?v=1&method=lora&p=bf16"],
 ];
 const NUMBERS = [
   ["LoRA rank", "64", "r"],
