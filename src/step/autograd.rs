@@ -5,6 +5,7 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use super::attention::Scores;
 use super::backward;
 use super::machine::{Machine, NOTHING, Repeat, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
@@ -157,6 +158,8 @@ pub(super) struct Graph {
     saved: Vec<Saved>,
     pending: Vec<Option<Grad>>,
     frames: Vec<Frame>,
+    /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
+    pub scores: Vec<Scores>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -179,6 +182,7 @@ impl Default for Graph {
             saved: Vec::with_capacity(256),
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
+            scores: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
@@ -217,6 +221,7 @@ impl Graph {
         self.saved.clear();
         self.pending.clear();
         self.frames.clear();
+        self.scores.clear();
         self.repeats.clear();
     }
 }
