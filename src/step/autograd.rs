@@ -463,13 +463,17 @@ impl State {
         }
     }
 
-    /// Gradients that wait for nodes older than `first` leave a repeated body: they count once.
+    /// Gradients that wait for nodes older than `first`, or came to the leaf that all layers begin with, leave a repeated
+    /// body: they count once.
     fn pass_on(&mut self, first: u32) {
         let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
-        for index in 0..end {
-            if let Some(grad) = self.graph.pending[index] {
-                self.storages[grad.storage as usize].times = 1;
-            }
+        let waiting = self.graph.pending[..end].iter().flatten();
+        let at_leaves = self.params.leaves().iter().flat_map(|leaf| {
+            let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
+            [leaf.grad, waiting]
+        });
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+            self.storages[storage as usize].times = 1;
         }
     }
 }

@@ -48,6 +48,13 @@ impl Default for Params {
     }
 }
 
+impl Params {
+    /// The leaves of the running graph that are no parameters.
+    pub fn leaves(&self) -> &[Parameter] {
+        &self.list[self.list.len() - self.leaves..]
+    }
+}
+
 impl State {
     /// A parameter as an operation's input: where its gradient goes, its size.
     pub fn parameter_input(&self, id: ParamId) -> Input {
