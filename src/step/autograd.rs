@@ -351,7 +351,12 @@ impl State {
                 let category = self.graph.nodes[node as usize].category;
                 let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
                 let waiting = self.graph.pending[index].take();
-                self.graph.pending[index] = Some(self.sum(waiting, grad, category));
+                let sum = self.sum(waiting, grad, category);
+                // the hidden state's gradient leaves the head
+                if self.storages[sum.storage as usize].category == Category::Logits {
+                    self.recategorise(sum.storage, category);
+                }
+                self.graph.pending[index] = Some(sum);
             }
         }
     }
