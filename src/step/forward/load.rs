@@ -476,7 +476,8 @@ impl<'a> Model<'a> {
             outside.norms.push(norm);
         }
         if let Some(linear) = &embeddings.project_in {
-            let linear = loader.linear(linear, false, false);
+            let adapted = adapts(&loader, linear, Part::Head);
+            let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
@@ -501,7 +502,8 @@ impl<'a> Model<'a> {
         match &architecture.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => {
-                let linear = loader.linear(linear, false, false);
+                let adapted = adapts(&loader, linear, Part::Head);
+                let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
