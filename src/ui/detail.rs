@@ -12,6 +12,8 @@ const MOMENTS: usize = 400;
 /// A scenario, looked at closely.
 #[derive(Debug)]
 pub struct Detail {
+    /// Which scenario.
+    pub scenario: Scenario,
     /// Every kind of tensor at the peak.
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
@@ -28,10 +30,16 @@ impl Detail {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
         let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
         Some(Detail {
+            scenario: scenario.clone(),
             lines: explain(&recording.tensors_at_peak(), scenario),
             moments: recording.timeline(MOMENTS),
-            on_card: on_card(&recording, &gpu),
+            on_card: on_card(&recording, scenario.allocator, &gpu),
             band: band(&architecture, scenario),
         })
+    }
+
+    /// What the card's allocator makes of a scenario, if this is the one that was looked at.
+    pub fn on_card(&self, scenario: &Scenario) -> Option<&OnCard> {
+        (self.scenario == *scenario).then_some(&self.on_card)
     }
 }

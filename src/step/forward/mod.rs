@@ -248,7 +248,7 @@ impl<'a> Model<'a> {
 
     /// Whether a dropout of the config draws masks under this scenario.
     fn dropout(&self, own: Dropout) -> bool {
-        self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
+        own.is_active(self.scenario.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
