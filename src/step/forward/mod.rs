@@ -1,8 +1,9 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`load`], [`adapters`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
+mod adapters;
 mod attention;
 mod buffers;
 mod families;
