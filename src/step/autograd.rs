@@ -170,6 +170,8 @@ pub(super) struct Graph {
     pub reentrant: bool,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
+    /// What layers leave for later ones in a dictionary that all of them are given, by its key.
+    left: [Vec<StorageId>; 2],
 }
 
 impl Default for Graph {
@@ -186,6 +188,7 @@ impl Default for Graph {
             stopped: false,
             reentrant: false,
             held: Vec::new(),
+            left: Default::default(),
         }
     }
 }
@@ -455,7 +458,37 @@ impl State {
         if frame.nodes == 0 {
             let held = std::mem::take(&mut frame.held);
             held.into_iter().for_each(|storage| self.release(storage));
+            if node.frame == 1 {
+                self.drop_left();
+            }
         }
+    }
+
+    /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
+    #[inline(never)]
+    pub fn recomputed(&self) -> &[StorageId] {
+        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
+        frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
+    }
+
+    /// A layer leaves tensors for later ones in the place of those that were there: they live until
+    /// [`State::drop_left`], or until the first checkpointed layer lets go of its arguments.
+    #[inline(never)]
+    pub fn leave(&mut self, key: usize, tensors: Vec<StorageId>) {
+        for storage in &tensors {
+            self.retain(*storage);
+            self.share(*storage);
+        }
+        if let Some(place) = self.graph.left.get_mut(key) {
+            let old = std::mem::replace(place, tensors);
+            old.into_iter().for_each(|storage| self.release(storage));
+        }
+    }
+
+    /// Lets go of what layers left for later ones.
+    pub fn drop_left(&mut self) {
+        let left = std::mem::take(&mut self.graph.left);
+        left.into_iter().flatten().for_each(|storage| self.release(storage));
     }
 
     /// Gradients that wait for nodes older than `first` leave a repeated body: they count once.

@@ -2,8 +2,17 @@
 //! it does not know.
 
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Wiring};
+use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Wiring};
 use crate::scenario::{Field, Issue};
+
+/// The parameters beside a layer's parts that its family's code here reads: those of gemma4's experts.
+const PIECES: [&str; 5] = [
+    "router.scale",
+    "router.per_expert_scale",
+    "post_feedforward_layernorm_1",
+    "post_feedforward_layernorm_2",
+    "pre_feedforward_layernorm_2",
+];
 
 /// An issue that names what is not modelled, if anything is not.
 pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
@@ -54,10 +63,23 @@ fn block(block: &Block) -> Option<String> {
         (FeedForward::None, _, _) => Some("layers without a feed-forward network"),
         (FeedForward::Moe(moe), _, _) if moe.latent.is_some() => Some("experts in a smaller space"),
         (_, _, Wiring::Single(_)) => Some("layers of one half"),
-        _ if !block.loose.is_empty() => Some("further parameters in its layers"),
+        _ if unknown_piece(block) => Some("further parameters in its layers"),
         _ => None,
     };
     mixer.or_else(|| rest.map(str::to_owned))
+}
+
+/// Whether a layer has a parameter beside its parts that no code here reads.
+fn unknown_piece(block: &Block) -> bool {
+    block.loose.iter().any(|piece| {
+        let name = match piece {
+            Piece::Linear(linear) => linear.name,
+            Piece::Norm(norm) => norm.name,
+            Piece::Table(table) => table.name,
+            Piece::Loose(loose) => loose.name,
+        };
+        !PIECES.contains(&name)
+    })
 }
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
@@ -65,9 +87,7 @@ fn unmodelled_attention(attention: &Attention) -> Option<String> {
         (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt") => {
             Some(format!("the attention that only {family} has"))
         }
-        (_, Projection::KeysAreValues { .. } | Projection::QueriesOnly(_)) => {
-            Some("keys and values that are shared".to_owned())
-        }
+        (_, Projection::QueriesOnly(_)) => Some("layers that borrow another's keys and values".to_owned()),
         _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
         _ if attention.gated => Some("gated attention".to_owned()),
         _ => None,

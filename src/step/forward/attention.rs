@@ -33,6 +33,7 @@ impl<'a> Model<'a> {
             }
             Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
             Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
+            Code::Gemma4 => return self.gemma4_attention(layer, attention, x, shared),
             Code::Mpt => {
                 if let Projection::Fused(qkv) = &attention.projection {
                     return self.mpt_attention(layer, (attention, qkv), x, shared);
@@ -166,7 +167,7 @@ impl<'a> Model<'a> {
     }
 
     /// The attention interface: SDPA, or the models' `eager_attention_forward`.
-    fn attend(
+    pub(super) fn attend(
         &self,
         attention: &Attention,
         heads: &Heads<'a>,
@@ -298,6 +299,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::ModernBert
             | Code::Qwen
+            | Code::Gemma4
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

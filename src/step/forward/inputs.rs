@@ -194,6 +194,7 @@ impl<'a> Model<'a> {
             Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
+            Code::Gemma4 => self.gemma4_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
@@ -218,9 +219,14 @@ impl<'a> Model<'a> {
 
     /// `embed_tokens(input_ids)`.
     pub(super) fn embed_tokens(&self) -> Tensor<'a> {
+        self.embed_ids(None)
+    }
+
+    /// The same of ids that the model's code made itself.
+    pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let hidden = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, None, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
             if self.architecture.embeddings.scaled { rows.scale() } else { rows }
         });
         if self.inputs_require_grad && !hidden.value.requires_grad() {

@@ -42,7 +42,13 @@ impl<'a> Model<'a> {
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
-                Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                Code::Llama
+                | Code::GptJ
+                | Code::Opt
+                | Code::Phi
+                | Code::Bert
+                | Code::ModernBert
+                | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
                     }
@@ -57,6 +63,10 @@ impl<'a> Model<'a> {
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
+                if self.code == Code::Gemma4 {
+                    let norms = [attention, attention_post, mlp, mlp_post];
+                    return self.gemma4_layer(layer, norms, hidden, shared);
+                }
                 let mut mixed = {
                     let normed = hidden.normed(&layer.norm(attention));
                     self.mixer(layer, &normed, shared)
@@ -135,6 +145,7 @@ impl<'a> Model<'a> {
             | Code::Falcon
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
@@ -409,6 +420,7 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {

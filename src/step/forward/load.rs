@@ -1,7 +1,7 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
 use super::buffers;
-use super::families::{self, Code};
+use super::families::{self, Code, gemma4};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -11,7 +11,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
-    ParamRole, Projection, Wiring,
+    ParamRole, Piece, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -174,6 +174,7 @@ impl Loader<'_> {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
@@ -192,7 +193,7 @@ impl Loader<'_> {
     }
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
-    fn tower(&mut self, param: &Param) {
+    fn tower(&mut self, param: &Param, quantisable: bool) {
         let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
@@ -206,7 +207,7 @@ impl Loader<'_> {
                         LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
                         LoraTargets::Named => self.scenario.lora.modules.adapts(path),
                     };
-                self.linear(&Linear::new("tower", *input, *output), adapted, true);
+                self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
                 self.parameter((1, param.numel()));
@@ -219,6 +220,15 @@ impl Loader<'_> {
         self.state.module = table.name;
         self.parameter((table.rows, table.width))
     }
+}
+
+/// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
+/// quantizers/base.py `get_keys_to_not_convert`).
+#[inline(never)]
+fn last_parameter(architecture: &Architecture) -> Option<String> {
+    let mut last = None;
+    architecture.visit_outside(&mut |param: Param| last = Some(param.name));
+    last
 }
 
 fn lora_is_on(scenario: &Scenario) -> bool {
@@ -268,6 +278,8 @@ enum Part {
     Router,
     /// In front of the head itself, which is never adapted.
     Head,
+    /// Beside mixer and feed-forward network.
+    Other,
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
@@ -279,6 +291,8 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         sinks: None,
         bias: None,
         conv: None,
+        leaves_keys: false,
+        params: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -365,11 +379,34 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             }
         }
     }
+    for piece in &block.loose {
+        load_piece(loader, piece, &mut bound);
+    }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
         bound.norms.push(norm);
     }
     bound
+}
+
+/// A part of a layer beside its mixer and its feed-forward network.
+#[inline(never)]
+fn load_piece(loader: &mut Loader<'_>, piece: &Piece, bound: &mut BoundLayer<'_>) {
+    match piece {
+        Piece::Linear(linear) => {
+            let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
+            bound.linears.push(linear);
+        }
+        Piece::Norm(norm) => {
+            let norm = loader.norm(norm);
+            bound.norms.push(norm);
+        }
+        Piece::Table(table) => bound.params.push((table.name, loader.table(table))),
+        Piece::Loose(loose) => {
+            let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
+            bound.params.push((loose.name, loader.parameter((1, numel))));
+        }
+    }
 }
 
 /// The linear layers and norms of latent attention.
@@ -482,17 +519,23 @@ impl<'a> Model<'a> {
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
-            let apart = stretches_but_last(&encoder.order, whole);
+            let apart = stretches_but_last(&encoder.order, whole, 1);
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             BoundEncoder { layers: layers.len(), stretches, final_norm }
         });
         let kinds = match encoder {
-            Some(_) => stretches_but_last(&architecture.order, whole),
+            Some(_) => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Gemma4 => {
+                stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
             None => stretches(&architecture.order, whole, first_apart),
         };
         let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
+        if code == Code::Gemma4 {
+            gemma4::note_last_kinds(&mut layers);
+        }
         loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
@@ -538,9 +581,10 @@ impl<'a> Model<'a> {
             head.bias = head.bias.map(|bias| loader.trained_copy(bias));
         }
         outside.linears.push(head);
+        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
         for tower in &architecture.towers {
             for param in &tower.params {
-                loader.tower(param);
+                loader.tower(param, unquantised.as_ref() != Some(&param.name));
             }
         }
         loader.state.module = "";

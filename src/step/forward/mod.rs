@@ -50,6 +50,10 @@ pub(super) struct BoundLayer<'a> {
     pub bias: Option<ParamId>,
     /// The weight and the bias of a short convolution.
     pub conv: Option<(ParamId, Option<ParamId>)>,
+    /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
+    pub leaves_keys: bool,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 impl BoundLayer<'_> {
@@ -61,6 +65,18 @@ impl BoundLayer<'_> {
     /// The norm of that description.
     pub fn norm(&self, spec: &Norm) -> NormLayer {
         find(&self.norms, |norm| norm.name == spec.name)
+    }
+
+    /// The norm of that name beside those of the wiring.
+    #[inline(never)]
+    pub fn norm_named(&self, name: &str) -> Option<NormLayer> {
+        self.norms.iter().find(|norm| norm.name == name).copied()
+    }
+
+    /// The parameter of that name.
+    #[inline(never)]
+    pub fn param_named(&self, name: &str) -> Option<ParamId> {
+        self.params.iter().find(|param| param.0 == name).map(|param| param.1)
     }
 }
 
@@ -197,6 +213,9 @@ impl<'a> Model<'a> {
                 Stack::Transformers | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
             };
+        }
+        if self.scenario.checkpointing == Checkpointing::Off {
+            self.machine.state.borrow_mut().drop_left();
         }
         drop(positions);
         drop(locals);

@@ -3,6 +3,7 @@
 mod bert;
 mod bloom;
 mod falcon;
+pub(super) mod gemma4;
 mod gpt_neo;
 mod gpt_oss;
 mod gptj;
@@ -34,6 +35,7 @@ pub(in crate::step) enum Code {
     /// The own code of qwen 1.
     Qwen,
     ModernBert,
+    Gemma4,
 }
 
 impl Code {
@@ -53,6 +55,7 @@ impl Code {
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
+            "gemma4" | "gemma4_text" => Code::Gemma4,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
