@@ -159,7 +159,9 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let q = cast(given.q);
     let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
-    let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    state.graph.scores.push(scores);
+    let known = state.graph.scores.len() as u32 - 1;
+    let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
     state.expect_bias(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
     for tensor in bias.iter().chain([&k, &q, &v]) {
@@ -431,7 +433,8 @@ impl State {
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Scores, grad: Grad) -> Results {
+pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
+    let scores = state.graph.scores[scores as usize];
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64| {
@@ -486,7 +489,6 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         }
         Kernel::Math | Kernel::Eager => {}
     }
-    let _ = grad;
     if let Some((id, storage)) = biased {
         let numel = scores.numel() / scores.batch.max(1);
         let sum = state.alloc(numel, dtype, "sum");

@@ -5,6 +5,7 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use super::attention::Scores;
 use super::backward;
 use super::machine::{Machine, NOTHING, Repeat, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
@@ -157,6 +158,8 @@ pub(super) struct Graph {
     saved: Vec<Saved>,
     pending: Vec<Option<Grad>>,
     frames: Vec<Frame>,
+    /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
+    pub scores: Vec<Scores>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -171,7 +174,7 @@ pub(super) struct Graph {
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
     /// What layers leave for later ones in a dictionary that all of them are given, by its key.
-    left: [Vec<StorageId>; 2],
+    pub left: [Vec<StorageId>; 2],
 }
 
 impl Default for Graph {
@@ -181,6 +184,7 @@ impl Default for Graph {
             saved: Vec::with_capacity(256),
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
+            scores: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
@@ -220,6 +224,7 @@ impl Graph {
         self.saved.clear();
         self.pending.clear();
         self.frames.clear();
+        self.scores.clear();
         self.repeats.clear();
     }
 }
@@ -349,7 +354,12 @@ impl State {
                 let category = self.graph.nodes[node as usize].category;
                 let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
                 let waiting = self.graph.pending[index].take();
-                self.graph.pending[index] = Some(self.sum(waiting, grad, category));
+                let sum = self.sum(waiting, grad, category);
+                // the hidden state's gradient leaves the head
+                if self.storages[sum.storage as usize].category == Category::Logits {
+                    self.recategorise(sum.storage, category);
+                }
+                self.graph.pending[index] = Some(sum);
             }
         }
     }
@@ -471,33 +481,17 @@ impl State {
         frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
     }
 
-    /// A layer leaves tensors for later ones in the place of those that were there: they live until
-    /// [`State::drop_left`], or until the first checkpointed layer lets go of its arguments.
-    #[inline(never)]
-    pub fn leave(&mut self, key: usize, tensors: Vec<StorageId>) {
-        for storage in &tensors {
-            self.retain(*storage);
-            self.share(*storage);
-        }
-        if let Some(place) = self.graph.left.get_mut(key) {
-            let old = std::mem::replace(place, tensors);
-            old.into_iter().for_each(|storage| self.release(storage));
-        }
-    }
-
-    /// Lets go of what layers left for later ones.
-    pub fn drop_left(&mut self) {
-        let left = std::mem::take(&mut self.graph.left);
-        left.into_iter().flatten().for_each(|storage| self.release(storage));
-    }
-
-    /// Gradients that wait for nodes older than `first` leave a repeated body: they count once.
+    /// Gradients that wait for nodes older than `first`, or came to the leaf that all layers begin with, leave a repeated
+    /// body: they count once.
     fn pass_on(&mut self, first: u32) {
         let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
-        for index in 0..end {
-            if let Some(grad) = self.graph.pending[index] {
-                self.storages[grad.storage as usize].times = 1;
-            }
+        let waiting = self.graph.pending[..end].iter().flatten();
+        let at_leaves = self.params.leaves().iter().flat_map(|leaf| {
+            let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
+            [leaf.grad, waiting]
+        });
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+            self.storages[storage as usize].times = 1;
         }
     }
 }

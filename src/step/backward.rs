@@ -3,7 +3,7 @@
 //! Source: the formulas of tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp of PyTorch 2.11;
 //! the order of events was compared with the allocator's trace of the same operation.
 
-use super::attention::{self, Scores};
+use super::attention;
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
 use super::forward::stacks::liger;
@@ -137,8 +137,8 @@ pub(super) enum Op {
     BloomGelu,
     /// A depthwise convolution; saves its input.
     Conv,
-    /// A fused attention kernel.
-    Attention(Scores),
+    /// A fused attention kernel; which of the graph's scores are its.
+    Attention(u32),
     /// The negative log likelihood.
     Nll {
         /// Elements of the log-probabilities.
@@ -466,7 +466,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             state.release(copy);
             [own, weight, bias]
         }
-        Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
+        Op::Attention(scores) => attention::backward(state, [first, second, third], scores),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],
     }

@@ -42,10 +42,23 @@ pub(super) struct Storage {
     pub category: Category,
     /// Element type, for the explanation.
     pub dtype: Dtype,
-    /// The module that made it, as a path inside its layer.
+}
+
+/// What made a storage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Maker {
+    /// The module, as a path inside its layer.
     pub module: &'static str,
-    /// The operation that made it.
+    /// The operation.
     pub operation: &'static str,
+}
+
+/// All that happened to the allocator, and what made each storage.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub events: Vec<Event>,
+    /// By [`StorageId`].
+    pub makers: Vec<Maker>,
 }
 
 /// One thing that happened to the allocator.
@@ -127,8 +140,8 @@ impl Ledger {
 pub(super) struct State {
     pub storages: Vec<Storage>,
     pub ledger: Ledger,
-    /// The event stream, where it is wanted.
-    pub events: Option<Vec<Event>>,
+    /// What happened, where it is wanted.
+    pub record: Option<Record>,
     pub graph: Graph,
     pub params: Params,
     pub device: Device,
@@ -166,12 +179,11 @@ impl State {
             shared: false,
             category,
             dtype,
-            module: self.module,
-            operation,
         });
         self.ledger.add(category, rounded(requested));
-        if let Some(events) = &mut self.events {
-            events.push(Event::Alloc(id));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Alloc(id));
+            record.makers.push(Maker { module: self.module, operation });
         }
         id
     }
@@ -218,8 +230,8 @@ impl State {
         let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
         let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
         self.ledger.subtract(category, bytes);
-        if let Some(events) = &mut self.events {
-            events.push(Event::Free(id));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Free(id));
         }
     }
 
@@ -246,10 +258,15 @@ impl State {
         self.ledger.move_to(from, category, bytes);
     }
 
+    /// How many events were recorded.
+    pub fn events(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.events.len())
+    }
+
     /// Marks the start of a phase in the event stream.
     pub fn mark(&mut self, phase: Phase) {
-        if let Some(events) = &mut self.events {
-            events.push(Event::Mark(phase));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Mark(phase));
         }
     }
 
@@ -309,7 +326,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine without tensors; with an event stream if `recording`.
+    /// A machine without tensors; with a record of what happens if `recording`.
     pub fn new(device: Device, recording: bool) -> Machine {
         let nothing = Storage {
             requested: 0,
@@ -318,16 +335,18 @@ impl Machine {
             shared: false,
             category: Category::Temporaries,
             dtype: Dtype::U8,
-            module: "",
-            operation: "",
         };
-        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 512 });
+        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 1 << 10 });
         storages.push(nothing);
+        let record = recording.then(|| Record {
+            events: Vec::with_capacity(1 << 15),
+            makers: vec![Maker { module: "", operation: "" }],
+        });
         Machine {
             state: RefCell::new(State {
                 storages,
                 ledger: Ledger::default(),
-                events: recording.then(|| Vec::with_capacity(1 << 15)),
+                record,
                 graph: Graph::default(),
                 params: Params::default(),
                 device,

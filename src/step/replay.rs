@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::forward::Model;
 use super::iteration::Training;
 use super::kernels::Device;
-use super::machine::{Event, Machine, Storage, rounded};
+use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
 use crate::allocator::{Block, CachingAllocator, Settings, Stats};
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Parts, Phase};
@@ -24,6 +24,8 @@ const MICRO_BATCHES: usize = 256;
 #[derive(Debug)]
 pub struct Recording {
     storages: Vec<Storage>,
+    /// What made each of them.
+    makers: Vec<Maker>,
     events: Vec<Event>,
     /// Where the first iteration begins.
     loaded: usize,
@@ -139,7 +141,7 @@ impl Recording {
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
-        let recorded = || machine.state.borrow().events.as_ref().map_or(0, Vec::len);
+        let recorded = || machine.state.borrow().events();
         let loaded = recorded();
         let mut first = None;
         let mut shown = loaded..loaded;
@@ -166,10 +168,10 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let events = machine.state.borrow_mut().events.take().unwrap_or_default();
+        let Record { events, makers } = machine.state.borrow_mut().record.take().unwrap_or_default();
         drop(training);
         let storages = machine.state.into_inner().storages;
-        Ok(Recording { storages, events, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, events, loaded, first, shown, stepped })
     }
 
     fn storage(&self, id: u32) -> &Storage {
@@ -310,12 +312,13 @@ impl Recording {
             }
         }
         let mut groups: BTreeMap<(Category, &str, &str, u64), TensorGroup> = BTreeMap::new();
-        for (storage, _) in self.storages.iter().zip(alive).filter(|(_, alive)| *alive) {
-            let key = (storage.category, storage.module, storage.operation, storage.requested);
+        let made = self.storages.iter().zip(&self.makers);
+        for ((storage, maker), _) in made.zip(alive).filter(|(_, alive)| *alive) {
+            let key = (storage.category, maker.module, maker.operation, storage.requested);
             let group = groups.entry(key).or_insert(TensorGroup {
                 category: storage.category,
-                module: storage.module,
-                operation: storage.operation,
+                module: maker.module,
+                operation: maker.operation,
                 dtype: storage.dtype,
                 bytes: Bytes(storage.requested),
                 count: 0,
@@ -342,8 +345,8 @@ impl Recording {
         let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
-                let Storage { requested: bytes, module, operation, .. } = *self.storage(id);
-                Traced::Alloc { id, bytes, module, operation }
+                let Maker { module, operation } = self.makers[id as usize];
+                Traced::Alloc { id, bytes: self.storage(id).requested, module, operation }
             }
             Event::Free(id) => Traced::Free { id, bytes: self.storage(id).requested },
         });

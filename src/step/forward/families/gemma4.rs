@@ -8,6 +8,7 @@ use crate::step::forward::inputs::{Embedded, Seen, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::router::Routed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::machine::{State, StorageId};
 use crate::step::norm::NormLayer;
 use crate::step::tensor::Tensor;
 
@@ -221,5 +222,27 @@ impl<'a> Model<'a> {
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(seen), None);
         output = output.through(&layer.linear(&attention.output));
         Mixed { output, weights }
+    }
+}
+
+impl State {
+    /// A layer leaves tensors for later ones in the place of those that were there: they live until
+    /// [`State::drop_left`], or until the first checkpointed layer lets go of its arguments.
+    #[inline(never)]
+    fn leave(&mut self, key: usize, tensors: Vec<StorageId>) {
+        for storage in &tensors {
+            self.retain(*storage);
+            self.share(*storage);
+        }
+        if let Some(place) = self.graph.left.get_mut(key) {
+            let old = std::mem::replace(place, tensors);
+            old.into_iter().for_each(|storage| self.release(storage));
+        }
+    }
+
+    /// Lets go of what layers left for later ones.
+    pub fn drop_left(&mut self) {
+        let left = std::mem::take(&mut self.graph.left);
+        left.into_iter().flatten().for_each(|storage| self.release(storage));
     }
 }
