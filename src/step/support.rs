@@ -17,7 +17,7 @@ const PIECES: [&str; 5] = [
 /// An issue that names what is not modelled, if anything is not.
 pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
     let part = match &architecture.encoder {
-        Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5") => {
+        Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5" | "bart" | "mbart") => {
             Some("an encoder beside its decoder".to_owned())
         }
         Some(_) => None,

@@ -48,6 +48,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Bert
             | Code::Qwen
+            | Code::Bart
             | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
@@ -300,6 +301,7 @@ impl<'a> Model<'a> {
             | Code::ModernBert
             | Code::Qwen
             | Code::Gemma4
+            | Code::Bart
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

@@ -2,7 +2,7 @@
 
 use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
-use super::load::Loader;
+use super::load::{Loader, weights_dtype};
 use super::rotary::turns_by_kind;
 use super::router::Router;
 use crate::dtype::Dtype;
@@ -100,6 +100,11 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         // a causal mask of the longest sequence: one for the model, or one for each layer
         let bytes = positions.saturating_mul(positions);
         loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
+    }
+    if loader.code == Code::Bart {
+        let dtype = weights_dtype(scenario.precision);
+        let bytes = architecture.vocab.saturating_mul(dtype.bytes());
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
     }
     if loader.code == Code::Gemma4 {
         for _ in &architecture.order {

@@ -157,6 +157,8 @@ impl<'m> Shared<Tensor<'m>> {
 pub(super) struct MaskCall {
     /// Whether it gives a two-dimensional mask of the batch.
     pub given: bool,
+    /// Whether its batch is padded, as far as the model sees.
+    pub padded: bool,
     /// Whether no mask will do where the kernel's causal flag does.
     pub may_skip: bool,
     /// Whether the family writes its attention out whatever is asked for.
@@ -201,7 +203,7 @@ impl<'a> Model<'a> {
                 embedded.hidden = embedded.hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
                 (embedded, shared)
             }
-            Code::Llama | Code::GptNeox | Code::Phi => {
+            Code::Llama | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 let positions = Some(self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
@@ -300,7 +302,8 @@ impl<'a> Model<'a> {
 
     /// The call that most models make.
     pub(super) fn mask_call(&self) -> MaskCall {
-        MaskCall { given: self.scenario.mask != Mask::None, may_skip: true, eager: false }
+        let mask = self.scenario.mask;
+        MaskCall { given: mask != Mask::None, padded: mask == Mask::Padded, may_skip: true, eager: false }
     }
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
@@ -371,8 +374,7 @@ impl<'a> Model<'a> {
         let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
-        let padded = self.scenario.mask == Mask::Padded;
-        if asked.may_skip && !eager && !padded && !windowed {
+        if asked.may_skip && !eager && !asked.padded && !windowed {
             return None;
         }
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);

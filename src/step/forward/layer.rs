@@ -48,6 +48,7 @@ impl<'a> Model<'a> {
                 | Code::Phi
                 | Code::Bert
                 | Code::ModernBert
+                | Code::Bart
                 | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
@@ -146,6 +147,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
@@ -421,6 +423,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {

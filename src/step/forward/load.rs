@@ -23,7 +23,7 @@ use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.
-fn weights_dtype(precision: Precision) -> Dtype {
+pub(super) fn weights_dtype(precision: Precision) -> Dtype {
     match precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -523,7 +523,9 @@ impl<'a> Model<'a> {
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
-            BoundEncoder { layers: layers.len(), stretches, final_norm }
+            let positions = encoder.positions.as_ref().map(|table| loader.table(table));
+            let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
+            BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
         let kinds = match encoder {
             Some(_) => stretches_but_last(&architecture.order, whole, 1),

@@ -131,6 +131,9 @@ pub(super) struct BoundEncoder {
     /// Its layers are the first so many of [`Model::layers`].
     pub layers: usize,
     pub stretches: Vec<Stretch>,
+    pub positions: Option<ParamId>,
+    /// The norm on its embeddings.
+    pub norm: Option<NormLayer>,
     pub final_norm: Option<NormLayer>,
 }
 
@@ -169,7 +172,7 @@ impl<'a> Model<'a> {
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         if self.encoder.is_some() {
-            let output = self.t5();
+            let output = if self.code == Code::Bart { self.bart() } else { self.t5() };
             replace();
             return output;
         }
@@ -243,7 +246,10 @@ impl<'a> Model<'a> {
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
         if self.encoder.is_some() {
-            return self.recompute_t5(index, &hidden, given);
+            return match self.code {
+                Code::Bart => self.recompute_bart(index, &hidden, given),
+                _ => self.recompute_t5(index, &hidden, given),
+            };
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {

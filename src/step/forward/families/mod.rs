@@ -1,5 +1,6 @@
 //! Whose modeling code runs, and the parts of it that no other family shares.
 
+mod bart;
 mod bert;
 mod bloom;
 mod falcon;
@@ -36,6 +37,8 @@ pub(in crate::step) enum Code {
     Qwen,
     ModernBert,
     Gemma4,
+    /// bart and mbart.
+    Bart,
 }
 
 impl Code {
@@ -56,6 +59,7 @@ impl Code {
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
             "gemma4" | "gemma4_text" => Code::Gemma4,
+            "bart" | "mbart" => Code::Bart,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
