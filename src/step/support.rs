@@ -5,8 +5,13 @@ use crate::model::Architecture;
 use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Wiring};
 use crate::scenario::{Field, Issue};
 
-/// The parameters beside a layer's parts that its family's code here reads: those of gemma4's experts.
-const PIECES: [&str; 5] = [
+/// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
+/// of deberta's relative positions.
+const PIECES: [&str; 9] = [
+    "encoder.rel_embeddings",
+    "encoder.LayerNorm",
+    "attention.self.pos_key_proj",
+    "attention.self.pos_query_proj",
     "router.scale",
     "router.per_expert_scale",
     "post_feedforward_layernorm_1",
@@ -25,7 +30,10 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
         None if matches!(architecture.model_type.as_str(), "openai-gpt" | "biogpt") => {
             Some("layers whose code is not followed yet".to_owned())
         }
-        None if !architecture.loose.is_empty() => Some("parts outside its layers".to_owned()),
+        None if architecture.loose.iter().any(|piece| unknown(piece).is_some()) => {
+            let names: Vec<&str> = architecture.loose.iter().filter_map(unknown).collect();
+            Some(format!("parts beside its layers ({})", names.join(", ")))
+        }
         None => architecture.blocks.iter().find_map(block),
     };
     match part {
@@ -63,28 +71,29 @@ fn block(block: &Block) -> Option<String> {
         (FeedForward::None, _, _) => Some("layers without a feed-forward network"),
         (FeedForward::Moe(moe), _, _) if moe.latent.is_some() => Some("experts in a smaller space"),
         (_, _, Wiring::Single(_)) => Some("layers of one half"),
-        _ if unknown_piece(block) => Some("further parameters in its layers"),
         _ => None,
     };
-    mixer.or_else(|| rest.map(str::to_owned))
+    let pieces: Vec<&str> = block.loose.iter().filter_map(unknown).collect();
+    let rest = rest.map(str::to_owned).or_else(|| {
+        (!pieces.is_empty()).then(|| format!("further parameters in its layers ({})", pieces.join(", ")))
+    });
+    mixer.or(rest)
 }
 
-/// Whether a layer has a parameter beside its parts that no code here reads.
-fn unknown_piece(block: &Block) -> bool {
-    block.loose.iter().any(|piece| {
-        let name = match piece {
-            Piece::Linear(linear) => linear.name,
-            Piece::Norm(norm) => norm.name,
-            Piece::Table(table) => table.name,
-            Piece::Loose(loose) => loose.name,
-        };
-        !PIECES.contains(&name)
-    })
+/// The name of a parameter beside the parts of a layer or a model, if no code here reads it.
+fn unknown(piece: &Piece) -> Option<&'static str> {
+    let name = match piece {
+        Piece::Linear(linear) => linear.name,
+        Piece::Norm(norm) => norm.name,
+        Piece::Table(table) => table.name,
+        Piece::Loose(loose) => loose.name,
+    };
+    Some(name).filter(|name| !PIECES.contains(name))
 }
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
     match (&attention.code, &attention.projection) {
-        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt") => {
+        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt" | "deberta-v2") => {
             Some(format!("the attention that only {family} has"))
         }
         (_, Projection::QueriesOnly(_)) => Some("layers that borrow another's keys and values".to_owned()),

@@ -33,6 +33,7 @@ impl<'a> Model<'a> {
             }
             Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
             Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
+            Code::Deberta => return self.deberta_attention(layer, attention, x, shared),
             Code::Gemma4 => return self.gemma4_attention(layer, attention, x, shared),
             Code::Mpt => {
                 if let Projection::Fused(qkv) = &attention.projection {
@@ -301,6 +302,7 @@ impl<'a> Model<'a> {
             | Code::ModernBert
             | Code::Qwen
             | Code::Gemma4
+            | Code::Deberta
             | Code::Bart
             | Code::Mpt => {
                 let float = weights.softmax_float();

@@ -197,6 +197,7 @@ impl<'a> Model<'a> {
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
             Code::Gemma4 => self.gemma4_inputs(),
+            Code::Deberta => self.deberta_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());

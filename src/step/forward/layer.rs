@@ -49,6 +49,7 @@ impl<'a> Model<'a> {
                 | Code::Bert
                 | Code::ModernBert
                 | Code::Bart
+                | Code::Deberta
                 | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
@@ -147,6 +148,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Deberta
             | Code::Bart
             | Code::ModernBert
             | Code::Bert
@@ -423,6 +425,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Deberta
             | Code::Bart
             | Code::ModernBert
             | Code::Bert

@@ -380,7 +380,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         }
     }
     for piece in &block.loose {
-        load_piece(loader, piece, &mut bound);
+        load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
     }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
@@ -389,22 +389,22 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     bound
 }
 
-/// A part of a layer beside its mixer and its feed-forward network.
+/// Where what is loaded is noted: linear layers, norms, further parameters.
+type Bound<'t> = (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
+
+/// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
 #[inline(never)]
-fn load_piece(loader: &mut Loader<'_>, piece: &Piece, bound: &mut BoundLayer<'_>) {
+fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
     match piece {
         Piece::Linear(linear) => {
             let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
-            bound.linears.push(linear);
+            linears.push(linear);
         }
-        Piece::Norm(norm) => {
-            let norm = loader.norm(norm);
-            bound.norms.push(norm);
-        }
-        Piece::Table(table) => bound.params.push((table.name, loader.table(table))),
+        Piece::Norm(norm) => norms.push(loader.norm(norm)),
+        Piece::Table(table) => params.push((table.name, loader.table(table))),
         Piece::Loose(loose) => {
             let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
-            bound.params.push((loose.name, loader.parameter((1, numel))));
+            params.push((loose.name, loader.parameter((1, numel))));
         }
     }
 }
@@ -506,8 +506,14 @@ impl<'a> Model<'a> {
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
-        let mut outside =
-            BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
+        let mut outside = BoundOutside {
+            tokens,
+            positions,
+            token_types,
+            linears: Vec::new(),
+            norms: Vec::new(),
+            params: Vec::new(),
+        };
         if let Some(norm) = &embeddings.norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
@@ -529,6 +535,7 @@ impl<'a> Model<'a> {
         });
         let kinds = match encoder {
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
@@ -542,6 +549,9 @@ impl<'a> Model<'a> {
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
+        }
+        for piece in &architecture.loose {
+            load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
         }
         match &architecture.head.transform {
             None => {}

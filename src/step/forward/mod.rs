@@ -144,6 +144,8 @@ pub(super) struct BoundOutside {
     pub token_types: Option<ParamId>,
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 /// What the layers are given, and those of an encoder, where there is one.

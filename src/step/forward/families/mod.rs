@@ -3,6 +3,7 @@
 mod bart;
 mod bert;
 mod bloom;
+mod deberta;
 mod falcon;
 pub(super) mod gemma4;
 mod gpt_neo;
@@ -37,6 +38,8 @@ pub(in crate::step) enum Code {
     Qwen,
     ModernBert,
     Gemma4,
+    /// deberta-v2 and v3.
+    Deberta,
     /// bart and mbart.
     Bart,
 }
@@ -60,6 +63,7 @@ impl Code {
             "modernbert" => Code::ModernBert,
             "gemma4" | "gemma4_text" => Code::Gemma4,
             "bart" | "mbart" => Code::Bart,
+            "deberta-v2" => Code::Deberta,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
