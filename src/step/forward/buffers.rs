@@ -106,6 +106,18 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
     }
+    if matches!(loader.code, Code::Deberta | Code::OpenAiGpt) {
+        let longest = architecture.max_positions.unwrap_or(positions);
+        loader.state.persistent(longest.saturating_mul(8), Dtype::I64, 1, Category::Buffers, "position_ids");
+    }
+    if loader.code == Code::OpenAiGpt {
+        // a causal mask of the longest sequence in each layer, of numbers
+        let dtype = weights_dtype(scenario.precision);
+        let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
+        for _ in &architecture.order {
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, "causal mask");
+        }
+    }
     if loader.code == Code::Gemma4 {
         for _ in &architecture.order {
             let bytes = loader.dtype.bytes();

@@ -38,6 +38,7 @@ impl<'a> Model<'a> {
                     self.gpt2_layer(layer, [attention, mlp], hidden, shared)
                 }
                 Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
+                Code::BioGpt => self.biogpt_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
@@ -49,6 +50,7 @@ impl<'a> Model<'a> {
                 | Code::Bert
                 | Code::ModernBert
                 | Code::Bart
+                | Code::OpenAiGpt
                 | Code::Deberta
                 | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
@@ -103,6 +105,9 @@ impl<'a> Model<'a> {
                 let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
                 hidden.add(&self.feed_forward(layer, &mixed.output))
             }
+            Wiring::PostNorm { attention, mlp } if self.code == Code::OpenAiGpt => {
+                self.openai_gpt_layer(layer, [attention, mlp], hidden, shared)
+            }
             Wiring::PostNorm { attention, mlp } => {
                 self.post_norm_layer(layer, [attention, mlp], hidden, shared)
             }
@@ -148,6 +153,8 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::OpenAiGpt
+            | Code::BioGpt
             | Code::Deberta
             | Code::Bart
             | Code::ModernBert
@@ -425,6 +432,8 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::OpenAiGpt
+            | Code::BioGpt
             | Code::Deberta
             | Code::Bart
             | Code::ModernBert

@@ -283,6 +283,7 @@ enum Part {
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
+    let first = loader.state.params.list.len();
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
@@ -307,7 +308,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
         Mixer::ShortConv(short) => {
             let weight = loader.parameter((short.conv.channels, short.conv.kernel));
             let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
@@ -315,7 +316,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             add(loader, &mut bound, &short.input, Part::Key);
             add(loader, &mut bound, &short.output, Part::Output);
         }
-        Mixer::Attention(attention) => {
+        Mixer::Attention(attention) | Mixer::Cross(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
@@ -385,6 +386,10 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
         bound.norms.push(norm);
+    }
+    if let Mixer::Cross(_) = block.mixer {
+        // the layer is skipped
+        loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
     bound
 }
@@ -619,6 +624,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            fills_cache: families::fills_cache(architecture, scenario),
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }

@@ -32,7 +32,7 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
+use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::Code;
 use inputs::{Embedded, Seen, Shared};
@@ -122,7 +122,9 @@ pub(super) struct Model<'a> {
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
     pub outputs: RefCell<Option<Tensor<'a>>>,
-    /// Keys and values of the layers that have run, where the forward pass fills a cache.
+    /// Whether the forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// Keys and values of the layers that have run, where it does.
     pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
@@ -236,6 +238,10 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
+        if let Mixer::Cross(_) = layer.block.mixer {
+            // there are no pictures to attend to
+            return hidden.clone();
+        }
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {

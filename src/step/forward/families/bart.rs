@@ -205,6 +205,7 @@ impl<'a> Model<'a> {
                 self.bart_attention(layer, attention, (&states, None), shared.full.as_ref())
             });
             _weights = weights;
+            drop(states);
             output.dropout(drops)
         });
         if let (Some(cross), Some(encoded)) = (&layer.block.cross, &shared.encoded) {
@@ -252,7 +253,7 @@ impl<'a> Model<'a> {
 
     /// A part of a layer with its residual and its norm.
     #[inline(never)]
-    fn bart_part(
+    pub(super) fn bart_part(
         &self,
         layer: &BoundLayer<'a>,
         (norm, before): (&Norm, bool),
@@ -269,7 +270,7 @@ impl<'a> Model<'a> {
 
     /// `BartAttention`, over keys and values of a `source` where there is one.
     #[inline(never)]
-    fn bart_attention(
+    pub(in crate::step::forward) fn bart_attention(
         &self,
         layer: &BoundLayer<'a>,
         attention: &Attention,
@@ -282,8 +283,11 @@ impl<'a> Model<'a> {
         let from = source.unwrap_or(x);
         let q = x.through(&layer.linear(q)).to_heads();
         let (k, v) = (from.through(&layer.linear(k)), from.through(&layer.linear(v)));
-        let heads = Heads { q, k: k.to_heads(), v: v.to_heads() };
+        let mut heads = Heads { q, k: k.to_heads(), v: v.to_heads() };
         drop((k, v));
+        if source.is_none() {
+            self.remember(&mut heads);
+        }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
