@@ -139,6 +139,8 @@ pub enum NormKind {
     RmsPlusOne,
     /// RMSNorm whose weight multiplies in float32 before the cast back (OLMo 2).
     RmsCastLast,
+    /// The same with `pow(-0.5)` in place of `rsqrt` and the weight in float32 (gemma4).
+    RmsPower,
     /// Cohere's LayerNorm written in Python: float32 inside, weight only.
     LayerNormPython,
     /// RMSNorm or L2 norm without a weight.
@@ -179,6 +181,7 @@ impl Norm {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };

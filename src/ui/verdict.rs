@@ -133,12 +133,13 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
 
 /// How sure the figures are.
 fn accuracy(band: &Band) -> String {
-    let [allocated, reserved] = [band.percent, band.reserved_percent].map(|percent| fixed(percent, 1));
+    let mut told = format!("allocated ±{}%", fixed(band.percent, 1));
+    if let Some(reserved) = band.reserved_percent {
+        told += &format!(", reserved ±{}%", fixed(reserved, 1));
+    }
     match band.basis {
-        Basis::SameKind | Basis::SameFamily => format!("allocated ±{allocated}%, reserved ±{reserved}%"),
-        Basis::OtherFamilies => {
-            format!("this family is not measured; others: allocated ±{allocated}%, reserved ±{reserved}%")
-        }
+        Basis::SameKind | Basis::SameFamily => told,
+        Basis::OtherFamilies => format!("this family is not measured; others: {told}"),
         Basis::OtherSoftware => "not measured with this software".to_owned(),
     }
 }
@@ -202,7 +203,7 @@ mod tests {
             html.contains(">PyTorch reserves 1") && html.contains(">allocated ±1.0%, reserved ±"),
             "{html}"
         );
-        let band = Band { percent: 1.0, reserved_percent: 2.0, basis: Basis::SameFamily, rows: 7 };
+        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Basis::SameFamily, rows: 7 };
         assert!(basis(&band).starts_with("The worst errors over 7 measured runs of this family under other"));
         let elsewhere = Band { basis: Basis::OtherFamilies, ..band };
         assert!(accuracy(&elsewhere).starts_with("this family is not measured"));

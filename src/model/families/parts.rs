@@ -163,6 +163,7 @@ pub fn decoder(
         blocks,
         order,
         final_norm: Some(final_norm),
+        inner_dropout: Dropout::default(),
         loose: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),
