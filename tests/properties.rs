@@ -136,7 +136,9 @@ proptest! {
         };
         let scenario = whole(scenario);
         let larger = Scenario { sequence: scenario.sequence + more, ..scenario.clone() };
-        prop_assert!(needed(&scenario) <= needed(&larger), "{:?} {:?}", needed(&scenario), needed(&larger));
+        // beyond a model's positions there is no answer
+        let (small, large) = (needed(&scenario), needed(&larger));
+        prop_assert!(small <= large || large.is_none(), "{:?} {:?}", small, large);
     }
 }
 /// Counts and amounts at the ends of what fits in a link.
@@ -226,14 +228,16 @@ fn verdict(scenario: &Scenario) -> Option<Verdict> {
 #[test]
 fn every_cell_of_the_table_opens_what_it_says() {
     let memory = Bytes(24_000_000_000);
-    for row in table(&MODELS, &Scenario::default(), memory) {
+    let base = Scenario { sequence: 512, ..Scenario::default() };
+    for row in table(&MODELS, &base, memory) {
         for (method, cell) in Method::ALL.iter().zip(row.cells) {
             match cell {
                 FitCell::Fits { batch, scenario } => {
                     assert_eq!((scenario.method, scenario.batch), (*method, batch));
-                    assert_eq!(verdict(&scenario), Some(Verdict::Fits), "{}", row.model);
+                    let runs = [Some(Verdict::Fits), Some(Verdict::Close)];
+                    assert!(runs.contains(&verdict(&scenario)), "{}", row.model);
                     let larger = Scenario { batch: batch + 1, ..*scenario };
-                    assert_ne!(verdict(&larger), Some(Verdict::Fits), "{}", row.model);
+                    assert!(!runs.contains(&verdict(&larger)), "{}", row.model);
                 }
                 FitCell::TooLarge { needed } => assert!(needed > memory, "{}", row.model),
                 FitCell::Unknown(issue) => panic!("{}: {issue}", row.model),

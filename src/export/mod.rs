@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use crate::accuracy;
 use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase, estimate};
 use crate::plan::{Fit, Margin, OnCard, Verdict, fits};
 use crate::scenario::{Scenario, Severity};
@@ -43,7 +44,8 @@ impl Answer {
 
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
-        Some(Verdict::of(&self.fit()?, self.on_card.as_ref()))
+        let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
+        Some(Verdict::of(&self.fit()?, self.on_card.as_ref(), band.percent))
     }
 }
 
@@ -156,7 +158,7 @@ pub fn json(answer: &Answer) -> Value {
             Margin::Headroom(bytes) => json!(bytes),
             Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
         };
-        put("fits", json!(verdict == Verdict::Fits));
+        put("fits", json!(matches!(verdict, Verdict::Fits | Verdict::Close)));
         put("verdict", json!(verdict.slug()));
         put("left", left);
     }

@@ -38,6 +38,9 @@ impl Cell {
             Cell::Amount(bytes) => bytes.to_string(),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
             Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
+            Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
+                format!("close: {bytes} to spare, less than the estimate may be off by")
+            }
             Cell::Margin(Verdict::Tight, Margin::Headroom(bytes)) => format!(
                 "tight: its tensors leave {bytes}, the holes between them take more; runs with --allocator expandable"
             ),

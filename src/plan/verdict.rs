@@ -7,6 +7,8 @@ use super::{Fit, OnCard, Outcome};
 pub enum Verdict {
     /// It does.
     Fits,
+    /// Perhaps: what is left is less than the estimate may be off by.
+    Close,
     /// Its tensors fit, and with the default allocator the holes between them do not.
     Tight,
     /// It does not.
@@ -14,13 +16,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on what is needed and, where the run has been replayed on the card, what came of that.
-    pub fn of(fit: &Fit, on_card: Option<&OnCard>) -> Verdict {
+    /// The verdict on what is needed and, where the run has been replayed on the card, what came of that; `percent` is how
+    /// far what is needed may be off.
+    pub fn of(fit: &Fit, on_card: Option<&OnCard>, percent: f64) -> Verdict {
+        let is_close = fit.needed.0 as f64 * (1.0 + percent / 100.0) > fit.capacity.0 as f64;
         match on_card.map(|on_card| on_card.outcome) {
             _ if !fit.fits() => Verdict::Over,
-            None | Some(Outcome::Runs) => Verdict::Fits,
             Some(Outcome::RunsExpandable) => Verdict::Tight,
             Some(Outcome::Fails(_)) => Verdict::Over,
+            None | Some(Outcome::Runs) if is_close => Verdict::Close,
+            None | Some(Outcome::Runs) => Verdict::Fits,
         }
     }
 
@@ -28,6 +33,7 @@ impl Verdict {
     pub const fn label(self) -> &'static str {
         match self {
             Verdict::Fits => "Fits",
+            Verdict::Close => "Close",
             Verdict::Tight => "Tight",
             Verdict::Over => "Does not fit",
         }
@@ -37,6 +43,7 @@ impl Verdict {
     pub const fn slug(self) -> &'static str {
         match self {
             Verdict::Fits => "fits",
+            Verdict::Close => "close",
             Verdict::Tight => "tight",
             Verdict::Over => "over",
         }
@@ -52,10 +59,19 @@ mod tests {
     #[test]
     fn the_replay_has_the_last_word_on_what_fits() {
         let on_card = |outcome| OnCard { outcome, reserved: Bytes(9), shown: Bytes(10) };
-        let (fits, over) = (within(Bytes(8), Bytes(10)), within(Bytes(11), Bytes(10)));
-        assert_eq!(Verdict::of(&fits, None), Verdict::Fits);
-        assert_eq!(Verdict::of(&fits, Some(&on_card(Outcome::RunsExpandable))), Verdict::Tight);
-        assert_eq!(Verdict::of(&over, Some(&on_card(Outcome::RunsExpandable))), Verdict::Over);
-        assert_eq!(Verdict::of(&over, None), Verdict::Over);
+        let (fits, over) = (within(Bytes(80), Bytes(100)), within(Bytes(110), Bytes(100)));
+        let (runs, tight) = (on_card(Outcome::Runs), on_card(Outcome::RunsExpandable));
+        assert_eq!(Verdict::of(&fits, None, 1.), Verdict::Fits);
+        assert_eq!(Verdict::of(&fits, Some(&runs), 1.), Verdict::Fits);
+        assert_eq!(Verdict::of(&fits, Some(&tight), 1.), Verdict::Tight);
+        assert_eq!(Verdict::of(&over, Some(&tight), 1.), Verdict::Over);
+        assert_eq!(Verdict::of(&over, None, 1.), Verdict::Over);
+    }
+
+    #[test]
+    fn what_is_left_must_be_more_than_the_error() {
+        let fit = within(Bytes(990), Bytes(1000));
+        assert_eq!(Verdict::of(&fit, None, 0.9), Verdict::Fits);
+        assert_eq!(Verdict::of(&fit, None, 1.1), Verdict::Close);
     }
 }

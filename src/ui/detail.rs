@@ -1,8 +1,8 @@
 //! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
 
-use crate::accuracy::{Band, band};
+use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
-use crate::plan::{OnCard, on_card};
+use crate::plan::{Fit, OnCard, Verdict, on_card};
 use crate::scenario::Scenario;
 use crate::step::{Moment, Recording};
 
@@ -38,8 +38,16 @@ impl Detail {
         })
     }
 
-    /// What the card's allocator makes of a scenario, if this is the one that was looked at.
-    pub fn on_card(&self, scenario: &Scenario) -> Option<&OnCard> {
-        (self.scenario == *scenario).then_some(&self.on_card)
+    /// Whether this is the scenario that was looked at.
+    pub fn is_of(&self, scenario: &Scenario) -> bool {
+        self.scenario == *scenario
+    }
+
+    /// The verdict on a scenario, by what a close look at it said, if there was one.
+    pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
+        match detail.filter(|detail| detail.is_of(scenario)) {
+            Some(detail) => Verdict::of(fit, Some(&detail.on_card), detail.band.percent),
+            None => Verdict::of(fit, None, REAL_GPU_PERCENT),
+        }
     }
 }

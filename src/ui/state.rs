@@ -39,7 +39,7 @@ impl Slot {
         let detail = self.detail.get();
         self.answer(|scenario, memory, gpu| {
             let fit = fits(memory, gpu);
-            (fit, Verdict::of(&fit, detail.as_ref().and_then(|detail| detail.on_card(scenario))))
+            (fit, Detail::verdict(detail.as_deref(), scenario, &fit))
         })
     }
 }

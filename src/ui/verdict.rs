@@ -19,6 +19,9 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     match (fit.margin, verdict) {
         (Margin::Overshoot(over), _) => format!("{} too much", unit.amount(over)),
         (Margin::Headroom(free), Verdict::Fits) => format!("{} to spare", unit.amount(free)),
+        (Margin::Headroom(free), Verdict::Close) => {
+            format!("{} to spare, less than the estimate may be off by", unit.amount(free))
+        }
         (Margin::Headroom(free), Verdict::Tight | Verdict::Over) => {
             format!("its tensors leave {}, the holes between them take more", unit.amount(free))
         }
@@ -45,7 +48,7 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdic
 /// The verdict on a scenario with figures, and what a close look adds where there was time for one.
 pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> String {
     let fit = fits(memory, gpu);
-    let verdict = Verdict::of(&fit, detail.and_then(|detail| detail.on_card(scenario)));
+    let verdict = Detail::verdict(detail, scenario, &fit);
     let (phase, peak) = memory.peak();
     let (number, name) = unit.split(fit.needed);
     format!(
@@ -170,7 +173,7 @@ mod tests {
         let memory = estimate(scenario).memory.expect("an answer");
         let gpu = scenario.gpu().expect("a card");
         let fit = fits(&memory, &gpu);
-        let sentence = sentence(scenario, &memory, &fit, Verdict::of(&fit, None), Unit::Binary);
+        let sentence = sentence(scenario, &memory, &fit, Detail::verdict(None, scenario, &fit), Unit::Binary);
         (html(scenario, &memory, &gpu, None, Unit::Binary), sentence)
     }
 

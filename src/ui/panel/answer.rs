@@ -72,9 +72,9 @@ fn look_closely(state: State, position: usize) {
             slot.detail.set(None);
             return;
         }
-        let known = slot.detail.with_untracked(|detail| {
-            detail.as_ref().is_some_and(|detail| detail.on_card(&scenario).is_some())
-        });
+        let known = slot
+            .detail
+            .with_untracked(|detail| detail.as_ref().is_some_and(|detail| detail.is_of(&scenario)));
         let look = move || slot.detail.set(Detail::of(&scenario).map(Into::into));
         if known {
             later.cancel();
