@@ -3,7 +3,7 @@
 use crate::accuracy::{Band, band};
 use crate::explain::{Line, explain};
 use crate::plan::{OnCard, on_card};
-use crate::scenario::Scenario;
+use crate::scenario::{Issue, Scenario};
 use crate::step::{Moment, Recording};
 
 /// How finely the timeline is drawn.
@@ -16,8 +16,8 @@ pub struct Detail {
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
-    /// What the allocator of the card makes of it.
-    pub on_card: OnCard,
+    /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
+    pub on_card: Result<OnCard, Issue>,
     /// How far to trust it.
     pub band: Band,
 }
@@ -26,12 +26,15 @@ impl Detail {
     /// Runs the step event by event; `None` for a scenario that has no answer.
     pub fn of(scenario: &Scenario) -> Option<Detail> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-        let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
-        Some(Detail {
-            lines: explain(&recording.tensors_at_peak(), scenario),
-            moments: recording.timeline(MOMENTS),
-            on_card: on_card(&recording, &gpu),
-            band: band(&architecture, scenario),
+        let band = band(&architecture, scenario);
+        Some(match Recording::of(&architecture, scenario, &gpu) {
+            Ok(recording) => Detail {
+                lines: explain(&recording.tensors_at_peak(), scenario),
+                moments: recording.timeline(MOMENTS),
+                on_card: Ok(on_card(&recording, &gpu)),
+                band,
+            },
+            Err(issue) => Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band },
         })
     }
 }
