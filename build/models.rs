@@ -109,7 +109,7 @@ impl Sieve {
     }
 }
 
-/// The defaults that differ from what a reader takes an absent key for: off, 0, silu.
+/// The defaults that differ from what a reader takes an absent key for: off, 0, silu. A dropout of 0 tells that there is one.
 fn told(defaults: &Value) -> Map<String, Value> {
     // Keys whose absence is read as on.
     let on = [
@@ -123,7 +123,10 @@ fn told(defaults: &Value) -> Map<String, Value> {
     let tells = |key: &String, value: &Value| match value {
         Value::Bool(false) => on.contains(&key.as_str()),
         Value::String(text) => text != "silu",
-        Value::Number(number) => !(number.is_f64() && number.as_f64() == Some(0.0)),
+        Value::Number(number) => {
+            let is_dropout = key.contains("dropout") || key.ends_with("pdrop");
+            is_dropout || !(number.is_f64() && number.as_f64() == Some(0.0))
+        }
         _ => true,
     };
     let row = |row: &Value| {

@@ -23,11 +23,13 @@ pub enum Basis {
     OtherSoftware,
 }
 
-/// How far the allocated peak may be off.
+/// How far an answer may be off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
-    /// In percent, to either side.
+    /// The allocated peak: in percent, to either side.
     pub percent: f64,
+    /// The reserved peak, likewise; none where it was not measured.
+    pub reserved_percent: Option<f64>,
     /// What it rests on.
     pub basis: Basis,
     /// Measured rows behind it.
@@ -47,6 +49,8 @@ pub struct Kind {
     pub rows: u64,
     /// The worst absolute error of the allocated peak in percent.
     pub worst_percent: f64,
+    /// The worst absolute error of the reserved peak in percent, where it was measured.
+    pub worst_reserved_percent: Option<f64>,
 }
 
 /// The settings that make two scenarios of one kind.
@@ -76,6 +80,7 @@ fn kinds() -> &'static [Kind] {
                 settings: fields.next()?.to_owned(),
                 rows: fields.next()?.parse().ok()?,
                 worst_percent: decimal(fields.next()?)?,
+                worst_reserved_percent: fields.next().and_then(decimal),
             })
         };
         include_str!("../data/accuracy.tsv").lines().filter_map(read).collect()
@@ -89,9 +94,18 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let same = |kind: &&Kind| kind.software == software;
     let family = |kind: &&Kind| kind.family == architecture.model_type;
     let worst = |basis, kinds: &mut dyn Iterator<Item = &Kind>| {
-        let fold = |(rows, worst): (u64, f64), kind: &Kind| (rows + kind.rows, worst.max(kind.worst_percent));
-        let (rows, worst) = kinds.fold((0, 0.0), fold);
-        (rows > 0).then_some(Band { percent: worst.max(REAL_GPU_PERCENT), basis, rows })
+        let none = Band { percent: REAL_GPU_PERCENT, reserved_percent: None, basis, rows: 0 };
+        let band = kinds.fold(none, |band, kind| Band {
+            percent: band.percent.max(kind.worst_percent),
+            reserved_percent: match (band.reserved_percent, kind.worst_reserved_percent) {
+                (Some(before), Some(worst)) => Some(before.max(worst)),
+                (None, Some(worst)) => Some(worst.max(REAL_GPU_PERCENT)),
+                (before, None) => before,
+            },
+            basis,
+            rows: band.rows + kind.rows,
+        });
+        (band.rows > 0).then_some(band)
     };
     let same_kind = &mut kinds().iter().filter(same).filter(family).filter(|kind| kind.settings == settings);
     let same_family = &mut kinds().iter().filter(same).filter(family);
@@ -101,5 +115,5 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
         .or_else(|| worst(Basis::SameFamily, same_family))
         .or_else(|| worst(Basis::OtherFamilies, same_software))
         .or_else(|| worst(Basis::OtherSoftware, any))
-        .unwrap_or(Band { percent: 100.0, basis: Basis::OtherSoftware, rows: 0 })
+        .unwrap_or(Band { percent: 100.0, reserved_percent: None, basis: Basis::OtherSoftware, rows: 0 })
 }

@@ -173,6 +173,8 @@ pub(super) struct Graph {
     pub reentrant: bool,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
+    /// What layers leave for later ones in a dictionary that all of them are given, by its key.
+    pub left: [Vec<StorageId>; 2],
 }
 
 impl Default for Graph {
@@ -190,6 +192,7 @@ impl Default for Graph {
             stopped: false,
             reentrant: false,
             held: Vec::new(),
+            left: Default::default(),
         }
     }
 }
@@ -465,7 +468,17 @@ impl State {
         if frame.nodes == 0 {
             let held = std::mem::take(&mut frame.held);
             held.into_iter().for_each(|storage| self.release(storage));
+            if node.frame == 1 {
+                self.drop_left();
+            }
         }
+    }
+
+    /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
+    #[inline(never)]
+    pub fn recomputed(&self) -> &[StorageId] {
+        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
+        frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
     }
 
     /// Gradients that wait for nodes older than `first`, or came to the leaf that all layers begin with, leave a repeated

@@ -14,6 +14,9 @@ use crate::scenario::Optimizer;
 const MIN_8BIT: u64 = 4096;
 /// Elements that share one scale in bitsandbytes' 8-bit optimizers.
 const BLOCK_8BIT: u64 = 256;
+/// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
+/// optim/optimizer.py `get_state_buffer`).
+const MIN_PAGED: u64 = 100_000;
 
 /// What the optimizer knows of a parameter.
 #[derive(Clone, Copy)]
@@ -189,9 +192,11 @@ impl State {
             }
             Optimizer::AdamW8bit => self.eight_bit(param, 2),
             Optimizer::Lion8bit => self.eight_bit(param, 1),
-            Optimizer::PagedAdamW8bit => {
-                // the states themselves live in unified memory
-                self.scales_8bit(param, 2);
+            // the states themselves live in unified memory, but for those of small tensors
+            Optimizer::PagedAdamW8bit if param.numel < MIN_PAGED => self.eight_bit(param, 2),
+            Optimizer::PagedAdamW8bit => self.scales_8bit(param, 2),
+            Optimizer::PagedAdamW if param.numel < MIN_PAGED => {
+                moments(self, 2, param.numel.saturating_mul(4), Dtype::F32);
             }
             Optimizer::PagedAdamW => {}
             Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),

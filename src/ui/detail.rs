@@ -12,6 +12,8 @@ const MOMENTS: usize = 400;
 /// A scenario, looked at closely.
 #[derive(Debug)]
 pub struct Detail {
+    /// Which scenario.
+    pub scenario: Scenario,
     /// Every kind of tensor at the peak.
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
@@ -27,14 +29,23 @@ impl Detail {
     pub fn of(scenario: &Scenario) -> Option<Detail> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
         let band = band(&architecture, scenario);
-        Some(match Recording::of(&architecture, scenario, &gpu) {
+        let scenario = scenario.clone();
+        Some(match Recording::of(&architecture, &scenario, &gpu) {
             Ok(recording) => Detail {
-                lines: explain(&recording.tensors_at_peak(), scenario),
+                lines: explain(&recording.tensors_at_peak(), &scenario),
                 moments: recording.timeline(MOMENTS),
-                on_card: Ok(on_card(&recording, &gpu)),
+                on_card: Ok(on_card(&recording, scenario.allocator, &gpu)),
                 band,
+                scenario,
             },
-            Err(issue) => Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band },
+            Err(issue) => {
+                Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
+            }
         })
+    }
+
+    /// What the card's allocator makes of a scenario, if this is the one that was looked at.
+    pub fn on_card(&self, scenario: &Scenario) -> Option<&OnCard> {
+        self.on_card.as_ref().ok().filter(|_| self.scenario == *scenario)
     }
 }

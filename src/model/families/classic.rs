@@ -83,7 +83,11 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
 #[inline(never)]
 fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = gpt2(config, LinearClass::Conv1d)?;
-    let act = activation(config, "afn")?;
+    // its own table of activations says gelu and means gelu_new
+    let act = match config.text("afn")? {
+        Some("gelu") => Activation::GeluNew,
+        _ => activation(config, "afn")?,
+    };
     for block in &mut model.blocks {
         if let Wiring::PreNorm { attention, mlp } = block.wiring.clone() {
             block.wiring = Wiring::PostNorm { attention, mlp };

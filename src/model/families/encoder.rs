@@ -256,6 +256,11 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
             }
         }
     }
+    if let (true, Mixer::Attention(attention)) =
+        (!relative || !["c2p", "p2c"].iter().all(|kind| kinds.contains(kind)), &mut block.mixer)
+    {
+        attention.code = AttentionCode::Own("deberta-v2 without both kinds of relative positions");
+    }
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = around(config, &DEBERTA_V2, layers)?;
     if !config.optional_flag("position_biased_input")?.unwrap_or(true) {

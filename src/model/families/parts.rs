@@ -89,9 +89,10 @@ pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, 
     })
 }
 
-/// A dropout of the config; 0 where it has none.
+/// A dropout of the config; none where its class has no such key, whatever the file says.
 pub fn dropout(config: &Config<'_>, key: &'static str) -> Result<Dropout, Issue> {
-    Ok(Dropout::new(config.number(key)?.unwrap_or(0.0)))
+    let probability = config.number(key)?;
+    Ok(if config.knows(key) { Dropout::new(probability.unwrap_or(0.0)) } else { Dropout::default() })
 }
 
 /// Key and value heads: as many as query heads unless the config says otherwise.
@@ -162,6 +163,7 @@ pub fn decoder(
         blocks,
         order,
         final_norm: Some(final_norm),
+        inner_dropout: Dropout::default(),
         loose: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),

@@ -19,6 +19,8 @@ pub(super) enum Part {
     Router,
     /// In front of the head itself, which is never adapted.
     Head,
+    /// Beside mixer and feed-forward network.
+    Other,
 }
 
 /// Whether the method trains adapters.

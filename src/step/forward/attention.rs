@@ -3,9 +3,7 @@
 use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Code, Model, Shared};
-use crate::model::Objective;
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
-use crate::scenario::Checkpointing;
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -33,6 +31,18 @@ impl<'a> Model<'a> {
             }
             Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
             Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
+            Code::Deberta => return self.deberta_attention(layer, attention, x, shared),
+            Code::OpenAiGpt => {
+                if let Projection::Fused(qkv) = &attention.projection {
+                    return self.openai_gpt_attention(layer, (attention, qkv), x, shared);
+                }
+            }
+            Code::BioGpt => {
+                let (output, weights) =
+                    self.bart_attention(layer, attention, (x, None), shared.full.as_ref());
+                return Mixed { output, weights };
+            }
+            Code::Gemma4 => return self.gemma4_attention(layer, attention, x, shared),
             Code::Mpt => {
                 if let Projection::Fused(qkv) = &attention.projection {
                     return self.mpt_attention(layer, (attention, qkv), x, shared);
@@ -47,6 +57,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Bert
             | Code::Qwen
+            | Code::Bart
             | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
@@ -139,13 +150,12 @@ impl<'a> Model<'a> {
     /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models
     /// switch the cache off under gradient checkpointing.
     pub(super) fn remember(&self, heads: &mut Heads<'a>) {
-        let fills = self.scenario.training_loop.fills_cache
-            && self.scenario.checkpointing == Checkpointing::Off
-            && self.architecture.head.objective == Objective::CausalLm;
-        if !fills {
+        if !self.fills_cache {
             return;
         }
-        let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&new.slice(0).detach()));
+        // both begin with nothing, of the keys' type
+        let nothing = heads.k.slice(0).detach();
+        let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&nothing));
         self.cache.borrow_mut().extend([k.clone(), v.clone()]);
         heads.k = k;
         heads.v = v;
@@ -166,7 +176,7 @@ impl<'a> Model<'a> {
     }
 
     /// The attention interface: SDPA, or the models' `eager_attention_forward`.
-    fn attend(
+    pub(super) fn attend(
         &self,
         attention: &Attention,
         heads: &Heads<'a>,
@@ -298,6 +308,11 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::ModernBert
             | Code::Qwen
+            | Code::Gemma4
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

@@ -38,11 +38,21 @@ impl<'a> Model<'a> {
                     self.gpt2_layer(layer, [attention, mlp], hidden, shared)
                 }
                 Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
+                Code::BioGpt => self.biogpt_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
-                Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                Code::Llama
+                | Code::GptJ
+                | Code::Opt
+                | Code::Phi
+                | Code::Bert
+                | Code::ModernBert
+                | Code::Bart
+                | Code::OpenAiGpt
+                | Code::Deberta
+                | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
                     }
@@ -57,6 +67,10 @@ impl<'a> Model<'a> {
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
+                if self.code == Code::Gemma4 {
+                    let norms = [attention, attention_post, mlp, mlp_post];
+                    return self.gemma4_layer(layer, norms, hidden, shared);
+                }
                 let mut mixed = {
                     let normed = hidden.normed(&layer.norm(attention));
                     self.mixer(layer, &normed, shared)
@@ -90,6 +104,9 @@ impl<'a> Model<'a> {
             Wiring::Single(norm) => {
                 let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
                 hidden.add(&self.feed_forward(layer, &mixed.output))
+            }
+            Wiring::PostNorm { attention, mlp } if self.code == Code::OpenAiGpt => {
+                self.openai_gpt_layer(layer, [attention, mlp], hidden, shared)
             }
             Wiring::PostNorm { attention, mlp } => {
                 self.post_norm_layer(layer, [attention, mlp], hidden, shared)
@@ -135,6 +152,11 @@ impl<'a> Model<'a> {
             | Code::Falcon
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
@@ -409,6 +431,11 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {

@@ -2,7 +2,7 @@
 
 use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
-use super::families::{self, Code};
+use super::families::{self, Code, gemma4};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -12,7 +12,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
-    ParamRole, Projection, Wiring,
+    ParamRole, Piece, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -24,7 +24,7 @@ use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.
-fn weights_dtype(precision: Precision) -> Dtype {
+pub(super) fn weights_dtype(precision: Precision) -> Dtype {
     match precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -130,6 +130,7 @@ impl Loader<'_> {
         let adapted = lora_is_on(self.scenario)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && families::adapts_experts(self.model_type);
+        self.state.module = "mlp.experts";
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
@@ -155,6 +156,7 @@ impl Loader<'_> {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
@@ -165,13 +167,13 @@ impl Loader<'_> {
     }
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
-    fn tower(&mut self, param: &Param) {
+    fn tower(&mut self, param: &Param, quantisable: bool) {
         let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
                 let adapted = adapts_idle(self.scenario, path);
-                self.linear(&Linear::new("tower", *input, *output), adapted, true);
+                self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
                 self.parameter((1, param.numel()));
@@ -186,7 +188,17 @@ impl Loader<'_> {
     }
 }
 
+/// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
+/// quantizers/base.py `get_keys_to_not_convert`).
+#[inline(never)]
+fn last_parameter(architecture: &Architecture) -> Option<String> {
+    let mut last = None;
+    architecture.visit_outside(&mut |param: Param| last = Some(param.name));
+    last
+}
+
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
+    let first = loader.state.params.list.len();
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
@@ -195,6 +207,8 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         sinks: None,
         bias: None,
         conv: None,
+        leaves_keys: false,
+        params: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -209,7 +223,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
         Mixer::ShortConv(short) => {
             let weight = loader.parameter((short.conv.channels, short.conv.kernel));
             let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
@@ -217,7 +231,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             add(loader, &mut bound, &short.input, Part::Key);
             add(loader, &mut bound, &short.output, Part::Output);
         }
-        Mixer::Attention(attention) => {
+        Mixer::Attention(attention) | Mixer::Cross(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
@@ -281,11 +295,38 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             }
         }
     }
+    for piece in &block.loose {
+        load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
+    }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
         bound.norms.push(norm);
     }
+    if let Mixer::Cross(_) = block.mixer {
+        // the layer is skipped
+        loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
+    }
     bound
+}
+
+/// Where what is loaded is noted: linear layers, norms, further parameters.
+type Bound<'t> = (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
+
+/// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
+#[inline(never)]
+fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
+    match piece {
+        Piece::Linear(linear) => {
+            let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
+            linears.push(linear);
+        }
+        Piece::Norm(norm) => norms.push(loader.norm(norm)),
+        Piece::Table(table) => params.push((table.name, loader.table(table))),
+        Piece::Loose(loose) => {
+            let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
+            params.push((loose.name, loader.parameter((1, numel))));
+        }
+    }
 }
 
 /// The linear layers and norms of latent attention.
@@ -385,39 +426,59 @@ impl<'a> Model<'a> {
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
-        let mut outside =
-            BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
+        let mut outside = BoundOutside {
+            tokens,
+            positions,
+            token_types,
+            linears: Vec::new(),
+            norms: Vec::new(),
+            params: Vec::new(),
+        };
         if let Some(norm) = &embeddings.norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
         if let Some(linear) = &embeddings.project_in {
-            let linear = loader.linear(linear, false, false);
+            let adapted = adapts(&loader, linear, Part::Head);
+            let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
-            let apart = stretches_but_last(&encoder.order, whole);
+            let apart = stretches_but_last(&encoder.order, whole, 1);
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
-            BoundEncoder { layers: layers.len(), stretches, final_norm }
+            let positions = encoder.positions.as_ref().map(|table| loader.table(table));
+            let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
+            BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
         let kinds = match encoder {
-            Some(_) => stretches_but_last(&architecture.order, whole),
+            Some(_) => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Gemma4 => {
+                stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
             None => stretches(&architecture.order, whole, first_apart),
         };
         let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
+        if code == Code::Gemma4 {
+            gemma4::note_last_kinds(&mut layers);
+        }
         loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
+        for piece in &architecture.loose {
+            load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
+        }
         match &architecture.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => {
-                let linear = loader.linear(linear, false, false);
+                let adapted = adapts(&loader, linear, Part::Head);
+                let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
@@ -454,9 +515,10 @@ impl<'a> Model<'a> {
             head.bias = head.bias.map(|bias| loader.trained_copy(bias));
         }
         outside.linears.push(head);
+        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
         for tower in &architecture.towers {
             for param in &tower.params {
-                loader.tower(param);
+                loader.tower(param, unquantised.as_ref() != Some(&param.name));
             }
         }
         loader.state.module = "";
@@ -479,6 +541,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            fills_cache: families::fills_cache(architecture, scenario),
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }

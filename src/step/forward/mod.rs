@@ -33,7 +33,7 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
+use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::Code;
 use inputs::{Embedded, Seen, Shared};
@@ -51,6 +51,10 @@ pub(super) struct BoundLayer<'a> {
     pub bias: Option<ParamId>,
     /// The weight and the bias of a short convolution.
     pub conv: Option<(ParamId, Option<ParamId>)>,
+    /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
+    pub leaves_keys: bool,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 impl BoundLayer<'_> {
@@ -62,6 +66,18 @@ impl BoundLayer<'_> {
     /// The norm of that description.
     pub fn norm(&self, spec: &Norm) -> NormLayer {
         find(&self.norms, |norm| norm.name == spec.name)
+    }
+
+    /// The norm of that name beside those of the wiring.
+    #[inline(never)]
+    pub fn norm_named(&self, name: &str) -> Option<NormLayer> {
+        self.norms.iter().find(|norm| norm.name == name).copied()
+    }
+
+    /// The parameter of that name.
+    #[inline(never)]
+    pub fn param_named(&self, name: &str) -> Option<ParamId> {
+        self.params.iter().find(|param| param.0 == name).map(|param| param.1)
     }
 }
 
@@ -107,7 +123,9 @@ pub(super) struct Model<'a> {
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
     pub outputs: RefCell<Option<Tensor<'a>>>,
-    /// Keys and values of the layers that have run, where the forward pass fills a cache.
+    /// Whether the forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// Keys and values of the layers that have run, where it does.
     pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
@@ -116,6 +134,9 @@ pub(super) struct BoundEncoder {
     /// Its layers are the first so many of [`Model::layers`].
     pub layers: usize,
     pub stretches: Vec<Stretch>,
+    pub positions: Option<ParamId>,
+    /// The norm on its embeddings.
+    pub norm: Option<NormLayer>,
     pub final_norm: Option<NormLayer>,
 }
 
@@ -126,6 +147,8 @@ pub(super) struct BoundOutside {
     pub token_types: Option<ParamId>,
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 /// What the layers are given, and those of an encoder, where there is one.
@@ -154,7 +177,7 @@ impl<'a> Model<'a> {
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         if self.encoder.is_some() {
-            let output = self.t5();
+            let output = if self.code == Code::Bart { self.bart() } else { self.t5() };
             replace();
             return output;
         }
@@ -199,6 +222,9 @@ impl<'a> Model<'a> {
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
             };
         }
+        if self.scenario.checkpointing == Checkpointing::Off {
+            self.machine.state.borrow_mut().drop_left();
+        }
         drop(positions);
         drop(locals);
         drop(kept);
@@ -213,6 +239,10 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
+        if let Mixer::Cross(_) = layer.block.mixer {
+            // there are no pictures to attend to
+            return hidden.clone();
+        }
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
@@ -225,7 +255,10 @@ impl<'a> Model<'a> {
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
         if self.encoder.is_some() {
-            return self.recompute_t5(index, &hidden, given);
+            return match self.code {
+                Code::Bart => self.recompute_bart(index, &hidden, given),
+                _ => self.recompute_t5(index, &hidden, given),
+            };
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
@@ -249,7 +282,7 @@ impl<'a> Model<'a> {
 
     /// Whether a dropout of the config draws masks under this scenario.
     fn dropout(&self, own: Dropout) -> bool {
-        self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
+        own.is_active(self.scenario.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.

@@ -351,7 +351,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x * cos + rotate_half(x) * sin`.
-    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+    pub(in crate::step) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let straight = self.mul_constant(cos);
         let turned = {
             let rotated = self.half_rotated();

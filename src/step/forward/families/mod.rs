@@ -1,17 +1,25 @@
 //! Whose modeling code runs, and the parts of it that no other family shares.
 
+mod bart;
 mod bert;
+mod biogpt;
 mod bloom;
+mod deberta;
 mod falcon;
+pub(super) mod gemma4;
 mod gpt_neo;
 mod gpt_oss;
 mod gptj;
 mod modernbert;
 mod mpt;
+mod openai_gpt;
 mod opt;
 pub(super) mod qwen;
 mod t5;
 mod t5_bias;
+
+use crate::model::{Architecture, Objective};
+use crate::scenario::{Checkpointing, Scenario};
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
@@ -34,6 +42,14 @@ pub(in crate::step) enum Code {
     /// The own code of qwen 1.
     Qwen,
     ModernBert,
+    Gemma4,
+    /// The first gpt.
+    OpenAiGpt,
+    BioGpt,
+    /// deberta-v2 and v3.
+    Deberta,
+    /// bart and mbart.
+    Bart,
 }
 
 impl Code {
@@ -53,6 +69,11 @@ impl Code {
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
+            "gemma4" | "gemma4_text" => Code::Gemma4,
+            "bart" | "mbart" => Code::Bart,
+            "deberta-v2" => Code::Deberta,
+            "openai-gpt" => Code::OpenAiGpt,
+            "biogpt" => Code::BioGpt,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
@@ -102,4 +123,17 @@ pub(in crate::step) fn adapts_experts(model_type: &str) -> bool {
             | "qwen3_next"
             | "solar_open"
     )
+}
+
+/// Whether a model's forward fills a cache of keys and values: where it is asked to, and where nobody can tell the text
+/// model not to, because it reads a config of its own (its `use_cache` is true by default, and trainers set the outer
+/// one's).
+pub(in crate::step) fn fills_cache(architecture: &Architecture, scenario: &Scenario) -> bool {
+    let by_itself = matches!(
+        architecture.model_type.as_str(),
+        "mllama" | "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl" | "qwen3_vl_moe"
+    );
+    (by_itself || scenario.training_loop.fills_cache)
+        && scenario.checkpointing == Checkpointing::Off
+        && architecture.head.objective == Objective::CausalLm
 }
