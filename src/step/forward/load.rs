@@ -1,7 +1,7 @@
 //! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
 
 use super::buffers;
-use super::families::{self, Code, gemma4};
+use super::families::{self, Code, HeadNorms, gemma4};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -524,7 +524,7 @@ impl<'a> Model<'a> {
             outside.norms.push(norm);
         }
         if let Some(linear) = &embeddings.project_in {
-            let linear = loader.linear(linear, false, false);
+            let linear = loader.linear(linear, adapts(&loader, linear, Part::Other), true);
             outside.linears.push(linear);
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
@@ -561,7 +561,7 @@ impl<'a> Model<'a> {
         match &architecture.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => {
-                let linear = loader.linear(linear, false, false);
+                let linear = loader.linear(linear, adapts(&loader, linear, Part::Other), true);
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
@@ -616,7 +616,7 @@ impl<'a> Model<'a> {
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             scales_branches: architecture.model_type.starts_with("granite"),
             layers,
-            norms_heads_last: families::norms_heads_last(&architecture.model_type),
+            head_norms: HeadNorms::of(&architecture.model_type),
             device,
             encoder,
             stretches: bound_stretches,

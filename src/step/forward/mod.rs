@@ -34,7 +34,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::Code;
+use families::{Code, HeadNorms};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
@@ -105,8 +105,8 @@ pub(super) struct Model<'a> {
     pub router: Router,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
-    /// Whether norms on queries and keys come after all three projections.
-    pub norms_heads_last: bool,
+    /// Where norms on queries and keys stand.
+    pub head_norms: HeadNorms,
     /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
     pub scales_branches: bool,
     pub device: Device,
