@@ -58,6 +58,7 @@ impl<'a> Model<'a> {
             | Code::Bert
             | Code::Qwen
             | Code::Bart
+            | Code::Sparse
             | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
@@ -316,6 +317,7 @@ impl<'a> Model<'a> {
             | Code::ModernBert
             | Code::Qwen
             | Code::Gemma4
+            | Code::Sparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta

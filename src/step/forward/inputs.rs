@@ -197,6 +197,7 @@ impl<'a> Model<'a> {
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
             Code::Gemma4 => self.gemma4_inputs(),
+            Code::Sparse => self.sparse_inputs(),
             Code::OpenAiGpt => self.openai_gpt_inputs(),
             Code::BioGpt => self.biogpt_inputs(),
             Code::Deberta => self.deberta_inputs(),

@@ -120,7 +120,8 @@ pub(super) struct Model<'a> {
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
-    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
+    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
+    /// tokens that it chose.
     pub outputs: RefCell<Option<Tensor<'a>>>,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
@@ -245,7 +246,10 @@ impl<'a> Model<'a> {
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                if let (Code::Sparse, Some(chosen)) = (self.code, &*self.outputs.borrow()) {
+                    arguments[arguments.len() - 1] = chosen.value.storage;
+                }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }

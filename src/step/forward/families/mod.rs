@@ -15,6 +15,7 @@ mod mpt;
 mod openai_gpt;
 mod opt;
 pub(super) mod qwen;
+mod sparse;
 mod t5;
 mod t5_bias;
 
@@ -43,6 +44,8 @@ pub(in crate::step) enum Code {
     Qwen,
     ModernBert,
     Gemma4,
+    /// deepseek_v32 and glm_moe_dsa.
+    Sparse,
     /// The first gpt.
     OpenAiGpt,
     BioGpt,
@@ -74,6 +77,7 @@ impl Code {
             "deberta-v2" => Code::Deberta,
             "openai-gpt" => Code::OpenAiGpt,
             "biogpt" => Code::BioGpt,
+            "deepseek_v32" | "glm_moe_dsa" => Code::Sparse,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
