@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
-    WeightFormat, modules,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    Stack, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -153,9 +153,15 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(Mask::ALL),
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
-        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL), lengths()),
+        (
+            select(Stack::ALL),
+            select(LossKernel::ALL),
+            select(WeightFormat::ALL),
+            lengths(),
+            select(Allocator::ALL),
+        ),
     )
-        .prop_map(|(what, how, rest, (stack, loss, format, lengths))| {
+        .prop_map(|(what, how, rest, (stack, loss, format, lengths, allocator))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
@@ -177,6 +183,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 lengths,
                 stack,
                 savings: Savings { loss },
+                allocator,
                 gpu,
             }
         })

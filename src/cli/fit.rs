@@ -8,7 +8,7 @@ use super::input::Input;
 use super::table::aligned;
 use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, table};
-use crate::scenario::{Method, ModelChoice};
+use crate::scenario::{Allocator, Method, ModelChoice};
 use crate::share;
 use crate::units::Bytes;
 
@@ -59,11 +59,16 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
     header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
+    let mut marked = false;
     for row in rows {
         let mut line = vec![row.model.clone()];
         for cell in &row.cells {
             line.push(match cell {
-                FitCell::Fits { batch, .. } => batch.to_string(),
+                FitCell::Fits { batch, scenario } => {
+                    let expandable = scenario.allocator == Allocator::Expandable;
+                    marked |= expandable;
+                    format!("{batch}{}", if expandable { " e" } else { "" })
+                }
                 FitCell::TooLarge { needed } => format!("needs {needed}"),
                 FitCell::Unknown(_) => "no answer".to_owned(),
             });
@@ -75,8 +80,9 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
         }
         lines.push(line);
     }
+    let mark = if marked { "\ne: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}{separator}{problems}", aligned(&lines))
+    format!("{}{mark}{separator}{problems}", aligned(&lines))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {

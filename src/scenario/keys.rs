@@ -3,8 +3,8 @@
 use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
-    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask,
-    Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
 };
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
@@ -289,6 +289,14 @@ pub static KEYS: &[Key] = &[
         Accumulation,
         "Whether the forward pass fills a cache of keys and values (config.use_cache)",
         training_loop.fills_cache
+    ),
+    choice!(
+        "alloc",
+        "allocator",
+        Allocator,
+        "How PyTorch's caching allocator gets memory from the driver",
+        Allocator,
+        allocator
     ),
     Key {
         link: "gpu",

@@ -123,6 +123,8 @@ pub(super) enum Op {
         /// Matrices.
         groups: u64,
     },
+    /// The same one matrix after the other; saves both.
+    GroupedLoop,
     /// A permutation of dimensions and a view: the gradient is copied.
     Permute,
     /// A product of two matrices; saves both.
@@ -425,6 +427,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [own, other, None]
         }
         Op::Grouped { groups } => experts::grouped_backward(state, node, groups, grad),
+        Op::GroupedLoop => experts::looped_backward(state, node, grad),
         Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
         Op::Mm => {
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));

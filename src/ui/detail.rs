@@ -1,8 +1,8 @@
 //! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
 
-use crate::accuracy::{Band, band};
+use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
-use crate::plan::{OnCard, on_card};
+use crate::plan::{Fit, OnCard, Verdict, on_card};
 use crate::scenario::Scenario;
 use crate::step::{Moment, Recording};
 
@@ -12,6 +12,8 @@ const MOMENTS: usize = 400;
 /// A scenario, looked at closely.
 #[derive(Debug)]
 pub struct Detail {
+    /// Which scenario.
+    pub scenario: Scenario,
     /// Every kind of tensor at the peak.
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
@@ -28,10 +30,24 @@ impl Detail {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
         let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
         Some(Detail {
+            scenario: scenario.clone(),
             lines: explain(&recording.tensors_at_peak(), scenario),
             moments: recording.timeline(MOMENTS),
-            on_card: on_card(&recording, &gpu),
+            on_card: on_card(&recording, scenario.allocator, &gpu),
             band: band(&architecture, scenario),
         })
+    }
+
+    /// Whether this is the scenario that was looked at.
+    pub fn is_of(&self, scenario: &Scenario) -> bool {
+        self.scenario == *scenario
+    }
+
+    /// The verdict on a scenario, by what a close look at it said, if there was one.
+    pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
+        match detail.filter(|detail| detail.is_of(scenario)) {
+            Some(detail) => Verdict::of(fit, Some(&detail.on_card), detail.band.percent),
+            None => Verdict::of(fit, None, REAL_GPU_PERCENT),
+        }
     }
 }

@@ -162,7 +162,7 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
             dropout: dropout(config, attention_drop)?,
             ..parts::attention(
                 heads,
-                hidden / heads,
+                parts::per_head(hidden, heads)?,
                 Projection::Separate {
                     q: linear(q, hidden, hidden),
                     k: linear(k, hidden, hidden),
@@ -419,7 +419,7 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
                 dropout: attention_dropout,
                 ..parts::attention(
                     heads,
-                    hidden / heads,
+                    parts::per_head(hidden, heads)?,
                     Projection::Fused(Linear::new("attn.Wqkv", hidden, 3 * hidden).with_bias(bias)),
                     Linear::new("attn.Wo", hidden, hidden).with_bias(bias),
                     AttentionCode::Standard,

@@ -54,7 +54,7 @@ impl Layer {
             },
             mixer: Mixer::Attention(Attention {
                 dropout: dropout(config, self.attention_dropout)?,
-                ..parts::attention(heads, hidden / heads, projection, output, self.code)
+                ..parts::attention(heads, parts::per_head(hidden, heads)?, projection, output, self.code)
             }),
             cross: None,
             ffn: FeedForward::Dense(Mlp::Plain {

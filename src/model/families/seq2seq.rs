@@ -205,7 +205,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
         let heads = Heads {
             hidden,
             heads: count,
-            head_dim: hidden / count,
+            head_dim: parts::per_head(hidden, count)?,
             dropout: dropout(config, "attention_dropout")?,
             bias: true,
         };

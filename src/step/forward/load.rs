@@ -1,5 +1,6 @@
-//! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
+//! Puts a model's parameters on the machine: element types, 4-bit weights.
 
+use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
 use super::families::{self, Code, HeadNorms, gemma4};
 use super::router::Router;
@@ -50,7 +51,7 @@ pub(super) struct Loader<'a> {
     pub state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
-    times: u32,
+    pub(super) times: u32,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
 }
@@ -121,26 +122,6 @@ impl Loader<'_> {
         Quantised { compute, origin, double, early }
     }
 
-    fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
-        let rank = self.scenario.lora.rank;
-        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
-    }
-
-    /// An adapter whose two weights have these rows and columns.
-    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
-        let lora = self.scenario.lora;
-        let peft = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => true,
-            Stack::Litgpt => false,
-        };
-        // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
-        let times = self.times;
-        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
-        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
-    }
-
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
     fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
@@ -149,6 +130,7 @@ impl Loader<'_> {
         let adapted = lora_is_on(self.scenario)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && families::adapts_experts(self.model_type);
+        self.state.module = "mlp.experts";
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
@@ -184,29 +166,13 @@ impl Loader<'_> {
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
-    /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
-    fn trained_copy(&mut self, id: ParamId) -> ParamId {
-        let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
-        let shape = (original.rows, original.numel / original.rows.max(1));
-        self.state.module = original.module;
-        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
-    }
-
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
     fn tower(&mut self, param: &Param, quantisable: bool) {
         let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let leaf = path.rsplit('.').next().unwrap_or(path);
-                let adapted = lora_is_on(self.scenario)
-                    && match self.scenario.lora.targets {
-                        LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-                        LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
-                        LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
-                        LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-                        LoraTargets::Named => self.scenario.lora.modules.adapts(path),
-                    };
+                let adapted = adapts_idle(self.scenario, path);
                 self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
@@ -229,57 +195,6 @@ fn last_parameter(architecture: &Architecture) -> Option<String> {
     let mut last = None;
     architecture.visit_outside(&mut |param: Param| last = Some(param.name));
     last
-}
-
-fn lora_is_on(scenario: &Scenario) -> bool {
-    matches!(scenario.method, Method::Lora | Method::Qlora)
-}
-
-/// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
-fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
-    let (scenario, code) = (loader.scenario, loader.code);
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
-            // where the experts are adapted, the names that their layers once had stand for them alone
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
-                match (part, families::adapts_experts(loader.model_type)) {
-                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
-                    (Part::Router, converted) => converted,
-                    _ => true,
-                }
-            }
-            LoraTargets::Qv => {
-                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
-                part == Part::QueryOrValue || (part == Part::Mlp && phi)
-            }
-            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
-            LoraTargets::Mlp => part == Part::Mlp,
-            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
-        }
-}
-
-/// Whether the output head gets an adapter.
-pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
-            LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Named => scenario.lora.modules.adapts(name),
-            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
-        }
-}
-
-/// What a linear layer is to LoRA's targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    QueryOrValue,
-    Key,
-    Output,
-    Mlp,
-    Router,
-    /// In front of the head itself, which is never adapted.
-    Head,
-    /// Beside mixer and feed-forward network.
-    Other,
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
@@ -540,7 +455,8 @@ impl<'a> Model<'a> {
             outside.norms.push(norm);
         }
         if let Some(linear) = &embeddings.project_in {
-            let linear = loader.linear(linear, adapts(&loader, linear, Part::Other), true);
+            let adapted = adapts(&loader, linear, Part::Head);
+            let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
         let first_apart = scenario.method != Method::Full && !inputs_require_grad;
@@ -579,7 +495,8 @@ impl<'a> Model<'a> {
         match &architecture.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => {
-                let linear = loader.linear(linear, adapts(&loader, linear, Part::Other), true);
+                let adapted = adapts(&loader, linear, Part::Head);
+                let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {

@@ -1,8 +1,9 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`load`], [`adapters`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
+mod adapters;
 mod attention;
 mod buffers;
 mod families;
@@ -285,7 +286,7 @@ impl<'a> Model<'a> {
 
     /// Whether a dropout of the config draws masks under this scenario.
     fn dropout(&self, own: Dropout) -> bool {
-        self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
+        own.is_active(self.scenario.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
