@@ -53,9 +53,7 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
 fn block(block: &Block) -> Option<String> {
     let mixer = match &block.mixer {
         Mixer::Attention(attention) => unmodelled_attention(attention),
-        Mixer::Latent(latent) => {
-            latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
-        }
+        Mixer::Latent(_) => None,
         Mixer::Cross(_) => return None,
         Mixer::StateSpace(_) => Some(
             "state-space layers, whose scan runs in kernels outside PyTorch or token by token".to_owned(),

@@ -56,6 +56,7 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
         output: Linear::new("self_attn.o_proj", heads * value, hidden).with_bias(bias),
         rotary,
         indexer,
+        chosen: config.optional("index_topk")?.unwrap_or(0),
         dropout: shape.attention_dropout,
     })
 }

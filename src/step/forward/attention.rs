@@ -2,7 +2,7 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Code, Model, Shared};
+use super::{BoundLayer, Code, HeadNorms, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::params::ParamId;
@@ -58,12 +58,17 @@ impl<'a> Model<'a> {
             | Code::Bert
             | Code::Qwen
             | Code::Bart
+            | Code::Sparse
             | Code::ModernBert => {}
         }
         let mut heads = self.projected(layer, attention, x);
         let mut _passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
+        }
+        if let (HeadNorms::Turned, Some(norms)) = (self.head_norms, &attention.qk_norm) {
+            heads.q = heads.q.normed(&layer.norm(&norms.q));
+            heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
         self.remember(&mut heads);
         let mask = shared.mask(Seen::by_attention(attention));
@@ -104,7 +109,10 @@ impl<'a> Model<'a> {
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
-                if self.norms_heads_last {
+                if self.head_norms == HeadNorms::Turned {
+                    return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
+                }
+                if self.head_norms == HeadNorms::Last {
                     let (mut q, mut k, v) = (make(q, None), make(k, None), make(v, None));
                     if let Some(norms) = norms {
                         q = q.normed(&layer.norm(&norms.q));
@@ -309,6 +317,7 @@ impl<'a> Model<'a> {
             | Code::ModernBert
             | Code::Qwen
             | Code::Gemma4
+            | Code::Sparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta

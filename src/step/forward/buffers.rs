@@ -82,10 +82,14 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         architecture.order.iter().filter_map(|kind| architecture.blocks.get(usize::from(*kind)));
     for block in corrections {
         // the correction of the scores that deepseek's router keeps beside its weight
-        if let (FeedForward::Moe(moe), Router::Groups) = (&block.ffn, Router::of(loader.model_type)) {
-            let bytes = moe.experts.saturating_mul(4);
-            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "e_score_correction_bias");
-        }
+        let FeedForward::Moe(moe) = &block.ffn else { continue };
+        let dtype = match Router::of(loader.model_type) {
+            Router::Groups => Dtype::F32,
+            Router::Sigmoid => weights_dtype(scenario.precision),
+            _ => continue,
+        };
+        let bytes = moe.experts.saturating_mul(dtype.bytes());
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "e_score_correction_bias");
     }
     if loader.code == Code::GptJ {
         // sines and cosines of the longest sequence, in each layer

@@ -1,6 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Code, Model, find};
+use super::{Code, HeadNorms, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::scenario::{Mask, Stack};
@@ -197,6 +197,7 @@ impl<'a> Model<'a> {
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
             Code::Gemma4 => self.gemma4_inputs(),
+            Code::Sparse => self.sparse_inputs(),
             Code::OpenAiGpt => self.openai_gpt_inputs(),
             Code::BioGpt => self.biogpt_inputs(),
             Code::Deberta => self.deberta_inputs(),
@@ -213,7 +214,7 @@ impl<'a> Model<'a> {
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
                 let shared = self.with_rotary(masks, &embedded);
-                (embedded, shared)
+                (self.normed_first(embedded), shared)
             }
         };
         let mut state = self.machine.state.borrow_mut();
@@ -261,6 +262,18 @@ impl<'a> Model<'a> {
             locals.push(hidden);
         }
         Embedded { hidden: dropped, kept, positions, locals }
+    }
+
+    /// nanochat runs its last norm before its layers too.
+    fn normed_first(&self, mut embedded: Embedded<'a>) -> Embedded<'a> {
+        let last = self.architecture.final_norm.as_ref().filter(|_| self.head_norms == HeadNorms::Turned);
+        if let Some(norm) = last {
+            let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
+            let normed = embedded.hidden.normed(&norm);
+            embedded.locals.push(std::mem::replace(&mut embedded.hidden, normed));
+            embedded.kept = false;
+        }
+        embedded
     }
 
     /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.

@@ -50,6 +50,7 @@ impl<'a> Model<'a> {
                 | Code::Bert
                 | Code::ModernBert
                 | Code::Bart
+                | Code::Sparse
                 | Code::OpenAiGpt
                 | Code::Deberta
                 | Code::Gemma4 => {
@@ -153,6 +154,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Sparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta
@@ -432,6 +434,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
+            | Code::Sparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta
@@ -466,6 +469,9 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
+            Mixer::Latent(latent) if self.code == Code::Sparse => {
+                self.machine.within("self_attn", || self.sparse_attention(layer, latent, hidden, shared))
+            }
             Mixer::Latent(latent) => {
                 self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
             }

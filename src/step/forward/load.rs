@@ -2,7 +2,7 @@
 
 use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
-use super::families::{self, Code, gemma4};
+use super::families::{self, Code, HeadNorms, gemma4};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -11,8 +11,8 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
-    ParamRole, Piece, Projection, Wiring,
+    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
+    Param, ParamRole, Piece, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -221,6 +221,9 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 add(loader, &mut bound, linear, part);
             }
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+            if let Some(indexer) = &latent.indexer {
+                load_indexer(loader, indexer, &mut bound);
+            }
         }
         // refused by `support`
         Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
@@ -327,6 +330,19 @@ fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): 
             params.push((loose.name, loader.parameter((1, numel))));
         }
     }
+}
+
+/// An indexer runs without a graph: its parameters never have a gradient. 4-bit loading leaves its weights of the heads as
+/// they are (`_keep_in_fp32_modules`).
+#[inline(never)]
+fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
+    let first = loader.state.params.list.len();
+    for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {
+        let linear = loader.linear(linear, adapts(loader, linear, Part::Other), quantisable);
+        bound.linears.push(linear);
+    }
+    bound.norms.push(loader.norm(&indexer.norm));
+    loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
 }
 
 /// The linear layers and norms of latent attention.
@@ -454,6 +470,8 @@ impl<'a> Model<'a> {
             let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
             BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
+        // layers that hand on what they chose are kept apart
+        let whole = whole || architecture.model_type == "glm_moe_dsa";
         let kinds = match encoder {
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
@@ -533,7 +551,7 @@ impl<'a> Model<'a> {
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             scales_branches: architecture.model_type.starts_with("granite"),
             layers,
-            norms_heads_last: families::norms_heads_last(&architecture.model_type),
+            head_norms: HeadNorms::of(&architecture.model_type),
             device,
             encoder,
             stretches: bound_stretches,

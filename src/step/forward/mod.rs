@@ -35,7 +35,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::Code;
+use families::{Code, HeadNorms};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
@@ -106,8 +106,8 @@ pub(super) struct Model<'a> {
     pub router: Router,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
-    /// Whether norms on queries and keys come after all three projections.
-    pub norms_heads_last: bool,
+    /// Where norms on queries and keys stand.
+    pub head_norms: HeadNorms,
     /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
     pub scales_branches: bool,
     pub device: Device,
@@ -121,7 +121,8 @@ pub(super) struct Model<'a> {
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
-    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
+    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
+    /// tokens that it chose.
     pub outputs: RefCell<Option<Tensor<'a>>>,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
@@ -246,7 +247,10 @@ impl<'a> Model<'a> {
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                if let (Code::Sparse, Some(chosen)) = (self.code, &*self.outputs.borrow()) {
+                    arguments[arguments.len() - 1] = chosen.value.storage;
+                }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }

@@ -15,6 +15,7 @@ mod mpt;
 mod openai_gpt;
 mod opt;
 pub(super) mod qwen;
+mod sparse;
 mod t5;
 mod t5_bias;
 
@@ -43,6 +44,8 @@ pub(in crate::step) enum Code {
     Qwen,
     ModernBert,
     Gemma4,
+    /// deepseek_v32 and glm_moe_dsa.
+    Sparse,
     /// The first gpt.
     OpenAiGpt,
     BioGpt,
@@ -74,26 +77,34 @@ impl Code {
             "deberta-v2" => Code::Deberta,
             "openai-gpt" => Code::OpenAiGpt,
             "biogpt" => Code::BioGpt,
+            "deepseek_v32" | "glm_moe_dsa" => Code::Sparse,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
     }
 }
 
-/// Whether a family puts its norms on queries and keys after all three projections, rather than each with its own.
-pub(in crate::step) fn norms_heads_last(model_type: &str) -> bool {
-    matches!(
-        model_type,
-        "apertus"
-            | "chameleon"
-            | "cohere"
-            | "exaone4"
-            | "exaone_moe"
-            | "gemma3"
-            | "gemma3_text"
-            | "glm4_moe"
-            | "nanochat"
-    )
+/// Where a family puts its norms on queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum HeadNorms {
+    /// Each with its own projection.
+    Each,
+    /// After all three projections.
+    Last,
+    /// After the rotary embedding.
+    Turned,
+}
+
+impl HeadNorms {
+    /// Where a model type has them.
+    pub fn of(model_type: &str) -> HeadNorms {
+        match model_type {
+            "apertus" | "chameleon" | "cohere" | "exaone4" | "exaone_moe" | "gemma3" | "gemma3_text"
+            | "glm4_moe" => HeadNorms::Last,
+            "nanochat" => HeadNorms::Turned,
+            _ => HeadNorms::Each,
+        }
+    }
 }
 
 /// Whether peft adapts the three-dimensional weights of a family's experts, and its router, in place of the linear
