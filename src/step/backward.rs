@@ -484,7 +484,7 @@ fn name_of(op: Op) -> &'static str {
 }
 
 fn product(state: &mut State, numel: u64, dtype: Dtype) -> Grad {
-    Grad::new(state.alloc(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
+    Grad::new(state.alloc_product(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
 }
 
 /// split's backward: the pieces' gradients (zeros for those without one) are joined into the whole's.
