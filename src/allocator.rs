@@ -25,6 +25,9 @@ const NONE: u32 = u32::MAX;
 /// Addresses of an expandable segment: a multiple of both pages, and more than any card has memory.
 const ADDRESSES: u64 = 20 << 54;
 
+/// Where the address space of segments ends.
+const HIGHEST: u64 = 1 << 62;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
@@ -78,7 +81,8 @@ pub struct CachingAllocator {
     /// Free blocks by size and address: of the large pool, of the small one.
     free: [BTreeSet<(u64, u64, u32)>; 2],
     recycled: Vec<u32>,
-    /// Where the next segment goes.
+    /// Where the last segment begins. Of equal blocks the one at the lowest address is taken, and the driver, as mmap does
+    /// where the measurements come from, hands out addresses from above.
     frontier: u64,
     /// Under expandable segments: addresses without memory, of the large pool and of the small one.
     unmapped: [BTreeSet<(u64, u32)>; 2],
@@ -93,7 +97,7 @@ impl CachingAllocator {
             blocks: Vec::new(),
             free: [BTreeSet::new(), BTreeSet::new()],
             recycled: Vec::new(),
-            frontier: 0,
+            frontier: HIGHEST,
             unmapped: [BTreeSet::new(), BTreeSet::new()],
         }
     }
@@ -285,8 +289,8 @@ impl CachingAllocator {
             }
         }
         self.reserve(bytes);
+        self.frontier = self.frontier.saturating_sub(bytes);
         let address = self.frontier;
-        self.frontier = self.frontier.saturating_add(bytes);
         Some(self.new_block(Entry {
             address,
             size: bytes,
