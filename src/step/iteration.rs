@@ -84,24 +84,21 @@ impl<'a> Training<'a> {
         for _ in 0..tensors {
             state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
         }
-        // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
-        let workspace = state.device.workspace;
-        if self.model.whole {
-            state.due_workspaces = [workspace; 2];
-        } else {
-            for _ in 0..2 {
-                state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
-            }
-        }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
-        let threads = match (self.model.has_bias(), scenario.checkpointing) {
-            ((false, _), _) => 0,
-            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => 2,
-            ((true, _), _) => 1,
+        let light = match (self.model.has_bias(), scenario.checkpointing) {
+            ((false, _), _) => [0, 0],
+            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => [CUBLASLT_WORKSPACE; 2],
+            ((true, _), _) => [CUBLASLT_WORKSPACE, 0],
         };
-        for _ in 0..threads {
-            state.persistent(CUBLASLT_WORKSPACE, Dtype::U8, 1, Category::Workspace, "cuBLASLt workspace");
+        let workspace = state.device.workspace;
+        state.due_workspaces = light.map(|light| [workspace, light]);
+        // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
+        if !self.model.whole {
+            for in_backward in [true, false] {
+                state.in_backward = in_backward;
+                state.get_workspace();
+            }
         }
     }
 

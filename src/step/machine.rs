@@ -157,8 +157,9 @@ pub(super) struct State {
     pub repeating: u32,
     /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
     pub in_backward: bool,
-    /// Bytes of the workspaces that the first product of the script's and of autograd's thread will ask for.
-    pub due_workspaces: [u64; 2],
+    /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
+    /// ask for.
+    pub due_workspaces: [[u64; 2]; 2],
     /// Shared storages that lost their last reference inside a repeated body.
     deferred: Vec<StorageId>,
 }
@@ -200,18 +201,20 @@ impl State {
     /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
     pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
         let storage = self.alloc(numel, dtype, operation);
-        if self.due_workspaces != [0; 2] && !self.graph.stopped {
+        if self.due_workspaces != [[0; 2]; 2] && !self.graph.stopped {
             self.get_workspace();
         }
         storage
     }
 
-    /// The workspace that the running thread is due, which stays until the end.
+    /// The workspaces that the running thread is due, which stay until the end.
     #[inline(never)]
-    fn get_workspace(&mut self) {
+    pub fn get_workspace(&mut self) {
         let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
-        if due > 0 {
-            self.persistent(due, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        for (bytes, name) in due.into_iter().zip(["cuBLAS workspace", "cuBLASLt workspace"]) {
+            if bytes > 0 {
+                self.persistent(bytes, Dtype::U8, 1, Category::Workspace, name);
+            }
         }
     }
 
@@ -378,7 +381,7 @@ impl Machine {
                 cast_cache: Vec::new(),
                 repeating: 1,
                 in_backward: false,
-                due_workspaces: [0; 2],
+                due_workspaces: [[0; 2]; 2],
                 deferred: Vec::new(),
             }),
         }
