@@ -182,6 +182,13 @@ impl Loader<'_> {
         self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
+    #[inline(never)]
+    fn freeze(&mut self, id: ParamId) {
+        if let Some(param) = self.state.params.list.get_mut(id as usize) {
+            param.trainable = false;
+        }
+    }
+
     fn table(&mut self, table: &Table) -> ParamId {
         self.state.module = table.name;
         self.parameter((table.rows, table.width))
@@ -467,6 +474,11 @@ impl<'a> Model<'a> {
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
+            if matches!(loader.model_type, "pegasus" | "marian") {
+                // sines, which are not trained
+                let tables = [positions, outside.positions];
+                tables.into_iter().flatten().for_each(|id| loader.freeze(id));
+            }
             let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
             BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
