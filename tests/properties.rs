@@ -136,9 +136,7 @@ proptest! {
         };
         let scenario = whole(scenario);
         let larger = Scenario { sequence: scenario.sequence + more, ..scenario.clone() };
-        // beyond a model's positions there is no answer
-        let (small, large) = (needed(&scenario), needed(&larger));
-        prop_assert!(small <= large || large.is_none(), "{:?} {:?}", small, large);
+        prop_assert!(needed(&scenario) <= needed(&larger), "{:?} {:?}", needed(&scenario), needed(&larger));
     }
 }
 /// Counts and amounts at the ends of what fits in a link.
@@ -228,8 +226,7 @@ fn verdict(scenario: &Scenario) -> Option<Verdict> {
 #[test]
 fn every_cell_of_the_table_opens_what_it_says() {
     let memory = Bytes(24_000_000_000);
-    let base = Scenario { sequence: 512, ..Scenario::default() };
-    for row in table(&MODELS, &base, memory) {
+    for row in table(&MODELS, &Scenario::default(), memory) {
         for (method, cell) in Method::ALL.iter().zip(row.cells) {
             match cell {
                 FitCell::Fits { batch, scenario } => {

@@ -87,6 +87,21 @@ fn a_damaged_link_says_what_was_taken_instead() {
 }
 
 #[test]
+fn what_is_wrong_is_quoted_in_short() {
+    let digits = "9".repeat(20_000);
+    for (link, message) in [
+        (format!("m={digits}b"), "m=999"),
+        (format!("b={digits}"), "b=999"),
+        (format!("s=x{digits}"), "s=x999"),
+        ("m=1e300b".to_owned(), "m=1e300b in the link was read as 10000b: model: 1e300b is out of range"),
+    ] {
+        let notices: Vec<_> = decode(&link).notices.iter().map(ToString::to_string).collect();
+        assert!(notices.len() == 1 && notices[0].starts_with(message), "{notices:?}");
+        assert!(notices[0].chars().count() < 400, "{notices:?}");
+    }
+}
+
+#[test]
 fn a_huge_link_is_refused() {
     let shared = decode(&format!("b=4&m={}", "a".repeat(1 << 20)));
     assert_eq!(shared.scenarios, [Scenario::default()]);

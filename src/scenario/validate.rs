@@ -53,22 +53,14 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
 /// What a sequence longer than the model knows positions for comes to.
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
-    let fix = format!("use at most {}", grouped(most));
-    Some(match architecture.embeddings.positions {
-        Some(_) => Issue::error(
-            Field::Sequence,
-            format!("the model has an embedding for each of {} positions and none beyond", grouped(most)),
-        )
-        .with_fix(fix),
-        None => Issue::warning(
-            Field::Sequence,
-            format!(
-                "the model was made for {} positions; beyond them it runs but knows little",
-                grouped(most)
-            ),
-        )
-        .with_fix(fix),
-    })
+    let known = grouped(most);
+    let message = match architecture.embeddings.positions {
+        Some(_) => {
+            format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
+        }
+        None => format!("the model was made for {known} positions: beyond them it runs but knows little"),
+    };
+    Some(Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}")))
 }
 
 /// Whether the last hidden states are float32, as the weights of the last norm are.

@@ -359,7 +359,7 @@ impl Machine {
         if a.value.requires_grad() {
             state.save(node, b.value.storage);
         }
-        let storage = state.alloc(numel, a.value.dtype, "baddbmm");
+        let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
         drop(state);
         drop(bias);
         let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
@@ -422,7 +422,7 @@ impl State {
         if b.requires_grad() {
             self.save(node, a.storage);
         }
-        let storage = self.alloc(numel, a.dtype, "matmul");
+        let storage = self.alloc_product(numel, a.dtype, "matmul");
         let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);

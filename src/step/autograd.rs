@@ -533,6 +533,7 @@ impl Machine {
         let Edge::Node { node: last, output } = loss.value.edge else { return };
         {
             let mut state = self.state.borrow_mut();
+            state.in_backward = true;
             let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
@@ -565,7 +566,10 @@ impl Machine {
                 state.end_repeat(repeat, 0);
             }
         }
-        self.state.borrow_mut().graph.clear();
+        let mut state = self.state.borrow_mut();
+        state.graph.clear();
+        state.in_backward = false;
+        drop(state);
         drop(loss);
     }
 

@@ -484,13 +484,13 @@ fn name_of(op: Op) -> &'static str {
 }
 
 fn product(state: &mut State, numel: u64, dtype: Dtype) -> Grad {
-    Grad::new(state.alloc(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
+    Grad::new(state.alloc_product(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
 }
 
 /// split's backward: the pieces' gradients (zeros for those without one) are joined into the whole's.
 fn split(state: &mut State, node: &Node, grads: Results) -> Grad {
     let whole = node.inputs[0];
-    let known: u64 = grads.iter().flatten().map(|grad| grad.numel).sum();
+    let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
     let zeros = whole.numel.saturating_sub(known);
     let zeros: StorageId = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
     let storage = state.alloc(whole.numel, whole.dtype, "cat");

@@ -118,7 +118,7 @@ impl State {
         if right.requires_grad() {
             self.save(node, a);
         }
-        let storage = self.alloc(numel, dtype, "matmul");
+        let storage = self.alloc_product(numel, dtype, "matmul");
         self.release(a);
         self.release(b);
         Value::plain(storage, numel, dtype).at(node.output(0))

@@ -84,9 +84,14 @@ impl<'a> Training<'a> {
         for _ in 0..tensors {
             state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
         }
+        // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
         let workspace = state.device.workspace;
-        for _ in 0..2 {
-            state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        if self.model.whole {
+            state.due_workspaces = [workspace; 2];
+        } else {
+            for _ in 0..2 {
+                state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+            }
         }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread

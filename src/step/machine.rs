@@ -155,6 +155,10 @@ pub(super) struct State {
     pub cast_cache: Vec<ParamId>,
     /// How many identical runs the running body stands for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
+    /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
+    pub in_backward: bool,
+    /// Bytes of the workspaces that the first product of the script's and of autograd's thread will ask for.
+    pub due_workspaces: [u64; 2],
     /// Shared storages that lost their last reference inside a repeated body.
     deferred: Vec<StorageId>,
 }
@@ -191,6 +195,24 @@ impl State {
     /// Allocates `numel` elements in the running category.
     pub fn alloc(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
         self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, operation)
+    }
+
+    /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
+    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
+        let storage = self.alloc(numel, dtype, operation);
+        if self.due_workspaces != [0; 2] && !self.graph.stopped {
+            self.get_workspace();
+        }
+        storage
+    }
+
+    /// The workspace that the running thread is due, which stays until the end.
+    #[inline(never)]
+    fn get_workspace(&mut self) {
+        let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
+        if due > 0 {
+            self.persistent(due, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        }
     }
 
     /// Allocates and frees at once: a kernel's scratch space.
@@ -355,6 +377,8 @@ impl Machine {
                 autocast: None,
                 cast_cache: Vec::new(),
                 repeating: 1,
+                in_backward: false,
+                due_workspaces: [0; 2],
                 deferred: Vec::new(),
             }),
         }

@@ -3,7 +3,7 @@
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
 use crate::plan::{Fit, OnCard, Verdict, on_card};
-use crate::scenario::Scenario;
+use crate::scenario::{Issue, Scenario};
 use crate::step::{Moment, Recording};
 
 /// How finely the timeline is drawn.
@@ -18,8 +18,8 @@ pub struct Detail {
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
-    /// What the allocator of the card makes of it.
-    pub on_card: OnCard,
+    /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
+    pub on_card: Result<OnCard, Issue>,
     /// How far to trust it.
     pub band: Band,
 }
@@ -28,13 +28,19 @@ impl Detail {
     /// Runs the step event by event; `None` for a scenario that has no answer.
     pub fn of(scenario: &Scenario) -> Option<Detail> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-        let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
-        Some(Detail {
-            scenario: scenario.clone(),
-            lines: explain(&recording.tensors_at_peak(), scenario),
-            moments: recording.timeline(MOMENTS),
-            on_card: on_card(&recording, scenario.allocator, &gpu),
-            band: band(&architecture, scenario),
+        let band = band(&architecture, scenario);
+        let scenario = scenario.clone();
+        Some(match Recording::of(&architecture, &scenario, &gpu) {
+            Ok(recording) => Detail {
+                lines: explain(&recording.tensors_at_peak(), &scenario),
+                moments: recording.timeline(MOMENTS),
+                on_card: Ok(on_card(&recording, scenario.allocator, &gpu)),
+                band,
+                scenario,
+            },
+            Err(issue) => {
+                Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
+            }
         })
     }
 
@@ -46,7 +52,7 @@ impl Detail {
     /// The verdict on a scenario, by what a close look at it said, if there was one.
     pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
         match detail.filter(|detail| detail.is_of(scenario)) {
-            Some(detail) => Verdict::of(fit, Some(&detail.on_card), detail.band.percent),
+            Some(detail) => Verdict::of(fit, detail.on_card.as_ref().ok(), detail.band.percent),
             None => Verdict::of(fit, None, REAL_GPU_PERCENT),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::detail::Detail;
 use super::format::{Unit, exact, percent};
-use super::markup::{self, Escaped};
+use super::markup::{self, Escaped, capitalised};
 use super::part::Part;
 use super::summary;
 use crate::accuracy::{Band, Basis};
@@ -104,7 +104,19 @@ pub fn excuse(estimate: &Estimate) -> String {
 
 /// What the close look adds: what the run does on the card, and how sure that is.
 fn on_card(detail: &Detail, unit: Unit) -> String {
-    let OnCard { outcome, reserved, shown } = detail.on_card;
+    let (class, title, told) = match &detail.on_card {
+        Ok(on_card) => on_the_card(on_card, unit),
+        Err(issue) => ("tight", String::new(), Escaped(&capitalised(&issue.to_string())).to_string()),
+    };
+    format!(
+        "<span class=\"{class}\" title=\"{title}\">{told}</span><span title=\"{}\">{}</span>",
+        basis(&detail.band),
+        accuracy(&detail.band)
+    )
+}
+
+fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
+    let OnCard { outcome, reserved, shown } = *on_card;
     let (class, told) = match outcome {
         Outcome::Runs => (
             "runs",
@@ -126,12 +138,7 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
             ),
         ),
     };
-    format!(
-        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">{}</span>",
-        exact(reserved),
-        basis(&detail.band),
-        accuracy(&detail.band)
-    )
+    (class, exact(reserved), told)
 }
 
 /// How sure the figures are.
@@ -219,7 +226,7 @@ mod tests {
             Detail::of(&Scenario { gpu, ..Scenario::default() }).expect("an answer")
         });
         let detail = tight
-            .filter(|detail| detail.on_card.outcome == Outcome::RunsExpandable)
+            .filter(|detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable))
             .last()
             .expect("there is one between what fails and what runs");
         let scenario = &detail.scenario;
@@ -227,6 +234,15 @@ mod tests {
         let gpu = scenario.gpu().expect("a card");
         let html = html(scenario, &memory, &gpu, Some(&detail), Unit::Binary);
         assert!(html.contains(">Tight<") && !html.contains("to spare"), "{html}");
+    }
+
+    #[test]
+    fn a_step_too_long_to_be_followed_says_so() {
+        let link = "m=Deep(model_type:llama,hidden_size:64,num_hidden_layers:4096,num_attention_heads:4,\
+                    intermediate_size:128,vocab_size:256)&method=lora&len=uniform";
+        let shared = crate::share::decode(link);
+        let html = on_card(&Detail::of(&shared.scenarios[0]).expect("an answer"), Unit::Binary);
+        assert!(html.contains(">This step has about ") && html.contains("too many to be followed"), "{html}");
     }
 
     #[test]
