@@ -159,6 +159,7 @@ impl State {
             // `x @ weight.T`: a view is no leaf, its copy is not cached
             LinearClass::Subclass => (None, self.weight_argument(weight, false), self.cast(x, target)),
         };
+        let with_bias = bias.is_some();
         let (bias_storage, bias_edge) =
             bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
         let inputs = [
@@ -167,10 +168,15 @@ impl State {
             Input::from(&Value::plain(bias_storage, shape.output, dtype).at(bias_edge)),
         ];
         let node = self.node(Op::Linear(shape), inputs);
+        // saved variables are named in alphabetical order: mat2 is the weight, before self; with a bias it is behind mat1
+        let keeps_input = weight_edge != Edge::None;
+        if keeps_input && with_bias {
+            self.save(node, x.storage);
+        }
         if x.requires_grad() {
             self.save(node, weight);
         }
-        if weight_edge != Edge::None {
+        if keeps_input && !with_bias {
             self.save(node, x.storage);
         }
         let rows = x.numel / shape.input.max(1);

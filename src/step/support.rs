@@ -27,7 +27,12 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
         return Err(Issue::error(Field::Checkpointing, message).with_fix("switch checkpointing off"));
     }
     let part = match &architecture.encoder {
-        Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5" | "bart" | "mbart") => {
+        Some(_)
+            if !matches!(
+                architecture.model_type.as_str(),
+                "t5" | "mt5" | "bart" | "mbart" | "pegasus" | "blenderbot" | "marian" | "m2m_100"
+            ) =>
+        {
             Some("an encoder beside its decoder".to_owned())
         }
         Some(_) => None,

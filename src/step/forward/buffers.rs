@@ -105,7 +105,15 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = positions.saturating_mul(positions);
         loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
     }
-    if loader.code == Code::Bart {
+    if loader.model_type == "m2m_100" {
+        // sines of the longest sequence and two more, of the encoder and the decoder
+        let dtype = weights_dtype(scenario.precision);
+        let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
+        let bytes = rows.saturating_mul(architecture.hidden).saturating_mul(dtype.bytes());
+        for _ in 0..2 {
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, "positions");
+        }
+    } else if loader.code == Code::Bart {
         let dtype = weights_dtype(scenario.precision);
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");

@@ -3,6 +3,7 @@
 use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
 use super::families::{self, Code, HeadNorms, gemma4};
+use super::load_layer::{load_block, load_piece};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -10,10 +11,7 @@ use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{
-    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind,
-    Param, ParamRole, Piece, Projection, Wiring,
-};
+use crate::model::blocks::{Block, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Wiring};
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
@@ -61,7 +59,7 @@ impl Loader<'_> {
         self.scenario.method == Method::Full
     }
 
-    fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
+    pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
         self.state.add_parameter(shape, dtype, trainable, times, Category::Weights)
     }
@@ -124,7 +122,7 @@ impl Loader<'_> {
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
-    fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
+    pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.scenario.lora;
         let adapted = lora_is_on(self.scenario)
@@ -147,7 +145,7 @@ impl Loader<'_> {
         ]
     }
 
-    fn norm(&mut self, spec: &Norm) -> NormLayer {
+    pub fn norm(&mut self, spec: &Norm) -> NormLayer {
         self.state.module = spec.name;
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
@@ -182,7 +180,14 @@ impl Loader<'_> {
         self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
-    fn table(&mut self, table: &Table) -> ParamId {
+    #[inline(never)]
+    fn freeze(&mut self, id: ParamId) {
+        if let Some(param) = self.state.params.list.get_mut(id as usize) {
+            param.trainable = false;
+        }
+    }
+
+    pub fn table(&mut self, table: &Table) -> ParamId {
         self.state.module = table.name;
         self.parameter((table.rows, table.width))
     }
@@ -195,191 +200,6 @@ fn last_parameter(architecture: &Architecture) -> Option<String> {
     let mut last = None;
     architecture.visit_outside(&mut |param: Param| last = Some(param.name));
     last
-}
-
-fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
-    let first = loader.state.params.list.len();
-    let mut bound = BoundLayer {
-        block,
-        linears: Vec::with_capacity(8),
-        norms: Vec::with_capacity(4),
-        experts: Vec::new(),
-        sinks: None,
-        bias: None,
-        conv: None,
-        leaves_keys: false,
-        params: Vec::new(),
-    };
-    let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
-        bound.linears.push(layer);
-    };
-    match &block.mixer {
-        Mixer::Latent(latent) => {
-            let (linears, norms) = latent_parts(latent);
-            for (linear, part) in linears {
-                add(loader, &mut bound, linear, part);
-            }
-            bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
-            if let Some(indexer) = &latent.indexer {
-                load_indexer(loader, indexer, &mut bound);
-            }
-        }
-        // refused by `support`
-        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
-        Mixer::ShortConv(short) => {
-            let weight = loader.parameter((short.conv.channels, short.conv.kernel));
-            let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
-            bound.conv = Some((weight, bias));
-            add(loader, &mut bound, &short.input, Part::Key);
-            add(loader, &mut bound, &short.output, Part::Output);
-        }
-        Mixer::Attention(attention) | Mixer::Cross(attention) => {
-            bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
-            match &attention.projection {
-                Projection::Separate { q, k, v } => {
-                    add(loader, &mut bound, q, Part::QueryOrValue);
-                    add(loader, &mut bound, k, Part::Key);
-                    add(loader, &mut bound, v, Part::QueryOrValue);
-                }
-                Projection::KeysAreValues { q, k } => {
-                    add(loader, &mut bound, q, Part::QueryOrValue);
-                    add(loader, &mut bound, k, Part::Key);
-                }
-                Projection::Fused(linear) if loader.scenario.stack == Stack::Litgpt => {
-                    let layer = loader.litgpt_qkv(attention, linear);
-                    bound.linears.push(layer);
-                }
-                Projection::QueriesOnly(linear) | Projection::Fused(linear) => {
-                    add(loader, &mut bound, linear, Part::QueryOrValue);
-                }
-            }
-            add(loader, &mut bound, &attention.output, Part::Output);
-            bound.bias = attention.position_bias.as_ref().map(|table| loader.table(table));
-            if let Some(norms) = &attention.qk_norm {
-                for norm in [&norms.q, &norms.k] {
-                    let norm = loader.norm(norm);
-                    bound.norms.push(norm);
-                }
-            }
-        }
-    }
-    if let Some(cross) = &block.cross {
-        if let Projection::Separate { q, k, v } = &cross.attention.projection {
-            for (linear, part) in [(q, Part::QueryOrValue), (k, Part::Key), (v, Part::QueryOrValue)] {
-                add(loader, &mut bound, linear, part);
-            }
-        }
-        add(loader, &mut bound, &cross.attention.output, Part::Output);
-        let norm = loader.norm(&cross.norm);
-        bound.norms.push(norm);
-    }
-    match &block.ffn {
-        FeedForward::None => {}
-        FeedForward::Dense(mlp) => {
-            for linear in mlp_linears(mlp) {
-                add(loader, &mut bound, linear, Part::Mlp);
-            }
-        }
-        FeedForward::Moe(moe) => {
-            let part = if moe.router_is_linear { Part::Mlp } else { Part::Router };
-            add(loader, &mut bound, &moe.router, part);
-            if moe.correction.is_some() {
-                loader.parameter((1, moe.experts));
-            }
-            bound.experts = loader.experts(moe);
-            if let Some(shared) = &moe.shared {
-                for linear in mlp_linears(shared) {
-                    add(loader, &mut bound, linear, Part::Mlp);
-                }
-            }
-            if let Some(gate) = &moe.shared_gate {
-                add(loader, &mut bound, gate, Part::Mlp);
-            }
-        }
-    }
-    for piece in &block.loose {
-        load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
-    }
-    for norm in wiring_norms(&block.wiring).into_iter().flatten() {
-        let norm = loader.norm(norm);
-        bound.norms.push(norm);
-    }
-    if let Mixer::Cross(_) = block.mixer {
-        // the layer is skipped
-        loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
-    }
-    bound
-}
-
-/// Where what is loaded is noted: linear layers, norms, further parameters.
-type Bound<'t> = (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
-
-/// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
-#[inline(never)]
-fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
-    match piece {
-        Piece::Linear(linear) => {
-            let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
-            linears.push(linear);
-        }
-        Piece::Norm(norm) => norms.push(loader.norm(norm)),
-        Piece::Table(table) => params.push((table.name, loader.table(table))),
-        Piece::Loose(loose) => {
-            let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
-            params.push((loose.name, loader.parameter((1, numel))));
-        }
-    }
-}
-
-/// An indexer runs without a graph: its parameters never have a gradient. 4-bit loading leaves its weights of the heads as
-/// they are (`_keep_in_fp32_modules`).
-#[inline(never)]
-fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
-    let first = loader.state.params.list.len();
-    for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {
-        let linear = loader.linear(linear, adapts(loader, linear, Part::Other), quantisable);
-        bound.linears.push(linear);
-    }
-    bound.norms.push(loader.norm(&indexer.norm));
-    loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
-}
-
-/// The linear layers and norms of latent attention.
-fn latent_parts(latent: &Latent) -> (Vec<(&Linear, Part)>, Vec<&Norm>) {
-    let mut linears = Vec::with_capacity(6);
-    let mut norms = Vec::with_capacity(2);
-    match &latent.query {
-        LatentQuery::Full(q) => linears.push((q, Part::QueryOrValue)),
-        LatentQuery::LowRank { a, norm, b } => {
-            linears.extend([(a, Part::Key), (b, Part::QueryOrValue)]);
-            norms.push(norm);
-        }
-    }
-    linears.extend([(&latent.kv_a, Part::Key), (&latent.kv_b, Part::Key), (&latent.output, Part::Output)]);
-    norms.push(&latent.kv_norm);
-    (linears, norms)
-}
-
-fn mlp_linears(mlp: &Mlp) -> Vec<&Linear> {
-    match mlp {
-        Mlp::Gated { gate, up, down, .. } => vec![gate, up, down],
-        Mlp::GatedFused { gate_up, down, .. } => vec![gate_up, down],
-        Mlp::Plain { up, down, .. } => vec![up, down],
-    }
-}
-
-fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
-    match wiring {
-        Wiring::PreNorm { attention, mlp }
-        | Wiring::PostNorm { attention, mlp }
-        | Wiring::OutputNorm { attention, mlp } => [Some(attention), Some(mlp), None, None],
-        Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
-            [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
-        }
-        Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
-        Wiring::Single(norm) => [Some(norm), None, None, None],
-    }
 }
 
 /// Puts layers on the machine; returns them as stretches.
@@ -467,6 +287,11 @@ impl<'a> Model<'a> {
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
+            if matches!(loader.model_type, "pegasus" | "marian") {
+                // sines, which are not trained
+                let tables = [positions, outside.positions];
+                tables.into_iter().flatten().for_each(|id| loader.freeze(id));
+            }
             let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
             BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });

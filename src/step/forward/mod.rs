@@ -1,6 +1,7 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`], [`adapters`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine;
+//! - [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod adapters;
@@ -12,6 +13,7 @@ mod inputs;
 mod latent;
 mod layer;
 mod load;
+mod load_layer;
 mod mlp;
 mod moe;
 mod rotary;

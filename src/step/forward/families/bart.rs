@@ -1,4 +1,5 @@
-//! models/bart/modeling_bart.py and models/mbart/modeling_mbart.py: an encoder, and a decoder that attends to it.
+//! models/bart/modeling_bart.py and what was written after it (mbart, pegasus, blenderbot, marian, m2m_100): an
+//! encoder, and a decoder that attends to it.
 
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -64,6 +65,9 @@ impl<'a> Model<'a> {
     /// `lm_logits + self.final_logits_bias`: a buffer.
     #[inline(never)]
     pub(in crate::step::forward) fn bart_logits(&self, logits: &Tensor<'a>) -> Tensor<'a> {
+        if self.architecture.model_type == "m2m_100" {
+            return logits.clone();
+        }
         let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.scenario.precision));
         logits.add_row(&Tensor { machine: self.machine, value: bias })
     }
@@ -83,35 +87,45 @@ impl<'a> Model<'a> {
             }
         });
         let dtype = embedded.value.dtype;
+        // m2m_100 counts the tokens that are no padding, and its sines are a buffer
+        let counts = self.architecture.model_type == "m2m_100";
         let mut shared = Shared::none();
         let mut range = None;
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
-            range = Some(self.range());
+            range = (!counts).then(|| self.range());
             ones = Some(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
             shared.encoded = Some(encoded.clone());
         }
-        let positions = half.positions.map(|(table, param)| {
-            self.within(table.name, || match &range {
-                Some(range) => {
-                    let ids = range.fresh(self.scenario.sequence, Dtype::I64, "positions");
-                    self.lookup(param, Some(&ids), self.scenario.sequence, table.width)
-                }
-                // one row for each token of the batch
-                None => {
-                    let range = self.constant(self.scenario.sequence, Dtype::I64, "range");
-                    let ids = range.fresh(self.scenario.tokens(), Dtype::I64, "positions");
-                    self.lookup(param, Some(&ids), self.scenario.tokens(), table.width)
-                }
+        // bart and mbart begin to count at 2; their encoder looks a row up for each token of the batch
+        let shifted = matches!(self.architecture.model_type.as_str(), "bart" | "mbart");
+        let per_token = shifted && half.decodes.is_none();
+        let sines = counts.then(|| {
+            let _ids = self.counted_positions();
+            let numel = self.scenario.tokens().saturating_mul(self.architecture.hidden);
+            self.constant(numel, weights_dtype(self.scenario.precision), "positions")
+        });
+        let positions = sines.or_else(|| {
+            half.positions.map(|(table, param)| {
+                let rows = if per_token { self.scenario.tokens() } else { self.scenario.sequence };
+                self.within(table.name, || {
+                    let counted = match &range {
+                        Some(range) => range.clone(),
+                        None => self.constant(self.scenario.sequence, Dtype::I64, "range"),
+                    };
+                    let ids =
+                        if shifted { counted.fresh(rows, Dtype::I64, "positions") } else { counted.clone() };
+                    self.lookup(param, Some(&ids), rows, table.width)
+                })
             })
         });
         let mut hidden = match &positions {
             None => embedded.clone(),
-            Some(rows) if half.decodes.is_some() => embedded.add_row(rows),
-            Some(rows) => embedded.add(rows),
+            Some(rows) if per_token || counts => embedded.add(rows),
+            Some(rows) => embedded.add_row(rows),
         };
         if let Some(norm) = half.first_norm {
             hidden = hidden.normed(norm);

@@ -63,7 +63,7 @@ impl<'a> Model<'a> {
 
     /// models/roberta `create_position_ids_from_input_ids`.
     #[inline(never)]
-    fn counted_positions(&self) -> Tensor<'a> {
+    pub(super) fn counted_positions(&self) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let ints = |name| self.constant(tokens, Dtype::I32, name);
         let longs = |name| self.constant(tokens, Dtype::I64, name);

@@ -51,7 +51,7 @@ pub(in crate::step) enum Code {
     BioGpt,
     /// deberta-v2 and v3.
     Deberta,
-    /// bart and mbart.
+    /// bart and what was written after it.
     Bart,
 }
 
@@ -73,7 +73,7 @@ impl Code {
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
             "gemma4" | "gemma4_text" => Code::Gemma4,
-            "bart" | "mbart" => Code::Bart,
+            "bart" | "mbart" | "pegasus" | "blenderbot" | "marian" | "m2m_100" => Code::Bart,
             "deberta-v2" => Code::Deberta,
             "openai-gpt" => Code::OpenAiGpt,
             "biogpt" => Code::BioGpt,
@@ -146,5 +146,10 @@ pub(in crate::step) fn fills_cache(architecture: &Architecture, scenario: &Scena
     );
     (by_itself || scenario.training_loop.fills_cache)
         && scenario.checkpointing == Checkpointing::Off
-        && architecture.head.objective == Objective::CausalLm
+        && match architecture.head.objective {
+            Objective::CausalLm => true,
+            Objective::MaskedLm => false,
+            // bart switches it off where there are labels
+            Objective::Seq2Seq => Code::of(&architecture.model_type) != Code::Bart,
+        }
 }

@@ -159,6 +159,13 @@ impl<'a> Model<'a> {
         let q = q_turned.cat(&q_rest);
         let k = k_turned.cat(&k_rest);
         drop((old_q, old_k));
+        let k = if self.fills_cache {
+            let kept = k.cat(&k.slice(0));
+            self.cache.borrow_mut().push(kept.clone());
+            kept
+        } else {
+            k
+        };
         let product = self.autocast.unwrap_or(Dtype::F32);
         let all = tokens.saturating_mul(heads).saturating_mul(sequence);
         let mut scores = {

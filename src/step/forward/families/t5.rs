@@ -43,8 +43,9 @@ impl<'a> Model<'a> {
         if self.architecture.head.tied {
             hidden = hidden.scale();
         }
-        let (loss, outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
-        drop(encoded);
+        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        outputs.append(&mut self.cache.borrow_mut());
+        outputs.push(encoded);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
@@ -284,7 +285,10 @@ impl<'a> Model<'a> {
         };
         let project = |spec, x: &Tensor<'a>| x.through(&layer.linear(spec)).to_heads();
         let from = source.unwrap_or(x);
-        let heads = Heads { q: project(q, x), k: project(k, from), v: project(v, from) };
+        let mut heads = Heads { q: project(q, x), k: project(k, from), v: project(v, from) };
+        if attention.causal || source.is_some() {
+            self.remember(&mut heads);
+        }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let bias = match (bias, layer.bias.filter(|_| source.is_none())) {
             (Bias::Given(bias), _) => bias.clone(),
