@@ -111,7 +111,7 @@ fn answers(scenario: &Scenario) {
     }
     let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return };
     let Ok(recording) = Recording::of(&architecture, scenario, &gpu) else { return };
-    let _ = on_card(&recording, &gpu);
+    let _ = on_card(&recording, scenario.allocator, &gpu);
     for line in explain(&recording.tensors_at_peak(), scenario) {
         assert!(!line.what.is_empty() && !line.formula.is_empty() && !line.why.is_empty());
     }
