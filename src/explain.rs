@@ -4,6 +4,7 @@
 mod reasons;
 
 use crate::estimate::Category;
+use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario};
 use crate::step::TensorGroup;
 use crate::units::{Bytes, grouped};
@@ -26,26 +27,77 @@ pub struct Line {
     pub source: &'static str,
 }
 
+/// What the tensors of a model are told by.
+struct Known {
+    /// Rows of its vocabulary.
+    vocab: u64,
+    /// How many heads a layer may have.
+    heads: Vec<u64>,
+    /// How many experts a layer may have.
+    experts: Vec<u64>,
+    /// LoRA's rank, where there are adapters.
+    rank: Option<u64>,
+}
+
+impl Known {
+    fn of(scenario: &Scenario) -> Known {
+        let rank = (scenario.method != Method::Full).then_some(scenario.lora.rank);
+        let Ok(architecture) = scenario.architecture() else {
+            return Known { vocab: 0, heads: Vec::new(), experts: Vec::new(), rank };
+        };
+        let encoder = architecture.encoder.as_ref().map_or(&[][..], |encoder| &encoder.blocks[..]);
+        let heads = architecture.blocks.iter().chain(encoder).filter_map(|block| match &block.mixer {
+            Mixer::Attention(attention) => Some(attention.heads),
+            Mixer::Latent(latent) => Some(latent.heads),
+            Mixer::Cross(_)
+            | Mixer::ShortConv(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::Module(_)
+            | Mixer::None => None,
+        });
+        let experts = architecture.blocks.iter().filter_map(|block| match &block.ffn {
+            FeedForward::Moe(moe) => Some(moe.experts),
+            FeedForward::Dense(_) | FeedForward::None => None,
+        });
+        Known { vocab: architecture.vocab, heads: heads.collect(), experts: experts.collect(), rank }
+    }
+
+    /// How many times the rank a side of a trained parameter is, where it is that: once, or for experts as many times as
+    /// there are of them, twice that where two layers are one.
+    fn ranks(&self, group: &TensorGroup, side: u64) -> Option<u64> {
+        let trained =
+            matches!(group.category, Category::Adapters | Category::Gradients | Category::Optimizer);
+        let rank = self.rank.filter(|rank| trained && *rank > 0 && side.is_multiple_of(*rank))?;
+        let of_experts = |times: u64| {
+            let counts = self.experts.iter();
+            group.module.ends_with("experts")
+                && counts.into_iter().any(|count| times == *count || times == 2 * count)
+        };
+        Some(side / rank).filter(|times| *times == 1 || of_experts(*times))
+    }
+}
+
 /// The most kinds of tensors that are told apart in one part; the smaller ones are summed up.
 const KINDS: usize = 12;
 
 /// Explains the tensors at the peak, part by part, the largest first.
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
-    let vocab = scenario.architecture().map_or(0, |architecture| architecture.vocab);
+    let known = Known::of(scenario);
     let mut lines = Vec::new();
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
         let told = if part.len() > KINDS + 1 { KINDS } else { part.len() };
-        lines.extend(part[..told].iter().map(|group| line(group, scenario, vocab)));
-        lines.extend(rest(&part[told..]));
+        lines.extend(part[..told].iter().map(|group| line(group, scenario, &known)));
+        lines.extend(rest(&part[told..], &known));
     }
     lines
 }
 
-fn rest(groups: &[TensorGroup]) -> Option<Line> {
+fn rest(groups: &[TensorGroup], known: &Known) -> Option<Line> {
     let first = groups.first()?;
     let count = groups.iter().map(|group| group.count).fold(0, u64::saturating_add);
-    let (why, source) = of_the_rest(groups)?;
+    let (why, source) = of_the_rest(groups, known)?;
     Some(Line {
         category: first.category,
         what: format!("{} smaller tensors", grouped(count)),
@@ -56,12 +108,12 @@ fn rest(groups: &[TensorGroup]) -> Option<Line> {
     })
 }
 
-fn line(group: &TensorGroup, scenario: &Scenario, vocab: u64) -> Line {
-    let (why, source) = reason(group, numel(group), vocab);
+fn line(group: &TensorGroup, scenario: &Scenario, known: &Known) -> Line {
+    let (why, source) = reason(group, numel(group), known);
     Line {
         category: group.category,
         what: what(group),
-        formula: formula(group, scenario),
+        formula: formula(group, scenario, known),
         bytes: group.total(),
         why,
         source,
@@ -82,44 +134,35 @@ fn numel(group: &TensorGroup) -> u64 {
 }
 
 /// The sum behind a group's size, which comes to the bytes that are asked for.
-fn formula(group: &TensorGroup, scenario: &Scenario) -> String {
+fn formula(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
     let size = group.dtype.bytes();
     let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
     let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
-    format!("{times}{} × {bytes} ({})", elements(group, scenario), group.dtype.name())
+    format!("{times}{} × {bytes} ({})", elements(group, scenario, known), group.dtype.name())
 }
 
 /// The elements of one tensor: those of a parameter as its rows and columns, what is a multiple of the tokens as one.
-fn elements(group: &TensorGroup, scenario: &Scenario) -> String {
+fn elements(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
     let numel = numel(group);
     if numel == 1 {
         return "1".to_owned();
     }
-    let by_parameter = of_parameter(group, numel, scenario);
-    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, scenario) } else { None };
+    let by_parameter = of_parameter(group, numel, known);
+    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, scenario, known) } else { None };
     by_parameter.or_else(by_tokens).unwrap_or_else(|| format!("{} elements", grouped(numel)))
 }
 
 /// `14,336 × rank 16`; with a divisor where elements stand for several of the parameter.
-fn of_parameter(group: &TensorGroup, numel: u64, scenario: &Scenario) -> Option<String> {
+fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String> {
     let (rows, columns) = group.shape;
     let whole = rows.checked_mul(columns)?;
     if rows <= 1 || numel == 0 {
         return None;
     }
-    let rank = scenario.lora.rank;
-    let side = |side: u64| {
-        let is_rank = scenario.method != Method::Full && group.of_adapter();
-        match is_rank.then(|| side.checked_div(rank)).flatten() {
-            Some(1) => format!("rank {}", grouped(rank)),
-            // of experts: as many times as there are of them, twice where two layers are one
-            Some(several)
-                if several > 1 && group.module.ends_with("experts") && side.is_multiple_of(rank) =>
-            {
-                format!("rank {} × {}", grouped(rank), grouped(several))
-            }
-            _ => grouped(side),
-        }
+    let side = |side: u64| match known.ranks(group, side) {
+        Some(1) => format!("rank {}", grouped(side)),
+        Some(several) => format!("rank {} × {}", grouped(side / several), grouped(several)),
+        None => grouped(side),
     };
     let both = || format!("{} × {}", side(rows), side(columns));
     if whole == numel {
@@ -135,13 +178,15 @@ fn of_parameter(group: &TensorGroup, numel: u64, scenario: &Scenario) -> Option<
 }
 
 /// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
-fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario) -> Option<String> {
+fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known) -> Option<String> {
     let (tokens, sequence) = (scenario.tokens(), scenario.sequence);
     let is_score = is_score(group.module, group.operation);
     let per = |count: u64, name: &str| {
         let width = numel.checked_div(count).filter(|width| *width > 0 && numel.is_multiple_of(count))?;
         let rows = format!("{} {name}", grouped(count));
-        let heads = width.checked_div(sequence).filter(|_| is_score && width.is_multiple_of(sequence));
+        let heads = width.checked_div(sequence).filter(|heads| {
+            is_score && width.is_multiple_of(sequence) && (*heads == 1 || known.heads.contains(heads))
+        });
         Some(match heads {
             Some(1) => format!("{rows} × {} keys", grouped(sequence)),
             Some(heads) => format!("{rows} × {} keys × {} heads", grouped(sequence), grouped(heads)),

@@ -151,6 +151,24 @@ fn what_is_said_is_true_of_the_tensor() {
         formulas,
         ["32 × rank 16 × 14,336 × 4 bytes (float32)", "32 × 4,096 × rank 16 × 4 bytes (float32)"]
     );
+    let mixtral = lines("m=mistralai/Mixtral-8x7B-v0.1&method=lora&gc=off");
+    let experts: Vec<_> = mixtral
+        .iter()
+        .filter(|line| line.category == Category::Adapters && line.what == "mlp.experts")
+        .map(|line| line.formula.as_str())
+        .collect();
+    assert_eq!(
+        experts,
+        [
+            "32 × 28,672 × rank 16 × 16 × 4 bytes (float32)",
+            "32 × rank 16 × 8 × 14,336 × 4 bytes (float32)",
+            "32 × rank 16 × 16 × 4,096 × 4 bytes (float32)",
+            "32 × 4,096 × rank 16 × 8 × 4 bytes (float32)",
+        ]
+    );
+    let whole = lines("m=meta-llama/Llama-3.1-8B&method=lora&train-embeddings=on");
+    let copy = find(&whole, Category::Adapters, "embed_tokens");
+    assert!(copy.why.contains("modules_to_save") && copy.formula.starts_with("128,256 × 4,096 "), "{copy:?}");
     let packed = find(&llama, Category::Weights, "mlp.down_proj: 4-bit weight");
     assert_eq!(packed.formula, "32 × 4,096 × 14,336 ÷ 2 × 1 byte (uint8)");
     let scales = find(&llama, Category::QuantState, "mlp.down_proj: scales (8-bit)");

@@ -1,5 +1,6 @@
 //! Why a tensor is alive at the peak, by its part, its module and its operation, and where that is written.
 
+use super::Known;
 use crate::estimate::Category;
 use crate::step::TensorGroup;
 
@@ -21,15 +22,23 @@ pub(super) const SAVED: Reason = ("saved by forward because backward needs it", 
 pub(super) const PASSING: Reason =
     ("the gradient of an operation's input, on its way to what made it", ENGINE);
 
-/// The reason for a group of tensors; `vocab` is the model's.
-pub(super) fn reason(group: &TensorGroup, numel: u64, vocab: u64) -> Reason {
+/// The reason for a group of tensors of so many elements each.
+pub(super) fn reason(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
     let of_rows = group.shape.0 > 0;
     match group.category {
         Category::Weights if group.operation == "4-bit weight" => {
             ("the frozen weights, two to a byte: there from load to end", BITSANDBYTES)
         }
         Category::Weights => ("the model's own weights: there from load to end", MODELING),
-        Category::Adapters => ("what is trained beside the frozen weights: LoRA's matrices A and B", PEFT),
+        Category::Adapters
+            if [group.shape.0, group.shape.1].into_iter().all(|side| known.ranks(group, side).is_none()) =>
+        {
+            (
+                "a copy that is trained whole beside the frozen original (modules_to_save)",
+                "peft, utils/other.py",
+            )
+        }
+        Category::Adapters => ("LoRA's trained matrices A and B, of which one side is the rank", PEFT),
         Category::QuantState => {
             ("scales and code books that turn 4-bit weights back into numbers", BITSANDBYTES)
         }
@@ -51,14 +60,14 @@ pub(super) fn reason(group: &TensorGroup, numel: u64, vocab: u64) -> Reason {
         }
         Category::Batch => ("token ids, labels and mask", MODELING),
         Category::Activations => saved(group.module, group.operation),
-        Category::Logits => logits(group.module, group.operation, numel, vocab),
+        Category::Logits => logits(group.module, group.operation, numel, known.vocab),
         Category::Temporaries if group.recomputed => saved(group.module, group.operation),
         Category::Temporaries => temporary(group.operation, of_rows),
     }
 }
 
 /// The reason for what is too small to be told alone.
-pub(super) fn of_the_rest(groups: &[TensorGroup]) -> Option<Reason> {
+pub(super) fn of_the_rest(groups: &[TensorGroup], known: &Known) -> Option<Reason> {
     let first = groups.first()?;
     Some(match first.category {
         Category::Activations | Category::Logits | Category::Temporaries => {
@@ -72,7 +81,7 @@ pub(super) fn of_the_rest(groups: &[TensorGroup]) -> Option<Reason> {
         | Category::Gradients
         | Category::WeightCopies
         | Category::Workspace
-        | Category::Batch => reason(first, 0, 0),
+        | Category::Batch => reason(first, 0, known),
     })
 }
 

@@ -108,11 +108,6 @@ pub struct TensorGroup {
 type GroupKey = (Category, u64, Maker, u64, Dtype);
 
 impl TensorGroup {
-    /// Whether they are LoRA's matrices, or gradients and optimizer states of trained ones.
-    pub fn of_adapter(&self) -> bool {
-        matches!(self.category, Category::Adapters | Category::Gradients | Category::Optimizer)
-    }
-
     /// Bytes of all of them, each rounded up to the allocator's 512.
     pub fn total(&self) -> Bytes {
         Bytes(rounded(self.bytes.0).saturating_mul(self.count))
