@@ -180,6 +180,16 @@ fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String
 /// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
 fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known) -> Option<String> {
     let (tokens, sequence) = (scenario.tokens(), scenario.sequence);
+    // pieces of the tokens, or all but the last of each sequence
+    let entries = numel.checked_div(known.vocab).filter(|rows| {
+        group.category == Category::Logits
+            && *rows > 0
+            && *rows != tokens
+            && numel.is_multiple_of(known.vocab)
+    });
+    if let Some(rows) = entries {
+        return Some(format!("{} tokens × {}", grouped(rows), grouped(known.vocab)));
+    }
     let is_score = is_score(group.module, group.operation);
     let per = |count: u64, name: &str| {
         let width = numel.checked_div(count).filter(|width| *width > 0 && numel.is_multiple_of(count))?;
@@ -234,14 +244,17 @@ fn by_tokens(group: &TensorGroup) -> bool {
 /// Whether an operation makes scores: one number per query and key.
 fn is_score(module: &str, operation: &str) -> bool {
     match operation {
-        "mask" | "additive mask" | "causal mask" | "attention mask" | "score mask" | "alibi mask" => true,
+        "mask" | "relative position" | "additive mask" | "causal mask" | "attention mask" | "score mask"
+        | "alibi mask" => true,
         "softmax"
         | "softmax (grad · output)"
         | "dropout"
         | "dropout mask"
         | "matmul"
         | "baddbmm"
-        | "cast" => is_attention(module),
+        | "cast"
+        | "zeros"
+        | "masked_fill" => is_attention(module),
         _ => false,
     }
 }

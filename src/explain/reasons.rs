@@ -14,6 +14,7 @@ const ATTENTION: &str = "PyTorch, aten/src/ATen/native/transformers/cuda";
 const LOSS: &str = "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml";
 const BITSANDBYTES: &str = "bitsandbytes, functional.py";
 const PEFT: &str = "peft, tuners/lora/layer.py";
+const LIGER: &str = "liger-kernel, ops";
 const EXPERTS: &str = "transformers, integrations/moe.py";
 
 /// What is said of a saved tensor of which nothing better is known.
@@ -119,6 +120,11 @@ fn saved(module: &str, operation: &str) -> Reason {
             "attention's output, saved with q, k and v for its own backward and for the projection's",
             ATTENTION,
         ),
+        "relative position" => {
+            ("distances between queries and keys, which biases are looked up by", MODELING)
+        }
+        "dequantised weight" => ("a 4-bit weight turned back for one product", BITSANDBYTES),
+        "gated product" => ("the activation's product with its gate, made by one kernel", LIGER),
         "repeat_kv" => ("keys or values copied for every query head", MODELING),
         "mean" | "rstd" | "rsqrt" | "rms_norm (1 / root)" => ("one statistic per row of a norm", DERIVATIVES),
         "layer_norm" | "rms_norm" => ("the norm's output, saved as the projections' input", DERIVATIVES),
@@ -138,6 +144,7 @@ fn saved(module: &str, operation: &str) -> Reason {
         _ if module == "router" => ("the router's scores of the experts, one row per token", EXPERTS),
         _ if module == "experts" => experts(operation),
         _ if module == "mlp" => feed_forward(operation),
+        _ if module == "conv" => ("a step of the short convolution, saved for its backward", DERIVATIVES),
         _ if is_norm(module) => norm(operation),
         "linear" | "linear (4-bit)" | "mm" => {
             ("a projection's output that the next operation's backward needs", DERIVATIVES)
@@ -154,6 +161,9 @@ fn saved(module: &str, operation: &str) -> Reason {
             ("a sum on the residual path: what enters the next norm or layer", DERIVATIVES)
         }
         "add" => ("a projection's output with what its adapter or bias adds", DERIVATIVES),
+        "silu" | "gelu" | "relu" => {
+            ("the activation function's output, saved for its own backward", DERIVATIVES)
+        }
         "dropout mask" => ("which elements dropout kept, one byte each, for its backward", DERIVATIVES),
         "dropout" => ("dropout's output, saved as the next operation's input", DERIVATIVES),
         "contiguous" | "clone" | "cat" => ("a copy in the order that the next operation needs", MODELING),
@@ -188,6 +198,9 @@ fn attention(operation: &str) -> Reason {
             ("queries, keys and values, saved for attention's backward", DERIVATIVES)
         }
         "tanh" => ("scores under a soft cap: tanh's backward needs its output", DERIVATIVES),
+        "masked_fill" => ("scores with what may not be seen made the lowest number", MODELING),
+        "zeros" => ("a bias of the scores that is zero, where attention has no learned one", MODELING),
+        "flatten" => ("the heads joined again: the output projection's input", MODELING),
         _ => SAVED,
     }
 }
@@ -247,6 +260,7 @@ fn norm(operation: &str) -> Reason {
             ("the normalised hidden state before or after the norm's weight, which both need it", MODELING)
         }
         "pow" => ("squares of the norm's input", MODELING),
+        "sub" => ("the norm's input less its mean, a factor of its square and of the result", MODELING),
         _ => SAVED,
     }
 }
@@ -269,6 +283,9 @@ fn logits(module: &str, operation: &str, numel: u64, vocab: u64) -> Reason {
         "log_softmax" => ("log-probabilities, saved for backward, or the gradient of the logits", LOSS),
         "nll_loss" => ("the gradient of the log-probabilities: as large as they are, nearly all zeros", LOSS),
         "linear (input gradient)" => ("the gradient of the hidden states that the head was given", ENGINE),
+        "logits" => ("the logits of one piece of the tokens: the fused loss never has all of them", LIGER),
+        "tanh" => ("the logits under a soft cap: tanh's backward needs its output", LOSS),
+        "gelu" | "relu" | "add" => ("the hidden states on their way through the head's own layer", MODELING),
         _ if is_norm(module) => norm(operation),
         "contiguous" | "clone" | "slice" => {
             ("the logits without their last token, or in the order that the loss needs", LOSS)
@@ -292,6 +309,9 @@ fn temporary(operation: &str, of_rows: bool) -> Reason {
         "layer_norm" | "rms_norm" => ("the gradient of a norm's input", DERIVATIVES),
         "cast" if of_rows => ("a weight or its gradient in another element type", ENGINE),
         "cast" => ("a gradient in its tensor's element type", ENGINE),
+        "gradient of the input" | "gradient of the weight" | "gradient of the piece" => {
+            ("a gradient that the fused loss computes in its forward pass already", LIGER)
+        }
         "foreach" => (
             "the square roots of all second moments at once: foreach works on every parameter in one go",
             "PyTorch, torch/optim/adam.py",
