@@ -1,10 +1,14 @@
 //! Why a part of the memory is there: its tensors at the peak, each with the sum that makes its size, the reason why it
 //! is alive, and the source of that.
 
+mod reasons;
+
 use crate::estimate::Category;
-use crate::scenario::Scenario;
+use crate::model::blocks::{FeedForward, Mixer};
+use crate::scenario::{Method, Scenario};
 use crate::step::TensorGroup;
 use crate::units::{Bytes, grouped};
+use reasons::{is_attention, of_the_rest, reason};
 
 /// One kind of tensor that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,41 +27,93 @@ pub struct Line {
     pub source: &'static str,
 }
 
+/// What the tensors of a model are told by.
+struct Known {
+    /// Rows of its vocabulary.
+    vocab: u64,
+    /// How many heads a layer may have.
+    heads: Vec<u64>,
+    /// How many experts a layer may have.
+    experts: Vec<u64>,
+    /// LoRA's rank, where there are adapters.
+    rank: Option<u64>,
+}
+
+impl Known {
+    fn of(scenario: &Scenario) -> Known {
+        let rank = (scenario.method != Method::Full).then_some(scenario.lora.rank);
+        let Ok(architecture) = scenario.architecture() else {
+            return Known { vocab: 0, heads: Vec::new(), experts: Vec::new(), rank };
+        };
+        let encoder = architecture.encoder.as_ref().map_or(&[][..], |encoder| &encoder.blocks[..]);
+        let heads = architecture.blocks.iter().chain(encoder).filter_map(|block| match &block.mixer {
+            Mixer::Attention(attention) => Some(attention.heads),
+            Mixer::Latent(latent) => Some(latent.heads),
+            Mixer::Cross(_)
+            | Mixer::ShortConv(_)
+            | Mixer::StateSpace(_)
+            | Mixer::DeltaNet(_)
+            | Mixer::Module(_)
+            | Mixer::None => None,
+        });
+        let experts = architecture.blocks.iter().filter_map(|block| match &block.ffn {
+            FeedForward::Moe(moe) => Some(moe.experts),
+            FeedForward::Dense(_) | FeedForward::None => None,
+        });
+        Known { vocab: architecture.vocab, heads: heads.collect(), experts: experts.collect(), rank }
+    }
+
+    /// How many times the rank a side of a trained parameter is, where it is that: once, or for experts as many times as
+    /// there are of them, twice that where two layers are one.
+    fn ranks(&self, group: &TensorGroup, side: u64) -> Option<u64> {
+        let trained =
+            matches!(group.category, Category::Adapters | Category::Gradients | Category::Optimizer);
+        let rank = self.rank.filter(|rank| trained && *rank > 0 && side.is_multiple_of(*rank))?;
+        let of_experts = |times: u64| {
+            let counts = self.experts.iter();
+            group.module.ends_with("experts")
+                && counts.into_iter().any(|count| times == *count || times == 2 * count)
+        };
+        Some(side / rank).filter(|times| *times == 1 || of_experts(*times))
+    }
+}
+
 /// The most kinds of tensors that are told apart in one part; the smaller ones are summed up.
 const KINDS: usize = 12;
 
 /// Explains the tensors at the peak, part by part, the largest first.
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
+    let known = Known::of(scenario);
     let mut lines = Vec::new();
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
         let told = if part.len() > KINDS + 1 { KINDS } else { part.len() };
-        lines.extend(part[..told].iter().map(|group| line(group, scenario)));
-        lines.extend(rest(&part[told..]));
+        lines.extend(part[..told].iter().map(|group| line(group, scenario, &known)));
+        lines.extend(rest(&part[told..], &known));
     }
     lines
 }
 
-fn rest(groups: &[TensorGroup]) -> Option<Line> {
+fn rest(groups: &[TensorGroup], known: &Known) -> Option<Line> {
     let first = groups.first()?;
-    let count: u64 = groups.iter().map(|group| group.count).sum();
-    let (why, source) = reason(first);
+    let count = groups.iter().map(|group| group.count).fold(0, u64::saturating_add);
+    let (why, source) = of_the_rest(groups, known)?;
     Some(Line {
         category: first.category,
         what: format!("{} smaller tensors", grouped(count)),
-        formula: format!("{} further kinds", groups.len()),
-        bytes: groups.iter().map(TensorGroup::total).sum(),
+        formula: format!("{} further kinds of at most {} bytes", groups.len(), grouped(first.total().0)),
+        bytes: Bytes(groups.iter().map(|group| group.total().0).fold(0, u64::saturating_add)),
         why,
         source,
     })
 }
 
-fn line(group: &TensorGroup, scenario: &Scenario) -> Line {
-    let (why, source) = reason(group);
+fn line(group: &TensorGroup, scenario: &Scenario, known: &Known) -> Line {
+    let (why, source) = reason(group, numel(group), known);
     Line {
         category: group.category,
         what: what(group),
-        formula: formula(group, scenario),
+        formula: formula(group, scenario, known),
         bytes: group.total(),
         why,
         source,
@@ -65,43 +121,115 @@ fn line(group: &TensorGroup, scenario: &Scenario) -> Line {
 }
 
 fn what(group: &TensorGroup) -> String {
+    let again = if group.recomputed { "recomputed " } else { "" };
     match (group.module, group.operation) {
-        ("", operation) => operation.to_owned(),
+        ("", operation) => format!("{again}{operation}"),
         (module, "parameter") => module.to_owned(),
-        (module, operation) => format!("{module}: {operation}"),
+        (module, operation) => format!("{again}{module}: {operation}"),
     }
 }
 
-/// The sum behind a group's size. What is a multiple of the tokens is written as one.
-fn formula(group: &TensorGroup, scenario: &Scenario) -> String {
-    let size = group.dtype.bytes();
-    let numel = group.bytes.0 / size.max(1);
-    let tokens = scenario.tokens();
-    let elements = if numel == 1 {
-        "1".to_owned()
-    } else if per_token(group.category) && tokens > 0 && numel.is_multiple_of(tokens) {
-        let width = numel / tokens;
-        let tokens = format!("{} tokens", grouped(tokens));
-        if width == 1 {
-            tokens
-        } else if per_key(group.operation) && width.is_multiple_of(scenario.sequence) {
-            let heads = width / scenario.sequence;
-            format!("{tokens} × {} keys × {} heads", grouped(scenario.sequence), grouped(heads))
-        } else {
-            format!("{tokens} × {}", grouped(width))
-        }
-    } else {
-        format!("{} elements", grouped(numel))
-    };
-    let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
-    let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
-    format!("{times}{elements} × {bytes} ({})", group.dtype.name())
+fn numel(group: &TensorGroup) -> u64 {
+    group.bytes.0 / group.dtype.bytes().max(1)
 }
 
-/// Whether tensors of a category are one row per token.
-fn per_token(category: Category) -> bool {
-    match category {
-        Category::Activations | Category::Logits | Category::Temporaries | Category::Batch => true,
+/// The sum behind a group's size, which comes to the bytes that are asked for.
+fn formula(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+    let size = group.dtype.bytes();
+    let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
+    let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
+    format!("{times}{} × {bytes} ({})", elements(group, scenario, known), group.dtype.name())
+}
+
+/// The elements of one tensor: those of a parameter as its rows and columns, what is a multiple of the tokens as one.
+fn elements(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+    let numel = numel(group);
+    if numel == 1 {
+        return "1".to_owned();
+    }
+    let by_parameter = of_parameter(group, numel, known);
+    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, scenario, known) } else { None };
+    by_parameter.or_else(by_tokens).unwrap_or_else(|| format!("{} elements", grouped(numel)))
+}
+
+/// `14,336 × rank 16`; with a divisor where elements stand for several of the parameter.
+fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String> {
+    let (rows, columns) = group.shape;
+    let whole = rows.checked_mul(columns)?;
+    if rows <= 1 || numel == 0 {
+        return None;
+    }
+    let side = |side: u64| match known.ranks(group, side) {
+        Some(1) => format!("rank {}", grouped(side)),
+        Some(several) => format!("rank {} × {}", grouped(side / several), grouped(several)),
+        None => grouped(side),
+    };
+    let both = || format!("{} × {}", side(rows), side(columns));
+    if whole == numel {
+        return Some(both());
+    }
+    // 4-bit weights, one scale for so many of them, blocks of 8-bit states
+    let shared = matches!(
+        group.operation,
+        "4-bit weight" | "scales" | "scales (8-bit)" | "scales of scales" | "optimizer state"
+    );
+    (shared && whole / numel > 1 && whole.is_multiple_of(numel))
+        .then(|| format!("{} ÷ {}", both(), grouped(whole / numel)))
+}
+
+/// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
+fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known) -> Option<String> {
+    let (tokens, sequence) = (scenario.tokens(), scenario.sequence);
+    // pieces of the tokens, or all but the last of each sequence
+    let entries = numel.checked_div(known.vocab).filter(|rows| {
+        group.category == Category::Logits
+            && *rows > 0
+            && *rows != tokens
+            && numel.is_multiple_of(known.vocab)
+    });
+    if let Some(rows) = entries {
+        return Some(format!("{} tokens × {}", grouped(rows), grouped(known.vocab)));
+    }
+    let is_score = is_score(group.module, group.operation);
+    let per = |count: u64, name: &str| {
+        let width = numel.checked_div(count).filter(|width| *width > 0 && numel.is_multiple_of(count))?;
+        let rows = format!("{} {name}", grouped(count));
+        let heads = width.checked_div(sequence).filter(|heads| {
+            is_score && width.is_multiple_of(sequence) && (*heads == 1 || known.heads.contains(heads))
+        });
+        Some(match heads {
+            Some(1) => format!("{rows} × {} keys", grouped(sequence)),
+            Some(heads) => format!("{rows} × {} keys × {} heads", grouped(sequence), grouped(heads)),
+            None if width == 1 => rows,
+            None => format!("{rows} × {}", grouped(width)),
+        })
+    };
+    let positions = group.module == "rotary_emb" || group.operation == "range";
+    // a mask or a bias may be one for all sequences
+    let shared = is_score && !numel.is_multiple_of(tokens.saturating_mul(sequence));
+    if positions || shared { per(sequence, "positions") } else { per(tokens, "tokens") }
+}
+
+/// Whether tensors of a group are one row per token.
+fn by_tokens(group: &TensorGroup) -> bool {
+    let of_weights = matches!(
+        group.operation,
+        "adapted weight"
+            | "adapted weight (factor)"
+            | "dequantised weight"
+            | "scales"
+            | "weight copy"
+            | "foreach"
+            | "optimizer scratch"
+            | "norm"
+            | "partial norms"
+            | "linear (weight gradient)"
+            | "convolution (weight gradient)"
+            | "gradient of the weight"
+            | "dW"
+    );
+    match group.category {
+        Category::Activations | Category::Logits | Category::Temporaries | Category::Batch => !of_weights,
         Category::Weights
         | Category::Adapters
         | Category::QuantState
@@ -114,127 +242,20 @@ fn per_token(category: Category) -> bool {
 }
 
 /// Whether an operation makes scores: one number per query and key.
-fn per_key(operation: &str) -> bool {
-    matches!(operation, "softmax" | "matmul" | "mask" | "additive mask")
-}
-
-const DERIVATIVES: &str = "PyTorch, tools/autograd/derivatives.yaml";
-const MODELING: &str = "transformers, the model's modeling file; compared with the allocator's trace";
-const ENGINE: &str = "PyTorch, torch/csrc/autograd/engine.cpp";
-const ATTENTION: &str = "PyTorch, aten/src/ATen/native/transformers/cuda";
-const LOSS: &str = "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml";
-const BITSANDBYTES: &str = "bitsandbytes, functional.py";
-
-fn reason(group: &TensorGroup) -> (&'static str, &'static str) {
-    match group.category {
-        Category::Weights => ("the model's own weights: there from load to end", MODELING),
-        Category::Adapters => ("LoRA's trained matrices A and B", "peft, tuners/lora/layer.py"),
-        Category::QuantState => {
-            ("scales and code books that turn 4-bit weights back into numbers", BITSANDBYTES)
-        }
-        Category::Buffers => ("tensors of the model that are not trained", MODELING),
-        Category::Gradients => (
-            "one gradient per trained parameter, in its element type, from its backward to zero_grad",
-            "PyTorch, torch/csrc/autograd/functions/accumulate_grad.h",
-        ),
-        Category::Optimizer => {
-            ("what the optimizer remembers from step to step", "PyTorch, torch/optim; bitsandbytes, optim")
-        }
-        Category::WeightCopies => (
-            "autocast's half-precision copy of a float32 weight, saved for the gradient of its input",
-            "PyTorch, aten/src/ATen/autocast_mode.cpp",
-        ),
-        Category::Workspace => {
-            ("scratch space that cuBLAS keeps per thread", "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp")
-        }
-        Category::Batch => ("token ids, labels and mask", MODELING),
-        Category::Activations => activation(group.operation),
-        Category::Logits => logits(group.operation),
-        Category::Temporaries => temporary(group.operation),
-    }
-}
-
-fn activation(operation: &str) -> (&'static str, &'static str) {
+fn is_score(module: &str, operation: &str) -> bool {
     match operation {
-        "linear" | "linear (4-bit)" => {
-            ("a projection's output that the next operation's backward needs", DERIVATIVES)
-        }
-        "cast" => {
-            ("a copy in another element type, saved where a product or norm computes in it", DERIVATIVES)
-        }
-        "attention" => (
-            "attention's output, saved with q, k and v for its own backward and for the projection's",
-            ATTENTION,
-        ),
-        "attention (log-sum-exp)" => {
-            ("one sum per query and head from which backward restores the probabilities", ATTENTION)
-        }
-        "softmax" => ("attention probabilities: one per query, key and head", DERIVATIVES),
-        "matmul" => ("attention scores or values", DERIVATIVES),
-        "repeat_kv" => ("keys or values copied for every query head", MODELING),
-        "silu" | "gelu" | "relu" | "tanh" => {
-            ("the activation function's output, a factor of the next product", DERIVATIVES)
-        }
-        "mul" => {
-            ("a product whose factors both have gradients: saved as the next operation's input", DERIVATIVES)
-        }
-        "add" => ("a sum on the residual path, saved as the next norm's input", DERIVATIVES),
-        "pow" => ("a power, saved by the product that follows", DERIVATIVES),
-        "layer_norm" => ("the norm's output, saved as the projections' input", DERIVATIVES),
-        "mean" | "rstd" | "rsqrt" => ("one statistic per row of a norm", DERIVATIVES),
-        "dropout" | "dropout mask" => ("dropout's output and its mask of one byte per element", DERIVATIVES),
-        "embedding" | "layer input" => {
-            ("the hidden state that enters a layer; all that checkpointing keeps of it", MODELING)
-        }
-        "mask" | "additive mask" => {
-            ("the attention mask, sequence × sequence", "transformers, masking_utils.py")
-        }
-        "contiguous" | "clone" | "cat" => ("a copy in the order that the next operation needs", MODELING),
-        _ => ("saved by forward because backward needs it", DERIVATIVES),
-    }
-}
-
-fn logits(operation: &str) -> (&'static str, &'static str) {
-    match operation {
-        "linear" => ("the logits: one number per token and vocabulary entry", LOSS),
-        "cast" => {
-            ("the logits, or their gradient, in another element type: the loss computes in float32", LOSS)
-        }
-        "log_softmax" => ("log-probabilities, saved for backward, or the gradient of the logits", LOSS),
-        "nll_loss" => ("the gradient of the log-probabilities: as large as they are, nearly all zeros", LOSS),
-        _ => ("part of the loss", LOSS),
-    }
-}
-
-fn temporary(operation: &str) -> (&'static str, &'static str) {
-    match operation {
-        "linear (weight gradient)" => ("a weight's gradient before it is handed to its parameter", ENGINE),
-        "linear (input gradient)" => ("the gradient of a projection's input", DERIVATIVES),
-        "gradient sum" => ("the sum of two gradients of one tensor, made beside both", ENGINE),
-        "gradient cast" | "cast" => ("a gradient in its tensor's element type", ENGINE),
-        "dequantised weight" | "scales" => ("a 4-bit weight turned back for one product", BITSANDBYTES),
-        "foreach" => (
-            "the square roots of all second moments at once: foreach works on every parameter in one go",
-            "PyTorch, torch/optim/adam.py",
-        ),
-        "optimizer scratch" => (
-            "the optimizer's scratch space for the largest parameter",
-            "PyTorch, torch/optim; transformers, optimization.py",
-        ),
-        "attention (dq)"
-        | "attention (dk)"
-        | "attention (dv)"
-        | "attention (delta)"
-        | "attention (workspace)" => ("scratch space of the attention kernel's backward", ATTENTION),
-        "sum (partial)" | "sum (semaphores)" => (
-            "partial sums of a reduction that is split over thread blocks",
-            "PyTorch, aten/src/ATen/native/cuda/Reduce.cuh",
-        ),
-        "embedding (partial sums)" | "embedding (segments)" => (
-            "partial sums of the embedding's gradient",
-            "PyTorch, aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu",
-        ),
-        _ => ("alive for a moment: recomputed by checkpointing, or a gradient on its way", DERIVATIVES),
+        "mask" | "relative position" | "additive mask" | "causal mask" | "attention mask" | "score mask"
+        | "alibi mask" => true,
+        "softmax"
+        | "softmax (grad · output)"
+        | "dropout"
+        | "dropout mask"
+        | "matmul"
+        | "baddbmm"
+        | "cast"
+        | "zeros"
+        | "masked_fill" => is_attention(module),
+        _ => false,
     }
 }
 
@@ -252,9 +273,11 @@ mod tests {
     ) -> TensorGroup {
         TensorGroup {
             category,
-            module: "mlp.act_fn",
+            module: "self_attn",
             operation,
             dtype,
+            shape: (0, 0),
+            recomputed: false,
             bytes: Bytes(numel * dtype.bytes()),
             count,
         }

@@ -277,7 +277,7 @@ fn fit_shows_the_largest_batch() {
     let out =
         says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
     let lines: Vec<_> = out.lines().collect();
-    assert_eq!(lines[2..], ["", "e: with --allocator expandable"], "{out}");
+    assert!(lines.len() == 2 || lines[2..] == ["", "e: with --allocator expandable"], "{out}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
     assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
@@ -323,8 +323,8 @@ fn fit_answers_for_the_model_that_is_named() {
     ] {
         let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
         let lines: Vec<_> = out.lines().collect();
-        let is_one = lines.get(2).is_none_or(|line| line.is_empty());
-        assert!(is_one && lines[1].starts_with(model), "{arguments:?}: {out}");
+        // a remark may stand below the one row
+        assert!(lines.len() < 5 && lines[1].starts_with(model), "{arguments:?}: {out}");
     }
     // no model, no one row
     assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);

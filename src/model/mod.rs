@@ -225,7 +225,7 @@ impl Architecture {
 
     /// Exact number of parameters; tied weights count once.
     ///
-    /// `facts/models.csv` lists the counts of transformers' own classes for 250 configs; a test holds both equal.
+    /// The catalogue lists the counts of transformers' own classes; a test holds both equal.
     pub fn parameters(&self) -> u64 {
         let of_block = |block: &Block| numel(|visit| block.visit(visit));
         let encoder = self.encoder.as_ref().map_or(0, |encoder| {

@@ -389,7 +389,11 @@ impl State {
             parameter.grad = grad.storage;
             // the gradient of a leaf that is no parameter stays what the layers pass on to each other
             if parameter.trainable {
+                let (rows, numel) = (parameter.rows, parameter.numel);
                 self.recategorise(grad.storage, Category::Gradients);
+                if self.record.is_some() {
+                    self.note_shape(grad.storage, (rows, numel / rows.max(1)));
+                }
             }
         } else {
             self.release(grad.storage);

@@ -98,6 +98,7 @@ impl State {
             crate::estimate::Category::WeightCopies
         };
         let storage = self.alloc_as(category, bytes, target, "weight copy");
+        self.note_shape(storage, (param.rows, param.numel / param.rows.max(1)));
         let edge = node.output(0);
         if caches && param.trainable && storage != NOTHING {
             self.retain(storage);

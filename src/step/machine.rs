@@ -45,12 +45,16 @@ pub(super) struct Storage {
 }
 
 /// What made a storage.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Maker {
     /// The module, as a path inside its layer.
     pub module: &'static str,
     /// The operation.
     pub operation: &'static str,
+    /// Rows and columns of the parameter that it is, or is made for; 0 where there is none.
+    pub shape: (u64, u64),
+    /// Whether checkpointing's recomputation made it.
+    pub recomputed: bool,
 }
 
 /// All that happened to the allocator, and what made each storage.
@@ -188,9 +192,24 @@ impl State {
         self.ledger.add(category, rounded(requested));
         if let Some(record) = &mut self.record {
             record.events.push(Event::Alloc(id));
-            record.makers.push(Maker { module: self.module, operation });
+            let recomputed = self.graph.is_recomputing();
+            record.makers.push(Maker { module: self.module, operation, shape: (0, 0), recomputed });
         }
         id
+    }
+
+    /// Notes the parameter's shape for the explanation of a storage that is its gradient.
+    pub fn note_shape(&mut self, id: StorageId, (rows, columns): (u64, u64)) {
+        if let Some(maker) = self.record.as_mut().and_then(|record| record.makers.get_mut(id as usize)) {
+            maker.shape = (rows, columns);
+        }
+    }
+
+    /// Notes it for all storages since the one of that number: a parameter and what belongs to it.
+    pub fn note_shapes(&mut self, first: usize, shape: (u64, u64)) {
+        if let Some(record) = &mut self.record {
+            record.makers.iter_mut().skip(first).for_each(|maker| maker.shape = shape);
+        }
     }
 
     /// Allocates `numel` elements in the running category.
@@ -365,7 +384,7 @@ impl Machine {
         storages.push(nothing);
         let record = recording.then(|| Record {
             events: Vec::with_capacity(1 << 15),
-            makers: vec![Maker { module: "", operation: "" }],
+            makers: vec![Maker { module: "", operation: "", shape: (0, 0), recomputed: false }],
         });
         Machine {
             state: RefCell::new(State {

@@ -157,7 +157,9 @@ impl State {
         let params = trained(self);
         for param in &params {
             self.module = param.module;
+            let first = self.storages.len();
             self.make_state(optimizer, param);
+            self.note_shapes(first, (param.rows, param.numel / param.rows.max(1)));
         }
         self.module = "";
         self.step(optimizer);

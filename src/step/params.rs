@@ -77,6 +77,7 @@ impl State {
         let numel = rows.saturating_mul(columns);
         let storage =
             self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+        self.note_shape(storage, shape);
         let module = self.module;
         self.params.list.push(Parameter {
             module,

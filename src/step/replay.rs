@@ -94,14 +94,18 @@ pub struct TensorGroup {
     pub operation: &'static str,
     /// Their element type.
     pub dtype: Dtype,
+    /// Rows and columns of the parameter that each is, or is made for; 0 where there is none.
+    pub shape: (u64, u64),
+    /// Whether checkpointing's recomputation made them.
+    pub recomputed: bool,
     /// Bytes of one.
     pub bytes: Bytes,
     /// How many.
     pub count: u64,
 }
 
-/// What tells groups apart, and orders them: category, how little of it they are, module, operation, bytes of one.
-type GroupKey = (Category, u64, &'static str, &'static str, u64);
+/// What tells groups apart, and orders them: category, how little of it they are, what made them, bytes of one, type.
+type GroupKey = (Category, u64, Maker, u64, Dtype);
 
 impl TensorGroup {
     /// Bytes of all of them, each rounded up to the allocator's 512.
@@ -296,19 +300,21 @@ impl Recording {
         let mut groups: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
         let made = self.storages.iter().zip(&self.makers);
         for ((storage, maker), _) in made.zip(alive).filter(|(_, alive)| *alive) {
-            let key = (storage.category, 0, maker.module, maker.operation, storage.requested);
+            let key = (storage.category, 0, *maker, storage.requested, storage.dtype);
             let group = groups.entry(key).or_insert(TensorGroup {
                 category: storage.category,
                 module: maker.module,
                 operation: maker.operation,
                 dtype: storage.dtype,
+                shape: maker.shape,
+                recomputed: maker.recomputed,
                 bytes: Bytes(storage.requested),
                 count: 0,
             });
             group.count += 1;
         }
-        let by_size = groups.into_iter().map(|((category, _, module, operation, bytes), group)| {
-            ((category, u64::MAX - group.total().0, module, operation, bytes), group)
+        let by_size = groups.into_iter().map(|((category, _, maker, bytes, dtype), group)| {
+            ((category, u64::MAX - group.total().0, maker, bytes, dtype), group)
         });
         by_size.collect::<BTreeMap<GroupKey, TensorGroup>>().into_values().collect()
     }
@@ -324,7 +330,7 @@ impl Recording {
         let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
-                let Maker { module, operation } = self.makers[id as usize];
+                let Maker { module, operation, .. } = self.makers[id as usize];
                 Traced::Alloc { id, bytes: self.storage(id).requested, module, operation }
             }
             Event::Free(id) => Traced::Free { id, bytes: self.storage(id).requested },

@@ -221,14 +221,12 @@ mod tests {
 
     #[test]
     fn what_fits_by_its_tensors_only_is_no_fit() {
-        let tight = (1000..1300).map(|step| {
+        let mut tight = (1000..1300).map(|step| {
             let gpu = GpuChoice::Custom(Bytes::gib(f64::from(step) / 100.));
             Detail::of(&Scenario { gpu, ..Scenario::default() }).expect("an answer")
         });
-        let detail = tight
-            .filter(|detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable))
-            .last()
-            .expect("there is one between what fails and what runs");
+        let is_tight = |detail: &Detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable);
+        let detail = tight.rfind(is_tight).expect("there is one between what fails and what runs");
         let scenario = &detail.scenario;
         let memory = estimate(scenario).memory.expect("an answer");
         let gpu = scenario.gpu().expect("a card");

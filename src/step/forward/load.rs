@@ -94,19 +94,22 @@ impl Loader<'_> {
         let numel = spec.weight_numel();
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
-        let mut store = |bytes: u64, category: Category, name: &'static str| {
-            self.state.persistent(bytes, Dtype::U8, times, category, name);
+        let first = self.state.storages.len();
+        let mut store = |bytes: u64, dtype: Dtype, name: &'static str| {
+            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
+            self.state.persistent(bytes, dtype, times, category, name);
         };
-        store(numel.div_ceil(2), Category::Weights, "4-bit weight");
-        store(16 * 4, Category::QuantState, "code book");
+        store(numel.div_ceil(2), Dtype::U8, "4-bit weight");
+        store(16 * 4, Dtype::F32, "code book");
         if double {
-            store(scales, Category::QuantState, "scales (8-bit)");
-            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Category::QuantState, "scales of scales");
-            store(256 * 4, Category::QuantState, "code book");
-            store(4, Category::QuantState, "offset");
+            store(scales, Dtype::U8, "scales (8-bit)");
+            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, "scales of scales");
+            store(256 * 4, Dtype::F32, "code book");
+            store(4, Dtype::F32, "offset");
         } else {
-            store(scales.saturating_mul(4), Category::QuantState, "scales");
+            store(scales.saturating_mul(4), Dtype::F32, "scales");
         }
+        self.state.note_shapes(first, (spec.output, spec.input));
         let compute = match self.scenario.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,

@@ -1,0 +1,176 @@
+//! Every tensor at the peak is explained: a sum that comes to its bytes, a reason of its own, a source.
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::estimate::Category;
+use headroom::explain::{Line, explain};
+use headroom::share;
+use headroom::step::Recording;
+
+#[track_caller]
+fn lines(link: &str) -> Vec<Line> {
+    let shared = share::decode(link);
+    assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+    let scenario = &shared.scenarios[0];
+    let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+    let recording = Recording::of(&architecture, scenario, &gpu).unwrap();
+    explain(&recording.tensors_at_peak(), scenario)
+}
+
+/// The bytes that a sum says, each tensor rounded up to the 512 that the allocator hands out; none for what is summed up.
+fn value(formula: &str) -> Option<u64> {
+    let (sum, _) = formula.rsplit_once(" (")?;
+    let digits = |text: &str| -> Option<u64> {
+        let text: String = text.chars().filter(|c| c.is_ascii_digit() || *c == ' ').collect();
+        text.split_whitespace().next().map(|number| number.parse().unwrap())
+    };
+    let factors: Vec<&str> = sum.split(" × ").collect();
+    let product = |factors: &[&str]| -> Option<u64> {
+        factors.iter().try_fold(1u64, |product, factor| {
+            let (factor, divisor) = factor.split_once(" ÷ ").unwrap_or((factor, "1"));
+            Some(product * digits(factor)? / digits(divisor)?)
+        })
+    };
+    product(&factors)
+}
+
+/// Scenarios of several families, methods and attention implementations.
+const LINKS: [&str; 9] = [
+    "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=amp-bf16&s=1024",
+    "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=fp32&s=1024&b=3",
+    "m=meta-llama/Llama-3.1-8B",
+    "m=meta-llama/Llama-3.1-8B&method=full&gc=off&s=512&b=2",
+    "m=meta-llama/Llama-3.1-8B&method=qlora&gc=off&attn=eager&s=256&b=2",
+    "m=mistralai/Mixtral-8x7B-v0.1&method=lora&gc=off",
+    "m=mistralai/Mixtral-8x7B-v0.1&method=lora&r=8",
+    "m=google-bert/bert-base-uncased&method=full&gc=off&attn=eager&s=512&b=4",
+    "m=google-bert/bert-base-uncased&method=full&gc=off&s=512&b=64",
+];
+
+#[test]
+fn every_sum_comes_to_its_bytes() {
+    for link in LINKS {
+        for line in lines(link) {
+            if line.what.ends_with("smaller tensors") {
+                continue;
+            }
+            let value = value(&line.formula).unwrap_or_else(|| panic!("{link}: {}", line.formula));
+            // the first factor may be the count of tensors, each of which is rounded up by itself
+            let count =
+                line.formula.split(" × ").next().and_then(|count| count.replace(',', "").parse().ok());
+            let count = if line.formula.matches(" × ").count() > 1 { count.unwrap_or(1) } else { 1 };
+            let exact = line.bytes.0 - value;
+            assert!(
+                line.bytes.0 >= value && (exact < 512 * count || line.bytes.0 == value.div_ceil(512) * 512),
+                "{link}: {} is {value}, not {} ({})",
+                line.formula,
+                line.bytes.0,
+                line.what
+            );
+        }
+    }
+}
+
+#[test]
+fn no_large_tensor_has_the_reason_of_all() {
+    let general =
+        ["saved by forward because backward needs it", "on its way to what made it", "part of the head"];
+    for link in LINKS {
+        let lines = lines(link);
+        for line in &lines {
+            let part: u64 =
+                lines.iter().filter(|other| other.category == line.category).map(|other| other.bytes.0).sum();
+            assert!(!line.why.is_empty() && !line.source.is_empty(), "{link}: {line:?}");
+            let is_general = general.iter().any(|reason| line.why.contains(reason));
+            assert!(!is_general || line.bytes.0 * 100 <= part, "{link}: {line:?}");
+        }
+    }
+}
+
+/// The line of that category whose name is that.
+#[track_caller]
+fn find<'l>(lines: &'l [Line], category: Category, what: &str) -> &'l Line {
+    let found = lines.iter().find(|line| line.category == category && line.what == what);
+    found.unwrap_or_else(|| panic!("{what}: {:#?}", lines.iter().map(|line| &line.what).collect::<Vec<_>>()))
+}
+
+#[test]
+fn what_is_said_is_true_of_the_tensor() {
+    let gpt2 = lines("m=openai-community/gpt2&method=full&attn=eager&gc=off&p=amp-bf16&s=1024");
+    for (what, formula, why) in [
+        (
+            "self_attn: softmax",
+            "12 × 1,024 tokens × 1,024 keys × 12 heads × 4 bytes (float32)",
+            "attention probabilities",
+        ),
+        (
+            "self_attn: dropout",
+            "12 × 1,024 tokens × 1,024 keys × 12 heads × 2 bytes (bfloat16)",
+            "after dropout",
+        ),
+        (
+            "self_attn: dropout mask",
+            "12 × 1,024 tokens × 1,024 keys × 12 heads × 1 byte (bool)",
+            "which probabilities",
+        ),
+        ("mlp: add", "12 × 1,024 tokens × 3,072 × 4 bytes (float32)", "inside the activation function"),
+        ("add", "24 × 1,024 tokens × 768 × 4 bytes (float32)", "residual path"),
+    ] {
+        let line = find(&gpt2, Category::Activations, what);
+        assert_eq!(line.formula, formula, "{what}");
+        assert!(line.why.contains(why), "{line:?}");
+    }
+    let rest = gpt2
+        .iter()
+        .find(|line| line.category == Category::Activations && line.what.ends_with("smaller tensors"));
+    assert!(rest.unwrap().why.starts_with("smaller ones"), "{rest:?}");
+    let hidden = find(&gpt2, Category::Logits, "lm_head: cast");
+    assert!(
+        hidden.why.starts_with("the hidden states") && hidden.formula.contains("1,024 tokens × 768"),
+        "{hidden:?}"
+    );
+    let loss = gpt2
+        .iter()
+        .find(|line| line.category == Category::Logits && line.formula.contains("1 × 4 bytes"))
+        .unwrap();
+    assert!(loss.why.starts_with("the loss itself"), "{loss:?}");
+
+    let llama = lines("m=meta-llama/Llama-3.1-8B");
+    let rotary = find(&llama, Category::Activations, "rotary_emb: mul");
+    assert!(
+        rotary.why.starts_with("cosines or sines") && rotary.formula.contains("2,048 positions × 128"),
+        "{rotary:?}"
+    );
+    let range = find(&llama, Category::Activations, "range");
+    assert!(range.why.starts_with("indices"), "{range:?}");
+    let adapters: Vec<_> = llama
+        .iter()
+        .filter(|line| line.what == "mlp.down_proj" && line.category == Category::Adapters)
+        .collect();
+    let formulas: Vec<_> = adapters.iter().map(|line| line.formula.as_str()).collect();
+    assert_eq!(
+        formulas,
+        ["32 × rank 16 × 14,336 × 4 bytes (float32)", "32 × 4,096 × rank 16 × 4 bytes (float32)"]
+    );
+    let mixtral = lines("m=mistralai/Mixtral-8x7B-v0.1&method=lora&gc=off");
+    let experts: Vec<_> = mixtral
+        .iter()
+        .filter(|line| line.category == Category::Adapters && line.what == "mlp.experts")
+        .map(|line| line.formula.as_str())
+        .collect();
+    assert_eq!(
+        experts,
+        [
+            "32 × 28,672 × rank 16 × 16 × 4 bytes (float32)",
+            "32 × rank 16 × 8 × 14,336 × 4 bytes (float32)",
+            "32 × rank 16 × 16 × 4,096 × 4 bytes (float32)",
+            "32 × 4,096 × rank 16 × 8 × 4 bytes (float32)",
+        ]
+    );
+    let whole = lines("m=meta-llama/Llama-3.1-8B&method=lora&train-embeddings=on");
+    let copy = find(&whole, Category::Adapters, "embed_tokens");
+    assert!(copy.why.contains("modules_to_save") && copy.formula.starts_with("128,256 × 4,096 "), "{copy:?}");
+    let packed = find(&llama, Category::Weights, "mlp.down_proj: 4-bit weight");
+    assert_eq!(packed.formula, "32 × 4,096 × 14,336 ÷ 2 × 1 byte (uint8)");
+    let scales = find(&llama, Category::QuantState, "mlp.down_proj: scales (8-bit)");
+    assert_eq!(scales.formula, "32 × 4,096 × 14,336 ÷ 64 × 1 byte (uint8)");
+}
