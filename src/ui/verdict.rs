@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_fits_by_its_tensors_only_is_no_fit() {
-        let mut tight = (1000..1300).map(|step| {
+        let mut tight = (900..1500).map(|step| {
             let gpu = GpuChoice::Custom(Bytes::gib(f64::from(step) / 100.));
             Detail::of(&Scenario { gpu, ..Scenario::default() }).expect("an answer")
         });
