@@ -165,7 +165,7 @@ fn basis(band: &Band) -> String {
     };
     format!(
         "The worst errors over {rows} {kind}. Of the allocated peak, and at least that of the measuring device against \
-         real GPUs; of the reserved peak on a card with room to spare"
+         real GPUs; of the reserved peak on a card that is not nearly full"
     )
 }
 
