@@ -4,7 +4,7 @@ use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
 use crate::plan::{Fit, OnCard, Verdict, on_card};
 use crate::scenario::{Issue, Scenario};
-use crate::step::{Moment, Recording};
+use crate::step::{Moment, Recording, TensorGroup};
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
@@ -15,7 +15,7 @@ pub struct Detail {
     /// Which scenario.
     pub scenario: Scenario,
     /// Every kind of tensor at the peak.
-    pub lines: Vec<Line>,
+    pub tensors: Vec<TensorGroup>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
     /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
@@ -32,16 +32,23 @@ impl Detail {
         let scenario = scenario.clone();
         Some(match Recording::of(&architecture, &scenario, &gpu) {
             Ok(recording) => Detail {
-                lines: explain(&recording.tensors_at_peak(), &scenario),
+                tensors: recording.tensors_at_peak(),
                 moments: recording.timeline(MOMENTS),
                 on_card: Ok(on_card(&recording, scenario.allocator, &gpu)),
                 band,
                 scenario,
             },
             Err(issue) => {
-                Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
+                Detail { tensors: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
             }
         })
+    }
+
+    /// What every tensor at the peak is and why it is there: asked for when somebody opens a part, so that the first answer
+    /// does without.
+    #[inline(never)]
+    pub fn lines(&self) -> Vec<Line> {
+        explain(&self.tensors, &self.scenario)
     }
 
     /// Whether this is the scenario that was looked at.

@@ -145,9 +145,9 @@ fn Row(
             return String::new();
         }
         let detail = state.current().detail.get();
-        let lines = detail.as_ref().map_or(&[][..], |detail| &detail.lines[..]);
+        let lines = detail.map(|detail| detail.lines()).unwrap_or_default();
         let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
-        explanation(part, &bytes, lines, state.unit())
+        explanation(part, &bytes, &lines, state.unit())
     };
     let id = format!("why-{}", part.slug());
     view! {
@@ -237,7 +237,7 @@ mod tests {
         let detail = Detail::of(&scenario).expect("an answer");
         let memory = crate::estimate(&scenario).memory.expect("an answer");
         for part in Part::all().filter(|part| part.at_peak(&memory).0 > 1 << 20 && *part != Part::Context) {
-            let html = explanation(part, "1 byte", &detail.lines, Unit::Binary);
+            let html = explanation(part, "1 byte", &detail.lines(), Unit::Binary);
             assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
         }
     }
