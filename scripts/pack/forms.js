@@ -220,6 +220,9 @@ function pointers({ start, bytes }) {
 /** How far beside a table an address may lie that is meant for it: loops count from one, or up to the end. */
 const BESIDE = 64;
 
+/** Whether these bytes are a text: without the control characters that numbers are full of. */
+const isText = (bytes) => bytes.every((byte) => byte >= 9);
+
 /** No address but the first number that is no character: what Rust writes for an absent one. */
 const NO_CHARACTER = 0x110000;
 
@@ -246,7 +249,7 @@ function meant(segments, address) {
   const found = [];
   for (let i = firstBehind(segments, address - BESIDE - 1); segments[i]?.start <= address + BESIDE; i++) {
     const { start, end, bytes } = segments[i];
-    const isTable = start % 4 === 0 && bytes.length % 4 === 0 && bytes.length >= 16;
+    const isTable = start % 4 === 0 && bytes.length % 4 === 0 && bytes.length >= 16 && !isText(bytes);
     if (isTable || (start <= address && address < end)) found.push(segments[i]);
   }
   return found;
