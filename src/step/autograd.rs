@@ -199,7 +199,9 @@ impl Graph {
     /// Notes that the nodes since `first` stand for `times` identical runs.
     pub fn note_repeat(&mut self, first: u32, times: u32) {
         let end = self.len();
-        self.repeats.push(Repeated { first, end, times });
+        if first < end {
+            self.repeats.push(Repeated { first, end, times });
+        }
     }
 
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
@@ -463,7 +465,7 @@ impl State {
         let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
         for index in 0..end {
             if let Some(grad) = self.graph.pending[index] {
-                self.storages[grad.storage as usize].times = 1;
+                self.counts_once(grad.storage);
             }
         }
     }
@@ -510,13 +512,12 @@ impl Machine {
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
         }
-        let mut running: Option<(Repeated, Repeat)> = None;
+        let mut running: Vec<(Repeated, Repeat)> = Vec::new();
         for index in (0..=last).rev() {
             let frame = {
                 let mut state = self.state.borrow_mut();
-                let ending = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1);
-                if let Some(repeated) = ending {
-                    running = Some((repeated, state.begin_repeat(repeated.times)));
+                while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
+                    running.push((repeated, state.begin_repeat(repeated.times)));
                 }
                 let node = &state.graph.nodes[index as usize];
                 let wanted = node.saved.0 < node.saved.1;
@@ -533,9 +534,9 @@ impl Machine {
             }
             let mut state = self.state.borrow_mut();
             state.run(index);
-            if let Some((repeated, repeat)) = running.take_if(|(repeated, _)| repeated.first == index) {
-                state.pass_on(repeated.first);
+            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
                 state.end_repeat(repeat, 0);
+                state.pass_on(repeated.first);
             }
         }
         self.state.borrow_mut().graph.clear();

@@ -14,6 +14,7 @@ use super::linear;
 use super::loss;
 use super::machine::{NOTHING, State, StorageId};
 use super::norm;
+use super::scan;
 use super::tensor::Layout;
 use crate::dtype::Dtype;
 
@@ -137,6 +138,17 @@ pub(super) enum Op {
     BloomGelu,
     /// A depthwise convolution; saves its input.
     Conv,
+    /// A sequence cut into chunks: a view, of which a gradient whose matrices are transposed is copied.
+    Chunked,
+    /// `F.pad` with zeros, or a copy where there is nothing to pad.
+    Pad,
+    /// A running sum.
+    Cumsum,
+    /// `torch.linalg.solve_triangular` of so many elements of triangles; saves them and its result.
+    Solve {
+        /// Elements of all triangles.
+        triangles: u64,
+    },
     /// A fused attention kernel.
     Attention(Scores),
     /// The negative log likelihood.
@@ -283,7 +295,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [first.wants().then(|| share(state, grad)), other, None]
         }
         Op::CopySlice => {
-            let whole = like(state, grad, "clone");
+            let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
             let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
             let own = if first.wants() {
                 state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
@@ -292,7 +304,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
                 state.release(whole.storage);
                 None
             };
-            [own, Some(Grad::new(slice, second.numel, grad.dtype, grad.layout)), None]
+            [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
         }
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
@@ -377,9 +389,20 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
         Op::Bmm { second: layout } => {
-            let other = second.wants().then(|| Grad { layout, ..product(state, second.numel, grad.dtype) });
-            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+            // both operands were views of tensors with more dimensions
+            let view = true;
+            let other =
+                second.wants().then(|| Grad { layout, view, ..product(state, second.numel, grad.dtype) });
+            let own = first.wants().then(|| Grad { view, ..product(state, first.numel, grad.dtype) });
             [own, other, None]
+        }
+        Op::Chunked => {
+            let result = if grad.layout == Layout::Columns {
+                Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
+            } else {
+                Grad { view: true, ..share(state, grad) }
+            };
+            [Some(result), None, None]
         }
         Op::Unbatched { batch } => {
             let result = if grad.layout == Layout::Tokens && batch > 1 {
@@ -466,6 +489,12 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             state.release(copy);
             [own, weight, bias]
         }
+        Op::Pad => {
+            let storage = state.alloc(first.numel, grad.dtype, "pad");
+            [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
+        }
+        Op::Cumsum => [Some(scan::cumsum_backward(state, grad)), None, None],
+        Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],

@@ -48,6 +48,16 @@ pub(super) struct Storage {
     pub operation: &'static str,
 }
 
+impl Storage {
+    /// Bytes that were asked for, by all those that it stands for, each rounded up as the allocator does.
+    pub fn bytes(&self) -> u64 {
+        match self.times {
+            0 | 1 => self.requested,
+            times => rounded(self.requested).saturating_mul(u64::from(times)),
+        }
+    }
+}
+
 /// One thing that happened to the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -132,6 +142,8 @@ pub(super) struct State {
     pub graph: Graph,
     pub params: Params,
     pub device: Device,
+    /// Sequences of the batch.
+    pub sequences: u64,
     /// Category of what is allocated now.
     pub category: Category,
     /// Module that is running.
@@ -140,7 +152,7 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// How many identical runs the running body stands for; 1 outside [`Machine::repeat`].
+    /// How many identical runs the running bodies stand for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
     /// Shared storages that lost their last reference inside a repeated body.
     deferred: Vec<StorageId>,
@@ -215,7 +227,7 @@ impl State {
     fn free(&mut self, id: StorageId) {
         let storage = &self.storages[id as usize];
         // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
-        let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
+        let times = u64::from(storage.times / self.repeating.max(1)).max(1);
         let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
         self.ledger.subtract(category, bytes);
         if let Some(events) = &mut self.events {
@@ -227,6 +239,13 @@ impl State {
     pub fn share(&mut self, id: StorageId) {
         if id != NOTHING {
             self.storages[id as usize].shared = true;
+        }
+    }
+
+    /// Says of a storage that it outlived the repeated body that made it: all runs but the last one have given theirs away.
+    pub fn counts_once(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].times = self.repeating;
         }
     }
 
@@ -253,13 +272,14 @@ impl State {
         }
     }
 
-    /// Notes the ledger at the start of a body that stands for several identical ones.
+    /// Notes the ledger at the start of a body that stands for several identical ones; bodies may be nested.
     pub fn begin_repeat(&mut self, times: u32) -> Repeat {
         self.ledger.note_peak();
         let before = self.ledger;
         self.ledger.reset_peak();
-        self.repeating = times;
-        Repeat { before }
+        let around = self.repeating;
+        self.repeating = around.saturating_mul(times);
+        Repeat { before, times, around }
     }
 
     /// Ends such a body: the ledger moves as if it had run `times` times.
@@ -267,8 +287,9 @@ impl State {
     /// Every run changes the live bytes by the same amounts, so the highest point of all runs lies in the first or in
     /// the last one. All runs but the first have `beside` bytes of activations beside them.
     pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
-        let Repeat { before } = repeat;
-        let more = u64::from(std::mem::replace(&mut self.repeating, 1)).saturating_sub(1);
+        let Repeat { before, times, around } = repeat;
+        self.repeating = around;
+        let more = u64::from(times).saturating_sub(1);
         let first = self.ledger.peak();
         let shift = |value: u64, from: u64, to: u64| {
             if to >= from {
@@ -292,8 +313,10 @@ impl State {
             .into_iter()
             .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
             .unwrap_or(first);
-        for id in std::mem::take(&mut self.deferred) {
-            self.free(id);
+        if around == 1 {
+            for id in std::mem::take(&mut self.deferred) {
+                self.free(id);
+            }
         }
     }
 }
@@ -301,6 +324,9 @@ impl State {
 /// The ledger at the start of a repeated body.
 pub(super) struct Repeat {
     before: Ledger,
+    times: u32,
+    /// What the bodies around it stand for.
+    around: u32,
 }
 
 /// The machine: shared by every tensor handle of a run.
@@ -331,6 +357,7 @@ impl Machine {
                 graph: Graph::default(),
                 params: Params::default(),
                 device,
+                sequences: 1,
                 category: Category::Activations,
                 module: "",
                 autocast: None,
@@ -383,7 +410,7 @@ impl Machine {
         let mut state = self.state.borrow_mut();
         let gone = held.filter(|held| state.references(held.storage) == 0);
         state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
-        state.storages[result.value.storage as usize].times = 1;
+        state.counts_once(result.value.storage);
         state.graph.note_repeat(first_node, times);
         let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
         drop(state);

@@ -194,7 +194,7 @@ impl Recording {
             }
             match event {
                 Event::Alloc(id) => {
-                    let requested = self.storage(*id).requested;
+                    let requested = self.storage(*id).bytes();
                     if requested == 0 {
                         continue;
                     }
@@ -242,12 +242,12 @@ impl Recording {
                 Event::Alloc(id) => {
                     let storage = self.storage(*id);
                     let part = &mut parts.0[storage.category.index()];
-                    *part = part.saturating_add(rounded(storage.requested));
+                    *part = part.saturating_add(rounded(storage.bytes()));
                 }
                 Event::Free(id) => {
                     let storage = self.storage(*id);
                     let part = &mut parts.0[storage.category.index()];
-                    *part = part.saturating_sub(rounded(storage.requested));
+                    *part = part.saturating_sub(rounded(storage.bytes()));
                 }
                 Event::Mark(next) => phase = *next,
             }
@@ -320,7 +320,7 @@ impl Recording {
                 bytes: Bytes(storage.requested),
                 count: 0,
             });
-            group.count += 1;
+            group.count += u64::from(storage.times);
         }
         // In order of category and size, equals as they come.
         let order = |group: &TensorGroup| (group.category, std::cmp::Reverse(group.total()));
@@ -342,10 +342,11 @@ impl Recording {
         let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
-                let Storage { requested: bytes, module, operation, .. } = *self.storage(id);
-                Traced::Alloc { id, bytes, module, operation }
+                let storage = self.storage(id);
+                let Storage { module, operation, .. } = *storage;
+                Traced::Alloc { id, bytes: storage.bytes(), module, operation }
             }
-            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).requested },
+            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).bytes() },
         });
         (before.unwrap_or_default(), traced.collect())
     }

@@ -42,10 +42,7 @@ fn block(block: &Block) -> Option<String> {
         Mixer::StateSpace(_) => Some(
             "state-space layers, whose scan runs in kernels outside PyTorch or token by token".to_owned(),
         ),
-        Mixer::DeltaNet(_) => {
-            Some("linear attention, which runs in kernels outside PyTorch or chunk by chunk".to_owned())
-        }
-        Mixer::ShortConv(_) => None,
+        Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
         Mixer::None => Some("layers without attention".to_owned()),
     };
@@ -69,7 +66,6 @@ fn unmodelled_attention(attention: &Attention) -> Option<String> {
             Some("keys and values that are shared".to_owned())
         }
         _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
-        _ if attention.gated => Some("gated attention".to_owned()),
         _ => None,
     }
 }

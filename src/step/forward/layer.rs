@@ -446,8 +446,12 @@ impl<'a> Model<'a> {
                 let output = self.machine.within("conv", || self.short_conv(layer, short, hidden));
                 Mixed { output, weights: None }
             }
+            Mixer::DeltaNet(net) => {
+                let output = self.machine.within("linear_attn", || self.delta_net(layer, net, hidden));
+                Mixed { output, weights: None }
+            }
             // refused by `support`
-            Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {
+            Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::Module(_) | Mixer::None => {
                 Mixed { output: hidden.clone(), weights: None }
             }
             Mixer::Attention(attention) => {

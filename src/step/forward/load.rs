@@ -10,7 +10,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, FeedForward, Latent, LatentQuery, Linear, LinearClass, Mixer, Mlp, Moe, Norm, NormKind, Param,
+    Block, Conv, FeedForward, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe, Norm, NormKind, Param,
     ParamRole, Projection, Wiring,
 };
 use crate::model::{HeadTransform, Table};
@@ -183,6 +183,22 @@ impl Loader<'_> {
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
+    /// A depthwise convolution.
+    fn conv(&mut self, conv: &Conv) -> (ParamId, Option<ParamId>) {
+        self.state.module = conv.name;
+        let weight = self.parameter((conv.channels, conv.kernel));
+        (weight, conv.bias.then(|| self.parameter((1, conv.channels))))
+    }
+
+    /// A parameter of its own.
+    fn loose(&mut self, loose: &Loose) -> ParamId {
+        self.state.module = loose.name;
+        match loose.shape[..] {
+            [rows, columns] => self.parameter((rows, columns)),
+            _ => self.parameter((1, loose.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+        }
+    }
+
     /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
     fn trained_copy(&mut self, id: ParamId) -> ParamId {
         let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
@@ -266,6 +282,8 @@ enum Part {
     Output,
     Mlp,
     Router,
+    /// Of a state space or linear attention: no list of attention's or the feed-forward network's layers names it.
+    Recurrent,
     /// In front of the head itself, which is never adapted.
     Head,
 }
@@ -279,6 +297,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         sinks: None,
         bias: None,
         conv: None,
+        loose: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -293,11 +312,18 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::DeltaNet(net) => {
+            bound.loose = net.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.conv = Some(loader.conv(&net.conv));
+            for linear in net.inputs.iter().chain([&net.output]) {
+                add(loader, &mut bound, linear, Part::Recurrent);
+            }
+            let norm = loader.norm(&net.norm);
+            bound.norms.push(norm);
+        }
         Mixer::ShortConv(short) => {
-            let weight = loader.parameter((short.conv.channels, short.conv.kernel));
-            let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
-            bound.conv = Some((weight, bias));
+            bound.conv = Some(loader.conv(&short.conv));
             add(loader, &mut bound, &short.input, Part::Key);
             add(loader, &mut bound, &short.output, Part::Output);
         }
@@ -444,6 +470,7 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = scenario.stack != Stack::Litgpt
             && !trains_embeddings

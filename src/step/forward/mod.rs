@@ -50,6 +50,8 @@ pub(super) struct BoundLayer<'a> {
     pub bias: Option<ParamId>,
     /// The weight and the bias of a short convolution.
     pub conv: Option<(ParamId, Option<ParamId>)>,
+    /// What a state space or linear attention has beside its layers, in the order of its description.
+    pub loose: Vec<ParamId>,
 }
 
 impl BoundLayer<'_> {

@@ -2,6 +2,7 @@
 
 mod bert;
 mod bloom;
+mod delta_net;
 mod falcon;
 mod gpt_neo;
 mod gpt_oss;

@@ -1,0 +1,87 @@
+//! Loops of the forward code over chunks or tokens.
+//!
+//! What a run of such a loop does differs in the first run (the state has no gradient yet), in the second (the first that
+//! saves what is multiplied by the state) and in the last (whose state nobody reads). All others are equal: one runs on
+//! behalf of all. A recording runs up to [`MOST_RUNS`] of them by themselves; longer loops are recorded in bundles, of
+//! which each runs once, and what it leaves behind counts as often as the bundle has runs. The bytes of tensors are then
+//! exact all the same; the allocator is given one block for each bundle where there would be one for each run.
+
+use super::machine::{Machine, NOTHING, StorageId};
+use super::tensor::{Tensor, Value};
+use crate::dtype::Dtype;
+
+/// The most runs between the second and the last that a recording keeps apart.
+const MOST_RUNS: u32 = 128;
+
+impl Machine {
+    /// A variable that nothing was assigned to yet.
+    pub fn unassigned(&self) -> Tensor<'_> {
+        Tensor { machine: self, value: Value::plain(NOTHING, 0, Dtype::F32) }
+    }
+
+    /// `for index in range(times): …` over Python's `variables`, which outlive it; `body` is told which run is the last.
+    /// A recording (`whole`) runs them one by one, or in bundles.
+    pub fn looped<'m>(
+        &'m self,
+        times: u64,
+        whole: bool,
+        variables: &mut [Tensor<'m>],
+        body: &mut dyn FnMut(&mut [Tensor<'m>], bool),
+    ) {
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        for _ in 0..times.saturating_sub(1).min(2) {
+            body(variables, false);
+        }
+        let between = times.saturating_sub(3);
+        if whole {
+            let bundle = between.div_ceil(MOST_RUNS).max(1);
+            for _ in 0..between / bundle {
+                self.bundle(bundle, variables, body);
+            }
+            if !between.is_multiple_of(bundle) {
+                self.bundle(between % bundle, variables, body);
+            }
+        } else if between > 1 {
+            let (repeat, first_node) = {
+                let mut state = self.state.borrow_mut();
+                (state.begin_repeat(between), state.graph.len())
+            };
+            body(variables, false);
+            let mut state = self.state.borrow_mut();
+            state.end_repeat(repeat, 0);
+            for variable in variables.iter() {
+                state.counts_once(variable.value.storage);
+            }
+            state.graph.note_repeat(first_node, between);
+        } else if between == 1 {
+            body(variables, false);
+        }
+        if times > 0 {
+            body(variables, true);
+        }
+    }
+
+    /// One run on behalf of `times`, recorded.
+    fn bundle<'m>(
+        &'m self,
+        times: u32,
+        variables: &mut [Tensor<'m>],
+        body: &mut dyn FnMut(&mut [Tensor<'m>], bool),
+    ) {
+        let first = self.state.borrow().storages.len();
+        body(variables, false);
+        if times == 1 {
+            return;
+        }
+        let mut state = self.state.borrow_mut();
+        for id in first..state.storages.len() {
+            // what a variable alone holds was given away by all runs but the last
+            let held = variables.iter().filter(|variable| variable.value.storage == id as StorageId).count();
+            if let Some(storage) = state.storages.get_mut(id)
+                && storage.references as usize > held
+            {
+                storage.times = times;
+            }
+        }
+    }
+}
