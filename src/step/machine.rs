@@ -154,8 +154,9 @@ pub(super) struct State {
     pub cast_cache: Vec<ParamId>,
     /// How many identical runs the running bodies stand for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
-    /// Shared storages that lost their last reference inside a repeated body.
-    deferred: Vec<StorageId>,
+    /// Shared storages that lost their last reference inside a repeated body, each with the highest point of the body up
+    /// to then.
+    deferred: Vec<(StorageId, Peak)>,
 }
 
 impl State {
@@ -217,7 +218,9 @@ impl State {
         storage.references -= 1;
         if storage.references == 0 {
             if self.repeating > 1 && storage.shared {
-                self.deferred.push(id);
+                let until_then = self.ledger.peak();
+                self.ledger.reset_peak();
+                self.deferred.push((id, until_then));
                 return;
             }
             self.free(id);
@@ -290,7 +293,9 @@ impl State {
         let Repeat { before, times, around } = repeat;
         self.repeating = around;
         let more = u64::from(times).saturating_sub(1);
-        let first = self.ledger.peak();
+        let deferred = if around == 1 { std::mem::take(&mut self.deferred) } else { Vec::new() };
+        let end = self.ledger.peak();
+        let first = deferred.iter().map(|(_, peak)| *peak).fold(end, higher);
         let shift = |value: u64, from: u64, to: u64| {
             if to >= from {
                 value.saturating_add((to - from).saturating_mul(more))
@@ -299,26 +304,45 @@ impl State {
             }
         };
         let after = self.ledger;
-        let mut last = first;
-        last.bytes.0 = shift(first.bytes.0, before.current, after.current).saturating_add(beside);
-        self.ledger.current = shift(after.current, before.current, after.current);
-        for (index, part) in last.parts.0.iter_mut().enumerate() {
-            let (from, to) = (before.parts.0[index], after.parts.0[index]);
-            *part = shift(*part, from, to);
-            self.ledger.parts.0[index] = shift(to, from, to);
-        }
-        let part = &mut last.parts.0[Category::Activations.index()];
-        *part = part.saturating_add(beside);
-        self.ledger.peak = [before.peak, first, last]
-            .into_iter()
-            .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
-            .unwrap_or(first);
-        if around == 1 {
-            for id in std::mem::take(&mut self.deferred) {
-                self.free(id);
+        let in_last_run = |mut peak: Peak| {
+            peak.bytes.0 = shift(peak.bytes.0, before.current, after.current).saturating_add(beside);
+            for (index, part) in peak.parts.0.iter_mut().enumerate() {
+                *part = shift(*part, before.parts.0[index], after.parts.0[index]);
+            }
+            let part = &mut peak.parts.0[Category::Activations.index()];
+            *part = part.saturating_add(beside);
+            peak
+        };
+        // the last run frees what all of them shared where the others only stopped to use it
+        let mut last: Option<Peak> = None;
+        let mut freed = Parts::default();
+        let stretches = deferred.iter().map(|(id, peak)| (Some(*id), *peak)).chain([(None, end)]);
+        for (id, peak) in stretches {
+            let mut peak = in_last_run(peak);
+            for (part, freed) in peak.parts.0.iter_mut().zip(freed.0) {
+                *part = part.saturating_sub(freed);
+            }
+            peak.bytes.0 = peak.bytes.0.saturating_sub(freed.total().0);
+            last = Some(last.map_or(peak, |last| higher(last, peak)));
+            if let Some(storage) = id.and_then(|id| self.storages.get(id as usize)) {
+                let part = &mut freed.0[storage.category.index()];
+                *part = part.saturating_add(rounded(storage.requested));
             }
         }
+        self.ledger.current = shift(after.current, before.current, after.current);
+        for (index, part) in self.ledger.parts.0.iter_mut().enumerate() {
+            *part = shift(*part, before.parts.0[index], after.parts.0[index]);
+        }
+        self.ledger.peak = last.into_iter().fold(higher(before.peak, first), higher);
+        for (id, _) in deferred {
+            self.free(id);
+        }
     }
+}
+
+/// The higher of two points, the first where they are as high.
+fn higher(one: Peak, other: Peak) -> Peak {
+    if other.bytes > one.bytes { other } else { one }
 }
 
 /// The ledger at the start of a repeated body.

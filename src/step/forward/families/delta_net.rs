@@ -267,7 +267,10 @@ impl<'a> Model<'a> {
         let state_numel = heads.saturating_mul(net.key_dim).saturating_mul(net.value_dim);
         let state = self.constant(state_numel, new_values.value.dtype, "zeros").shaped_as(&new_values);
         let core = self.constant(values, new_values.value.dtype, "zeros").shaped_as(&new_values);
-        query = query.mul_rows(&cumulated.keeping_output("exp").viewed());
+        query = {
+            let grown = cumulated.keeping_output("exp").viewed();
+            query.mul_rows(&grown)
+        };
         key = {
             let rest = {
                 let left = cumulated.selected(matrices).minus_to(&cumulated, rows);
