@@ -62,3 +62,36 @@ fn one_layer_stands_for_many() {
     assert!(ran > 200, "only {ran} scenarios ran");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Loops over chunks and tokens run once on behalf of many, and are recorded in bundles where they are long.
+#[test]
+fn one_run_of_a_loop_stands_for_many() {
+    let base = Scenario { batch: 2, ..Scenario::default() };
+    let mut wrong = Vec::new();
+    for (id, sequences) in
+        [("Qwen/Qwen3.5-9B", [640, 12_900]), ("Qwen/Qwen3-Next-80B-A3B-Instruct", [1000, 16_384])]
+    {
+        for sequence in sequences {
+            for (checkpointing, method, precision) in [
+                (Checkpointing::Off, Method::Full, Precision::Bf16),
+                (Checkpointing::Off, Method::Lora, Precision::AmpBf16),
+                (Checkpointing::NonReentrant, Method::Full, Precision::AmpBf16),
+                (Checkpointing::NonReentrant, Method::Qlora, Precision::Bf16),
+            ] {
+                let model = ModelChoice::Catalogue(id.to_owned());
+                let scenario = Scenario { model, checkpointing, method, precision, sequence, ..base.clone() };
+                let architecture = scenario.architecture().expect("it is in the catalogue");
+                let gpu = scenario.gpu().expect("the default card is known");
+                let memory = step::run(&architecture, &scenario, &gpu).expect("it runs");
+                let recording = Recording::of(&architecture, &scenario, &gpu).expect("it runs");
+                let (fast, whole) = (memory.steady.highest().1.bytes.0, highest(&recording));
+                if fast != whole {
+                    wrong.push(format!(
+                        "{id} {sequence} {checkpointing:?} {method:?} {precision:?}: {fast} for {whole}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,16 +1,17 @@
 //! Loops of the forward code over chunks or tokens.
 //!
 //! What a run of such a loop does differs in the first run (the state has no gradient yet), in the second (the first that
-//! saves what is multiplied by the state) and in the last (whose state nobody reads). All others are equal: one runs on
-//! behalf of all. A recording runs up to [`MOST_RUNS`] of them by themselves; longer loops are recorded in bundles, of
-//! which each runs once, and what it leaves behind counts as often as the bundle has runs. The bytes of tensors are then
-//! exact all the same; the allocator is given one block for each bundle where there would be one for each run.
+//! saves what is multiplied by the state), in the last (whose state nobody reads) and in the one before it (in backward the
+//! first that has a gradient of its state). All others are equal: one runs on behalf of all. A recording runs up to
+//! [`MOST_RUNS`] of them by themselves; longer loops are recorded in bundles, of which each runs once, and what it leaves
+//! behind counts as often as the bundle has runs. The bytes of tensors are then exact all the same; the allocator is given
+//! one block for each bundle where there would be one for each run.
 
 use super::machine::{Machine, NOTHING, StorageId};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 
-/// The most runs between the second and the last that a recording keeps apart.
+/// The most runs between the first two and the last two that a recording keeps apart.
 const MOST_RUNS: u32 = 128;
 
 impl Machine {
@@ -29,10 +30,12 @@ impl Machine {
         body: &mut dyn FnMut(&mut [Tensor<'m>], bool),
     ) {
         let times = u32::try_from(times).unwrap_or(u32::MAX);
-        for _ in 0..times.saturating_sub(1).min(2) {
+        let last = times.min(1);
+        let before_last = times.saturating_sub(3).min(1);
+        for _ in 0..times.saturating_sub(last + before_last).min(2) {
             body(variables, false);
         }
-        let between = times.saturating_sub(3);
+        let between = times.saturating_sub(4);
         if whole {
             let bundle = between.div_ceil(MOST_RUNS).max(1);
             for _ in 0..between / bundle {
@@ -56,7 +59,10 @@ impl Machine {
         } else if between == 1 {
             body(variables, false);
         }
-        if times > 0 {
+        for _ in 0..before_last {
+            body(variables, false);
+        }
+        for _ in 0..last {
             body(variables, true);
         }
     }
@@ -68,18 +74,32 @@ impl Machine {
         variables: &mut [Tensor<'m>],
         body: &mut dyn FnMut(&mut [Tensor<'m>], bool),
     ) {
-        let first = self.state.borrow().storages.len();
-        body(variables, false);
-        if times == 1 {
-            return;
+        if times <= 1 {
+            return body(variables, false);
         }
+        let holds = |variables: &[Tensor<'m>], id: StorageId| {
+            variables.iter().filter(|variable| variable.value.storage == id).count()
+        };
+        let (first, given): (usize, Vec<_>) = {
+            let state = self.state.borrow();
+            let given = variables.iter().map(|variable| {
+                let id = variable.value.storage;
+                (id, state.references(id) as usize - holds(variables, id))
+            });
+            (state.storages.len(), given.collect())
+        };
+        body(variables, false);
         let mut state = self.state.borrow_mut();
-        for id in first..state.storages.len() {
-            // what a variable alone holds was given away by all runs but the last
-            let held = variables.iter().filter(|variable| variable.value.storage == id as StorageId).count();
-            if let Some(storage) = state.storages.get_mut(id)
-                && storage.references as usize > held
-            {
+        // what a run was given and keeps, and what it made and leaves; what only a variable holds goes with the next run
+        let kept = given.into_iter().filter(|(id, others)| state.references(*id) as usize > *others);
+        let left = (first..state.storages.len()).map(|id| (id as StorageId, 0));
+        let ids: Vec<StorageId> = kept
+            .chain(left)
+            .filter(|(id, _)| *id != NOTHING && state.references(*id) as usize > holds(variables, *id))
+            .map(|(id, _)| id)
+            .collect();
+        for id in ids {
+            if let Some(storage) = state.storages.get_mut(id as usize) {
                 storage.times = times;
             }
         }
