@@ -331,7 +331,12 @@ pub enum Wiring {
         mlp: Option<Norm>,
     },
     /// `x + f(norm(x))` where `f` is the one half that the layer has (mamba, nemotron_h).
-    Single(Norm),
+    Single {
+        /// Before that half.
+        norm: Norm,
+        /// Whether x is cast to float32 before it is added (`residual_in_fp32`).
+        wide: bool,
+    },
 }
 
 /// One transformer layer.
@@ -403,7 +408,7 @@ impl Block {
                     mlp.visit(visit);
                 }
             }
-            Wiring::Single(norm) => norm.visit(visit),
+            Wiring::Single { norm, .. } => norm.visit(visit),
         }
     }
 }

@@ -142,6 +142,8 @@ pub(super) enum Op {
     Chunked,
     /// `F.pad` with zeros, or a copy where there is nothing to pad.
     Pad,
+    /// `clamp` between two numbers; saves its input.
+    Clamp,
     /// A running sum.
     Cumsum,
     /// `torch.linalg.solve_triangular` of so many elements of triangles; saves them and its result.
@@ -183,7 +185,8 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
             let storage = state.alloc(input.numel, grad.dtype, "sum");
-            if sums_columns(node.op) {
+            // what lies head after head is summed over stretches of memory
+            if sums_columns(node.op) && grad.layout != Layout::Heads {
                 let rows = grad.numel / input.numel.max(1);
                 kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);
             }
@@ -478,13 +481,13 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
                 let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
                 Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
             });
-            let bias = third.wants().then(|| {
-                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
-                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
-            });
             let own = first.wants().then(|| {
                 let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
                 Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
+            });
+            let bias = third.wants().then(|| {
+                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
             });
             state.release(copy);
             [own, weight, bias]
@@ -493,7 +496,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let storage = state.alloc(first.numel, grad.dtype, "pad");
             [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
         }
-        Op::Cumsum => [Some(scan::cumsum_backward(state, grad)), None, None],
+        Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
+        Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],
         Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),

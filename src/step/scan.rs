@@ -149,11 +149,23 @@ pub(super) fn solve_backward(state: &mut State, node: &Node, triangles: u64, gra
     results
 }
 
-/// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`.
-pub(super) fn cumsum_backward(state: &mut State, grad: Grad) -> Grad {
+/// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
+pub(super) fn clamp_backward(state: &mut State, grad: Grad) -> Grad {
+    let zero = state.alloc(1, grad.dtype, "zero");
+    let masks = [state.alloc(grad.numel, Dtype::Bool, "ge"), state.alloc(grad.numel, Dtype::Bool, "le")];
+    let storage = state.alloc(grad.numel, grad.dtype, "where");
+    masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
+    Grad { storage, view: false, ..grad }
+}
+
+/// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`, from a copy where the gradient is not contiguous.
+pub(super) fn cumsum_backward(state: &mut State, shape: Layout, grad: Grad) -> Grad {
     let new = |state: &mut State, name| state.alloc(grad.numel, grad.dtype, name);
     let flipped = new(state, "flip");
     let summed = new(state, "cumsum");
+    if grad.layout != shape {
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+    }
     let storage = new(state, "flip");
     state.release(summed);
     state.release(flipped);

@@ -2,7 +2,7 @@
 //! it does not know.
 
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Wiring};
+use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Wiring};
 use crate::scenario::{Field, Issue};
 
 /// An issue that names what is not modelled, if anything is not.
@@ -39,18 +39,19 @@ fn block(block: &Block) -> Option<String> {
             latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
         }
         Mixer::Cross(_) => Some("attention to pictures, which a step over text alone skips".to_owned()),
-        Mixer::StateSpace(_) => Some(
-            "state-space layers, whose scan runs in kernels outside PyTorch or token by token".to_owned(),
-        ),
+        Mixer::StateSpace(space) => match &space.scan {
+            Scan::Mamba { .. } => Some("state-space layers whose scan runs token by token".to_owned()),
+            Scan::Mamba2 { .. } => None,
+        },
         Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
-        Mixer::None => Some("layers without attention".to_owned()),
+        Mixer::None => None,
     };
     let rest = match (&block.ffn, &block.cross, &block.wiring) {
         (_, Some(_), _) => Some("attention to an encoder"),
-        (FeedForward::None, _, _) => Some("layers without a feed-forward network"),
-        (FeedForward::Moe(moe), _, _) if moe.latent.is_some() => Some("experts in a smaller space"),
-        (_, _, Wiring::Single(_)) => Some("layers of one half"),
+        (FeedForward::None, _, wiring) if !matches!(wiring, Wiring::Single { .. }) => {
+            Some("layers without a feed-forward network")
+        }
         _ if !block.loose.is_empty() => Some("further parameters in its layers"),
         _ => None,
     };

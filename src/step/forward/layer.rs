@@ -87,10 +87,7 @@ impl<'a> Model<'a> {
                 drop(sum);
                 output
             }
-            Wiring::Single(norm) => {
-                let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
-                hidden.add(&self.feed_forward(layer, &mixed.output))
-            }
+            Wiring::Single { norm, wide } => self.single_layer(layer, (norm, *wide), hidden, shared),
             Wiring::PostNorm { attention, mlp } => {
                 self.post_norm_layer(layer, [attention, mlp], hidden, shared)
             }
@@ -450,8 +447,12 @@ impl<'a> Model<'a> {
                 let output = self.machine.within("linear_attn", || self.delta_net(layer, net, hidden));
                 Mixed { output, weights: None }
             }
-            // refused by `support`
-            Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::Module(_) | Mixer::None => {
+            Mixer::StateSpace(space) => {
+                let output = self.machine.within("mixer", || self.mamba2(layer, space, hidden));
+                Mixed { output, weights: None }
+            }
+            // refused by `support`, but for layers that have a feed-forward network only
+            Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => {
                 Mixed { output: hidden.clone(), weights: None }
             }
             Mixer::Attention(attention) => {

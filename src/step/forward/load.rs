@@ -11,7 +11,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Conv, FeedForward, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe, Norm, NormKind, Param,
-    ParamRole, Projection, Wiring,
+    ParamRole, Projection, Scan, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
@@ -312,7 +312,21 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         // refused by `support`
-        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::StateSpace(space) => {
+            bound.loose = space.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.conv = Some(loader.conv(&space.conv));
+            let (linears, norms): (Vec<&Linear>, Vec<&Norm>) = match &space.scan {
+                Scan::Mamba { x, dt, norms } => {
+                    (vec![&space.input, x, dt, &space.output], norms.iter().collect())
+                }
+                Scan::Mamba2 { norm, .. } => (vec![&space.input, &space.output], vec![norm]),
+            };
+            for linear in linears {
+                add(loader, &mut bound, linear, Part::Recurrent);
+            }
+            bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+        }
         Mixer::DeltaNet(net) => {
             bound.loose = net.loose.iter().map(|loose| loader.loose(loose)).collect();
             bound.conv = Some(loader.conv(&net.conv));
@@ -381,6 +395,9 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 loader.parameter((1, moe.experts));
             }
             bound.experts = loader.experts(moe);
+            for linear in moe.latent.iter().flatten() {
+                add(loader, &mut bound, linear, Part::Mlp);
+            }
             if let Some(shared) = &moe.shared {
                 for linear in mlp_linears(shared) {
                     add(loader, &mut bound, linear, Part::Mlp);
@@ -431,7 +448,7 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
             [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
         }
         Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
-        Wiring::Single(norm) => [Some(norm), None, None, None],
+        Wiring::Single { norm, .. } => [Some(norm), None, None, None],
     }
 }
 
@@ -506,7 +523,9 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, false, false);
             outside.linears.push(linear);
         }
-        let first_apart = scenario.method != Method::Full && !inputs_require_grad;
+        // the first layer is given what needs no gradient, or what is of another element type
+        let first_apart = scenario.method != Method::Full && !inputs_require_grad
+            || families::single::has_wide_residual(architecture);
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole);

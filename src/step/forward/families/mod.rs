@@ -7,10 +7,12 @@ mod falcon;
 mod gpt_neo;
 mod gpt_oss;
 mod gptj;
+mod mamba2;
 mod modernbert;
 mod mpt;
 mod opt;
 pub(super) mod qwen;
+pub(super) mod single;
 mod t5;
 mod t5_bias;
 
