@@ -168,6 +168,8 @@ pub(super) struct Graph {
     pub stopped: bool,
     /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
     pub reentrant: bool,
+    /// What the pieces of each stack lead to, by the number of its node.
+    fans: Vec<(u32, Vec<Edge>)>,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
 }
@@ -185,6 +187,7 @@ impl Default for Graph {
             recomputing: 0,
             stopped: false,
             reentrant: false,
+            fans: Vec::new(),
             held: Vec::new(),
         }
     }
@@ -220,6 +223,7 @@ impl Graph {
         self.pending.clear();
         self.frames.clear();
         self.repeats.clear();
+        self.fans.clear();
     }
 }
 
@@ -392,6 +396,9 @@ impl State {
         if let backward::Op::Pieces = node.op {
             return self.join_pieces(&node, range);
         }
+        if let backward::Op::Fan = node.op {
+            return self.fan_out(&node, index);
+        }
         let mut grads = [None; INPUTS];
         for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
             *grad = pending.take();
@@ -435,6 +442,30 @@ impl State {
         let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
         grads.into_iter().for_each(|grad| self.release(grad.storage));
         self.give(whole.edge, joined);
+    }
+
+    /// Starts the node of a stack of pieces like `piece`.
+    pub fn fan(&mut self, edges: Vec<Edge>, piece: &Value) -> NodeRef {
+        let node = self.node(backward::Op::Fan, [piece.into(), Input::NONE, Input::NONE]);
+        if node != NodeRef::NONE && node != NodeRef(DISCARDED) {
+            self.graph.fans.push((node.0, edges));
+        }
+        node
+    }
+
+    /// StackBackward: each piece is given a view of the gradient.
+    fn fan_out(&mut self, node: &Node, index: u32) {
+        let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else { return };
+        let piece = node.inputs[0];
+        let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
+            Some((_, edges)) => edges,
+            None => Vec::new(),
+        };
+        for edge in edges {
+            self.retain(grad.storage);
+            self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
+        }
+        self.release(grad.storage);
     }
 
     fn release_saved(&mut self, node: &Node) {

@@ -142,6 +142,12 @@ pub(super) enum Op {
     Chunked,
     /// `F.pad` with zeros, or a copy where there is nothing to pad.
     Pad,
+    /// A trained matrix times transposed tokens, folded into one product: saves both.
+    Steps,
+    /// A product with something that is the same for all channels; saves both.
+    MulChannels,
+    /// `stack`: each piece's gradient is a view; the engine runs it itself.
+    Fan,
     /// `clamp` between two numbers; saves its input.
     Clamp,
     /// A running sum.
@@ -204,7 +210,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
 
 /// Whether what is broadcast in an operation is a row for all rows, rather than a number for each row.
 fn sums_columns(op: Op) -> bool {
-    matches!(op, Op::AddRow | Op::MulWeight | Op::Linear(_))
+    matches!(op, Op::AddRow | Op::MulWeight | Op::MulChannels | Op::Linear(_))
 }
 
 /// models/bloom `bloom_gelu_back`.
@@ -313,7 +319,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
         }
-        Op::Mul | Op::MulRows | Op::MulWeight => {
+        Op::Mul | Op::MulRows | Op::MulWeight | Op::MulChannels => {
             let other = second.wants().then(|| like(state, grad, "mul"));
             let own = first.wants().then(|| like(state, grad, "mul"));
             [own, other, None]
@@ -365,7 +371,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             results
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
-        Op::Pieces => [None; INPUTS],
+        Op::Pieces | Op::Fan => [None; INPUTS],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -495,6 +501,12 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Pad => {
             let storage = state.alloc(first.numel, grad.dtype, "pad");
             [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
+        }
+        Op::Steps => {
+            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            let own = first.wants().then(|| Grad { view: true, ..product(state, first.numel, grad.dtype) });
+            let own = own.map(|own| Grad { layout: Layout::Tokens, ..own });
+            [own, other, None]
         }
         Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
         Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],

@@ -2,7 +2,7 @@
 //! it does not know.
 
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Wiring};
+use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Wiring};
 use crate::scenario::{Field, Issue};
 
 /// An issue that names what is not modelled, if anything is not.
@@ -39,11 +39,7 @@ fn block(block: &Block) -> Option<String> {
             latent.indexer.is_some().then(|| "latent attention to chosen tokens".to_owned())
         }
         Mixer::Cross(_) => Some("attention to pictures, which a step over text alone skips".to_owned()),
-        Mixer::StateSpace(space) => match &space.scan {
-            Scan::Mamba { .. } => Some("state-space layers whose scan runs token by token".to_owned()),
-            Scan::Mamba2 { .. } => None,
-        },
-        Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
+        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
         Mixer::None => None,
     };

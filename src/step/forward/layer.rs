@@ -448,7 +448,7 @@ impl<'a> Model<'a> {
                 Mixed { output, weights: None }
             }
             Mixer::StateSpace(space) => {
-                let output = self.machine.within("mixer", || self.mamba2(layer, space, hidden));
+                let output = self.machine.within("mixer", || self.mamba(layer, space, hidden));
                 Mixed { output, weights: None }
             }
             // refused by `support`, but for layers that have a feed-forward network only

@@ -255,7 +255,11 @@ impl<'a> Model<'a> {
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
     pub fn has_bias(&self) -> (bool, bool) {
-        let own = |linear: &linear::Layer| linear.bias.is_some() && linear.class != LinearClass::Subclass;
+        // a state space adds the bias of its steps by itself
+        let apart = |linear: &linear::Layer| {
+            linear.class == LinearClass::Subclass || linear.name.ends_with(".dt_proj")
+        };
+        let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
         (inside || self.outside.linears.iter().any(own), inside)
     }

@@ -39,7 +39,7 @@ impl Router {
             | "dots1" | "exaone_moe" | "solar_open" | "nemotron_h" => Router::Groups,
             "deepseek_v2" => Router::SoftGroups,
             "ernie4_5_moe" => Router::Corrected,
-            "granitemoe" | "granitemoeshared" => Router::BestFirst,
+            "granitemoe" | "granitemoeshared" | "granitemoehybrid" => Router::BestFirst,
             "gpt_oss" => Router::BestFirstInPlace,
             _ => Router::Qwen,
         }

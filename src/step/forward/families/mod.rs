@@ -7,6 +7,7 @@ mod falcon;
 mod gpt_neo;
 mod gpt_oss;
 mod gptj;
+mod mamba;
 mod mamba2;
 mod modernbert;
 mod mpt;

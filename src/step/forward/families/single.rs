@@ -45,8 +45,8 @@ impl<'a> Model<'a> {
         };
         drop(normed);
         let sum = residual.add(&output);
-        drop(residual);
         drop(output);
+        drop(residual);
         sum
     }
 }
