@@ -68,9 +68,17 @@ fn one_layer_stands_for_many() {
 fn one_run_of_a_loop_stands_for_many() {
     let base = Scenario { batch: 2, ..Scenario::default() };
     let mut wrong = Vec::new();
-    for (id, sequences) in
-        [("Qwen/Qwen3.5-9B", [640, 12_900]), ("Qwen/Qwen3-Next-80B-A3B-Instruct", [1000, 16_384])]
-    {
+    let mut ran = 0;
+    for (id, sequences) in [
+        ("Qwen/Qwen3.5-9B", [640, 12_900]),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", [1000, 16_384]),
+        ("nvidia/Nemotron-H-56B-Base-8K", [3, 1000]),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", [1, 4096]),
+        ("state-spaces/mamba-130m-hf", [1, 5]),
+        ("state-spaces/mamba-130m-hf", [100, 2000]),
+        ("tiiuae/falcon-mamba-7b", [4, 1000]),
+        ("ai21labs/Jamba-v0.1", [3, 700]),
+    ] {
         for sequence in sequences {
             for (checkpointing, method, precision) in [
                 (Checkpointing::Off, Method::Full, Precision::Bf16),
@@ -82,7 +90,9 @@ fn one_run_of_a_loop_stands_for_many() {
                 let scenario = Scenario { model, checkpointing, method, precision, sequence, ..base.clone() };
                 let architecture = scenario.architecture().expect("it is in the catalogue");
                 let gpu = scenario.gpu().expect("the default card is known");
-                let memory = step::run(&architecture, &scenario, &gpu).expect("it runs");
+                // 4-bit weights of the first kind of state spaces are refused
+                let Ok(memory) = step::run(&architecture, &scenario, &gpu) else { continue };
+                ran += 1;
                 let recording = Recording::of(&architecture, &scenario, &gpu).expect("it runs");
                 let (fast, whole) = (memory.steady.highest().1.bytes.0, highest(&recording));
                 if fast != whole {
@@ -93,5 +103,6 @@ fn one_run_of_a_loop_stands_for_many() {
             }
         }
     }
+    assert_eq!(ran, 56, "scenarios that ran");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -255,6 +255,11 @@ impl Mixer {
         }
     }
 
+    /// Whether it hands a state on from token to token: a state space or linear attention.
+    pub fn is_recurrent(&self) -> bool {
+        matches!(self, Mixer::StateSpace(_) | Mixer::DeltaNet(_))
+    }
+
     fn visit(&self, visit: Visit<'_>) {
         match self {
             Mixer::Attention(attention) | Mixer::Cross(attention) => attention.visit(visit),

@@ -9,6 +9,7 @@ pub mod lengths;
 pub mod modules;
 mod nearest;
 mod serde;
+pub(crate) mod recurrent;
 mod validate;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Checks of a scenario that need no execution.
 
+use super::recurrent;
 use super::{Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -23,6 +24,11 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
     if let ModelChoice::Custom(model) = &scenario.model {
         issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
+    }
+    if let Ok(architecture) = scenario.architecture()
+        && architecture.blocks.iter().any(|block| block.mixer.is_recurrent())
+    {
+        issues.extend(recurrent::issues(scenario, &architecture));
     }
     if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
         let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";

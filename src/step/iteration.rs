@@ -17,7 +17,7 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    super::support::unmodelled(architecture)?;
+    super::support::unmodelled(architecture, scenario)?;
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);

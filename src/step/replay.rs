@@ -132,7 +132,7 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
-        super::support::unmodelled(architecture)?;
+        super::support::unmodelled(architecture, scenario)?;
         let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
         let batches = varying(scenario);

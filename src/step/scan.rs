@@ -71,6 +71,12 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `F.softplus(x)`. autocast runs it in float32.
+    pub fn softplus(&self) -> Tensor<'m> {
+        let autocast = self.machine.state.borrow().autocast.is_some();
+        self.to(if autocast { Dtype::F32 } else { self.value.dtype }).keeping_input("softplus")
+    }
+
     /// `x.cumsum(dim)`, from a copy where x is not contiguous.
     pub fn cumsum(&self) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -2,11 +2,20 @@
 //! it does not know.
 
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Wiring};
-use crate::scenario::{Field, Issue};
+use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Wiring};
+use crate::scenario::{Field, Issue, Method, Scenario};
 
 /// An issue that names what is not modelled, if anything is not.
-pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
+pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+    if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
+        let message = match architecture.model_type.as_str() {
+            "jamba" => "jamba in 4-bit is not modelled: its steps are then computed in another way".to_owned(),
+            other => format!(
+                "{other} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
+            ),
+        };
+        return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
+    }
     let part = match &architecture.encoder {
         Some(_) if !matches!(architecture.model_type.as_str(), "t5" | "mt5") => {
             Some("an encoder beside its decoder".to_owned())
@@ -28,8 +37,12 @@ pub(super) fn unmodelled(architecture: &Architecture) -> Result<(), Issue> {
                 architecture.model_type
             ),
         )
-        .with_fix("choose a model whose layers attend with softmax")),
+        .with_fix("choose another model")),
     }
+}
+
+fn scans_by_token(block: &Block) -> bool {
+    matches!(&block.mixer, Mixer::StateSpace(space) if matches!(space.scan, Scan::Mamba { .. }))
 }
 
 fn block(block: &Block) -> Option<String> {

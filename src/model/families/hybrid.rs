@@ -199,7 +199,18 @@ fn mamba(config: &Config<'_>) -> Result<Architecture, Issue> {
         "mixer.out_proj",
     ];
     let wide = config.flag("residual_in_fp32")?;
-    let block = single("norm", hidden, wide, mamba.mixer(names, Vec::new()), FeedForward::None);
+    // falcon_mamba's norms of step, B and C have no weights
+    let norms = match config.model_type {
+        "falcon_mamba" => [
+            ("mixer.dt_layernorm", mamba.rank),
+            ("mixer.b_layernorm", mamba.state),
+            ("mixer.c_layernorm", mamba.state),
+        ]
+        .map(|(name, width)| Norm::new(name, width, NormKind::RmsPlain))
+        .to_vec(),
+        _ => Vec::new(),
+    };
+    let block = single("norm", hidden, wide, mamba.mixer(names, norms), FeedForward::None);
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }

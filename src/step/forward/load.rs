@@ -14,6 +14,7 @@ use crate::model::blocks::{
     ParamRole, Projection, Scan, Wiring,
 };
 use crate::model::{HeadTransform, Table};
+use crate::scenario::recurrent;
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
@@ -249,6 +250,9 @@ fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
                 match (part, families::adapts_experts(loader.model_type)) {
+                    (Part::Recurrent, _) if spec.leaf() == "out_proj" => {
+                        !recurrent::refuses_out_proj(loader.model_type)
+                    }
                     (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
                     (Part::Router, converted) => converted,
                     _ => true,

@@ -100,7 +100,7 @@ impl<'a> Model<'a> {
                     let float = a.to(Dtype::F32);
                     float.plus_parameter(*bias)
                 };
-                shifted.keeping_input("softplus")
+                shifted.softplus()
             };
             decay.times_each(&steps)
         };

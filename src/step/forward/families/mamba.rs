@@ -21,22 +21,24 @@ impl<'a> Model<'a> {
         space: &StateSpace,
         x: &Tensor<'a>,
     ) -> Tensor<'a> {
-        let Scan::Mamba { x: x_proj, dt: dt_proj, norms } = &space.scan else { return self.mamba2(layer, space, x) };
+        let Scan::Mamba { x: x_proj, dt: dt_proj, norms } = &space.scan else {
+            return self.mamba2(layer, space, x);
+        };
         let [log, d] = layer.loose[..] else { return x.clone() };
         let dt_layer = layer.linear(dt_proj);
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.clone();
         };
-        let (batch, tokens) = (self.scenario.batch, self.scenario.tokens());
+        let tokens = self.scenario.tokens();
         let dtype = x.value.dtype;
         let (inner, states) = (tokens.saturating_mul(space.inner), tokens.saturating_mul(space.state));
         let x = self.without_padding(x);
         let projected = x.through(&layer.linear(&space.input)).heads_first();
         let a = self.decay(log);
-        if norms.is_empty() {
-            // arguments of the kernel that is not there
-            let _d = self.parameter(d).to(Dtype::F32);
-            let _bias = self.parameter(dt_bias).to(Dtype::F32);
+        if self.architecture.model_type != "jamba" {
+            // arguments of the kernel that is not there: no gradient comes back to them
+            let _d = self.parameter(d).detach().to(Dtype::F32);
+            let _bias = self.parameter(dt_bias).detach().to(Dtype::F32);
         }
         let [hidden, gate] = projected.split([inner, inner]);
         drop(projected);
@@ -69,13 +71,11 @@ impl<'a> Model<'a> {
         drop((step, b, c));
         drop(bias);
         drop(output);
-        let _ = batch;
         result
     }
 
     /// `dt_proj.weight @ time_step.transpose(1, 2)`: a product of all tokens, transposed, where the weight is trained.
     fn steps_of(&self, weight: &Tensor<'a>, step: &Tensor<'a>, [rank, width]: [u64; 2]) -> Tensor<'a> {
-        let batch = self.scenario.batch;
         let numel = (step.value.numel / rank.max(1)).saturating_mul(width);
         let transposed = step.heads_first();
         let target = self.autocast;
@@ -94,7 +94,6 @@ impl<'a> Model<'a> {
             });
             return folded.permuted().copied_heads();
         }
-        let _ = batch;
         weight.apply(|state, w| {
             let x = &transposed.value;
             let node = state.node(Op::Bmm { second: Layout::Heads }, [Input::NONE, x.into(), Input::NONE]);
@@ -119,9 +118,9 @@ impl<'a> Model<'a> {
         let whole = state_numel.saturating_mul(sequence);
         let mut dt = {
             let bias = bias.to(step.value.dtype).viewed();
-            step.plus_wide(&bias)
+            step.biased(&bias)
         };
-        dt = dt.keeping_input("softplus");
+        dt = dt.softplus();
         let (b, c) = (b.tokens_first(), c.tokens_first());
         let decays = {
             let product = a.viewed().times_wide(&dt.viewed(), whole);
@@ -186,8 +185,12 @@ impl<'a> Model<'a> {
 impl<'m> Tensor<'m> {
     /// What a linear layer is given where the last dimension does not lie one after the other: a copy of several sequences.
     fn flat_for_product(&self) -> Tensor<'m> {
-        let several = self.machine.state.borrow().sequences > 1;
-        if several && self.value.layout != self.value.shape { self.copied_dense() } else { self.clone() }
+        let (several, autocast) = {
+            let state = self.machine.state.borrow();
+            (state.sequences > 1, state.autocast)
+        };
+        let cast = self.to(autocast.unwrap_or(self.value.dtype));
+        if several && cast.value.layout != cast.value.shape { cast.copied_dense() } else { cast }
     }
 
     /// `other * x`, where x is broadcast over the channels.
@@ -211,10 +214,5 @@ impl<'m> Tensor<'m> {
         let mut copy = self.copied();
         (copy.value.layout, copy.value.shape) = (Layout::Heads, Layout::Heads);
         copy
-    }
-
-    /// `x + other`, where other is broadcast over x.
-    fn plus_wide(&self, other: &Tensor<'m>) -> Tensor<'m> {
-        self.biased(other)
     }
 }

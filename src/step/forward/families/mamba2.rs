@@ -98,7 +98,7 @@ impl<'a> Model<'a> {
             let bias = self.parameter(bias).to(dt.value.dtype);
             dt.plus_each(&bias)
         };
-        dt = dt.keeping_input("softplus");
+        dt = dt.softplus();
         dt = dt.limited();
         let mut hidden = hidden.to(Dtype::F32);
         let [mut b, mut c] = [b, c].map(|x| {
