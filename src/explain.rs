@@ -148,10 +148,19 @@ fn reason(group: &TensorGroup) -> (&'static str, &'static str) {
             ("scratch space that cuBLAS keeps per thread", "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp")
         }
         Category::Batch => ("token ids, labels and mask", MODELING),
+        Category::Activations | Category::Temporaries if is_scan(group.module) => (
+            "a step of the scan as PyTorch's own operations write it out: the kernels of flash-linear-attention or mamba-ssm keep less",
+            MODELING,
+        ),
         Category::Activations => activation(group.operation),
         Category::Logits => logits(group.operation),
         Category::Temporaries => temporary(group.operation),
     }
+}
+
+/// Whether a module is a state space or linear attention, but for its layers.
+fn is_scan(module: &str) -> bool {
+    matches!(module, "linear_attn" | "mixer")
 }
 
 fn activation(operation: &str) -> (&'static str, &'static str) {

@@ -106,3 +106,16 @@ fn one_run_of_a_loop_stands_for_many() {
     assert_eq!(ran, 56, "scenarios that ran");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// A sequence as long as any that is computed must not be run token by token.
+#[test]
+fn the_longest_sequence_is_answered_at_once() {
+    let sequence = 1 << 24;
+    for id in ["state-spaces/mamba-2.8b-hf", "ai21labs/Jamba-v0.1", "Qwen/Qwen3.5-397B-A17B"] {
+        let scenario =
+            Scenario { model: ModelChoice::Catalogue(id.to_owned()), sequence, ..Scenario::default() };
+        let start = std::time::Instant::now();
+        assert!(headroom::estimate(&Scenario { method: Method::Lora, ..scenario }).memory.is_some(), "{id}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(1), "{id} {:?}", start.elapsed());
+    }
+}

@@ -8,8 +8,8 @@ pub mod keys;
 pub mod lengths;
 pub mod modules;
 mod nearest;
-mod serde;
 pub(crate) mod recurrent;
+mod serde;
 mod validate;
 
 use std::sync::Arc;

@@ -37,7 +37,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: &Architecture) -> Vec<Is
     if adapts && refuses_out_proj(&architecture.model_type) {
         match scenario.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
-                let message = "peft refuses to adapt out_proj of this model: counted are all other linear layers";
+                let message =
+                    "peft refuses to adapt out_proj of this model: counted are all other linear layers";
                 let fix = "name the layers in target_modules, without out_proj";
                 issues.push(Issue::warning(Field::LoraTargets, message).with_fix(fix));
             }

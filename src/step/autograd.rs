@@ -455,7 +455,9 @@ impl State {
 
     /// StackBackward: each piece is given a view of the gradient.
     fn fan_out(&mut self, node: &Node, index: u32) {
-        let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else { return };
+        let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
+            return;
+        };
         let piece = node.inputs[0];
         let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
             Some((_, edges)) => edges,

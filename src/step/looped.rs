@@ -2,17 +2,25 @@
 //!
 //! What a run of such a loop does differs in the first run (the state has no gradient yet), in the second (the first that
 //! saves what is multiplied by the state), in the last (whose state nobody reads) and in the one before it (in backward the
-//! first that has a gradient of its state). All others are equal: one runs on behalf of all. A recording runs up to
-//! [`MOST_RUNS`] of them by themselves; longer loops are recorded in bundles, of which each runs once, and what it leaves
-//! behind counts as often as the bundle has runs. The bytes of tensors are then exact all the same; the allocator is given
-//! one block for each bundle where there would be one for each run.
+//! first that has a gradient of its state). All others are equal: one runs on behalf of all. A recording runs some hundred
+//! of them by themselves ([`runs_apart`]); longer loops are recorded in bundles, of which each runs once, and what it
+//! leaves behind counts as often as the bundle has runs. The bytes of tensors are then exact all the same; the allocator is
+//! given one block for each bundle where there would be one for each run.
 
 use super::machine::{Machine, NOTHING, StorageId};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 
-/// The most runs between the first two and the last two that a recording keeps apart.
-const MOST_RUNS: u32 = 128;
+/// The most runs between the first two and the last two that a recording keeps apart, and the fewest.
+const RUNS: (u64, u64) = (512, 8);
+/// Runs of all layers in all micro-batches that a recording keeps apart, roughly.
+const ALL_RUNS: u64 = 1 << 15;
+
+/// How many runs of each of so many loops a recording keeps apart.
+pub(super) fn runs_apart(loops: u64) -> u32 {
+    let (most, fewest) = RUNS;
+    (ALL_RUNS / loops.max(1)).clamp(fewest, most) as u32
+}
 
 impl Machine {
     /// A variable that nothing was assigned to yet.
@@ -21,11 +29,11 @@ impl Machine {
     }
 
     /// `for index in range(times): …` over Python's `variables`, which outlive it; `body` is told which run is the last.
-    /// A recording (`whole`) runs them one by one, or in bundles.
+    /// A recording keeps so many of them `apart`.
     pub fn looped<'m>(
         &'m self,
         times: u64,
-        whole: bool,
+        apart: Option<u32>,
         variables: &mut [Tensor<'m>],
         body: &mut dyn FnMut(&mut [Tensor<'m>], bool),
     ) {
@@ -36,8 +44,8 @@ impl Machine {
             body(variables, false);
         }
         let between = times.saturating_sub(4);
-        if whole {
-            let bundle = between.div_ceil(MOST_RUNS).max(1);
+        if let Some(apart) = apart {
+            let bundle = between.div_ceil(apart.max(1)).max(1);
             for _ in 0..between / bundle {
                 self.bundle(bundle, variables, body);
             }

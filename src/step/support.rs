@@ -9,7 +9,9 @@ use crate::scenario::{Field, Issue, Method, Scenario};
 pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
     if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
         let message = match architecture.model_type.as_str() {
-            "jamba" => "jamba in 4-bit is not modelled: its steps are then computed in another way".to_owned(),
+            "jamba" => {
+                "jamba in 4-bit is not modelled: its steps are then computed in another way".to_owned()
+            }
             other => format!(
                 "{other} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
             ),

@@ -10,8 +10,8 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, Conv, FeedForward, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe, Norm, NormKind, Param,
-    ParamRole, Projection, Scan, Wiring,
+    Block, Conv, FeedForward, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe, Norm,
+    NormKind, Param, ParamRole, Projection, Scan, Wiring,
 };
 use crate::model::{HeadTransform, Table};
 use crate::scenario::recurrent;

@@ -7,10 +7,11 @@ use super::super::attention::Heads;
 use super::super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
-use crate::scenario::Mask;
+use crate::scenario::{Lengths, Mask};
 use crate::step::attention::Product;
 use crate::step::autograd::{Edge, Input};
 use crate::step::backward::Op;
+use crate::step::looped::runs_apart;
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::pointwise::promoted;
@@ -161,12 +162,19 @@ impl<'a> Model<'a> {
         (Heads { q, k, v }, Some(gate))
     }
 
+    /// How many runs of a loop over the sequence are recorded by themselves, where the step is recorded.
+    pub(in crate::step::forward) fn runs_apart(&self) -> Option<u32> {
+        // of batches of many lengths some hundred are run
+        let batches = if self.scenario.lengths == Lengths::Equal { 1 } else { 64 };
+        self.whole.then(|| runs_apart((self.layers.len() as u64).saturating_mul(batches)))
+    }
+
     /// `apply_mask_to_padding_states`: only a batch that is padded has a mask by then.
     pub(in crate::step::forward) fn without_padding(&self, x: &Tensor<'a>) -> Tensor<'a> {
         if self.scenario.mask != Mask::Padded || self.scenario.sequence == 1 {
             return x.clone();
         }
-        x.mul_constant(&self.machine.unassigned().as_dtype(x.value.dtype))
+        x.mul_constant(&self.machine.unassigned().of_dtype(x.value.dtype))
     }
 
     /// `causal_conv1d_fn` in PyTorch: a convolution that is padded on both sides, cut, and activated.
@@ -241,7 +249,8 @@ impl<'a> Model<'a> {
         [beta, decay] = [&beta, &decay].map(|x| x.padded_to(rows));
         let mut v_beta = value.mul_rows(&beta.viewed());
         let mut k_beta = key.mul_rows(&beta.viewed());
-        [query, key, k_beta, v_beta] = [&query, &key, &k_beta, &v_beta].map(|x| if chunks > 1 { x.chunked() } else { x.viewed() });
+        [query, key, k_beta, v_beta] =
+            [&query, &key, &k_beta, &v_beta].map(|x| if chunks > 1 { x.chunked() } else { x.viewed() });
         decay = decay.viewed();
         let mask = {
             let ones = self.constant(DELTA_CHUNK * DELTA_CHUNK, Dtype::Bool, "ones");
@@ -284,7 +293,7 @@ impl<'a> Model<'a> {
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
-        machine.looped(chunks, self.whole, &mut variables, &mut |variables, last| {
+        machine.looped(chunks, self.runs_apart(), &mut variables, &mut |variables, last| {
             let [v_new, inter, core, state] = variables else { return };
             *v_new = {
                 let new = new_values.selected(chunk_values);
@@ -384,7 +393,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// The same with another element type: of a tensor that takes no memory.
-    fn as_dtype(self, dtype: Dtype) -> Tensor<'m> {
+    fn of_dtype(self, dtype: Dtype) -> Tensor<'m> {
         let mut other = self;
         other.value = Value { dtype, edge: Edge::None, ..other.value };
         other

@@ -58,7 +58,8 @@ impl<'a> Model<'a> {
         let bias = self.parameter(dt_bias).to(Dtype::F32);
         let (hidden_first, b_first, c_first) = (hidden.heads_first(), b.heads_first(), c.heads_first());
         let d = self.parameter(d).to(Dtype::F32);
-        let output = self.selective_scan(space, [&hidden_first, &step, &a, &b_first, &c_first], [&d, &bias, &gate]);
+        let output =
+            self.selective_scan(space, [&hidden_first, &step, &a, &b_first, &c_first], [&d, &bias, &gate]);
         drop(d);
         let result = {
             let tokens = output.tokens_first().to(dtype);
@@ -136,7 +137,7 @@ impl<'a> Model<'a> {
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
         let mut variables = [self.constant(state_numel, dtype, "zeros")];
-        machine.looped(sequence, self.whole, &mut variables, &mut |variables, _| {
+        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |variables, _| {
             let [state] = variables else { return };
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
