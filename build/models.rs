@@ -36,10 +36,21 @@ pub fn pack(out: &Path) {
         told(&defaults).into_iter().partition::<Map<_, _>, _>(|(name, _)| types.contains(name));
     write(out, "front", "catalogue.txt", &front.iter().map(|model| model.line.as_str()).collect::<String>());
     write(out, "front", "defaults.json", &Value::Object(front_defaults).to_string());
+    write(out, "front", "accuracy.tsv", &errors_of(&types));
     // The usual models are here again, so that all are in one order.
     write(out, "rest", "catalogue.txt", &models.iter().map(|model| model.line.as_str()).collect::<String>());
     write(out, "rest", "defaults.json", &Value::Object(rest_defaults).to_string());
     write(out, "rest", "aliases.txt", &aliases());
+}
+
+/// The measured errors of these model types under transformers.
+fn errors_of(types: &BTreeSet<&String>) -> String {
+    let is_usual = |line: &&str| {
+        let mut fields = line.split('\t');
+        fields.next() == Some("transformers")
+            && fields.next().is_some_and(|family| types.iter().any(|own| *own == family))
+    };
+    read("data/accuracy.tsv").lines().filter(is_usual).map(|line| format!("{line}\n")).collect()
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -109,7 +120,7 @@ impl Sieve {
     }
 }
 
-/// The defaults that differ from what a reader takes an absent key for: off, 0, silu.
+/// The defaults that differ from what a reader takes an absent key for: off, 0, silu. A dropout of 0 tells that there is one.
 fn told(defaults: &Value) -> Map<String, Value> {
     // Keys whose absence is read as on.
     let on = [
@@ -123,7 +134,10 @@ fn told(defaults: &Value) -> Map<String, Value> {
     let tells = |key: &String, value: &Value| match value {
         Value::Bool(false) => on.contains(&key.as_str()),
         Value::String(text) => text != "silu",
-        Value::Number(number) => !(number.is_f64() && number.as_f64() == Some(0.0)),
+        Value::Number(number) => {
+            let is_dropout = key.contains("dropout") || key.ends_with("pdrop");
+            is_dropout || !(number.is_f64() && number.as_f64() == Some(0.0))
+        }
         _ => true,
     };
     let row = |row: &Value| {

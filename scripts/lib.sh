@@ -200,4 +200,8 @@ find_chromium() {
 need_page() { need_trunk && need_wasm_bindgen && need_packages && need_chromium; }
 
 # build_page: the release page in dist/. The browser tells which functions the first answer runs.
-build_page() { trunk build --release --offline --locked && node scripts/pack dist; }
+build_page() {
+  # They would replace the flags of .cargo/config.toml, which the split and the paths in the module depend on.
+  unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+  trunk build --release --offline --locked && node scripts/pack dist
+}

@@ -78,13 +78,13 @@ fn published_rows_are_predicted() {
 fn every_measured_family_is_predicted() {
     let report = check::check(&read(FAMILIES), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    within(&report.summary.allocated, 129, [0.01, 0.3, 1.0]);
+    within(&report.summary.allocated, 200, [0.01, 0.3, 1.0]);
 }
 
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
-    let mut kinds: BTreeMap<[String; 3], (u64, f64)> = BTreeMap::new();
+    let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
     let (null_device, families, stacks) = (check(NULL_DEVICE), check(FAMILIES), check(STACKS));
     let files =
@@ -92,18 +92,32 @@ fn the_bands_are_what_was_measured() {
     for (path, report) in files {
         let text = read(path);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
-        for found in report.rows.iter().filter(|found| found.metric == Metric::Allocated) {
+        for found in &report.rows {
+            // A card that other projects measured on was shared, nearly full, or of another PyTorch: what was reserved there
+            // says nothing of a run with room to spare.
+            let is_reserved = match found.metric {
+                Metric::Allocated => false,
+                Metric::Reserved if path != PUBLISHED => true,
+                Metric::Reserved | Metric::Driver => continue,
+            };
             let row = rows.iter().find(|row| row["id"] == *found.id).expect("a row of the file");
             let scenario = check::scenario(row).expect("it was predicted");
             let family = scenario.architecture().expect("every model is known").model_type.clone();
             let kind = kinds.entry([software(&scenario), family, key(&scenario)]).or_default();
-            kind.0 += 1;
-            kind.1 = kind.1.max(found.error_pct.abs());
+            let error = found.error_pct.abs();
+            if is_reserved {
+                kind.2 = Some(kind.2.map_or(error, |worst| worst.max(error)));
+            } else {
+                kind.0 += 1;
+                kind.1 = kind.1.max(error);
+            }
         }
     }
     let mut lines = String::new();
-    for (kind, (rows, worst)) in kinds {
-        writeln!(lines, "{}\t{rows}\t{worst:.3}", kind.join("\t")).expect("a String takes everything");
+    for (kind, (rows, allocated, reserved)) in kinds {
+        let reserved = reserved.map_or("-".to_owned(), |reserved| format!("{reserved:.3}"));
+        writeln!(lines, "{}\t{rows}\t{allocated:.3}\t{reserved}", kind.join("\t"))
+            .expect("a String takes everything");
     }
     if std::env::var_os("HEADROOM_BLESS").is_some() {
         std::fs::write(format!("{}/{KINDS}", env!("CARGO_MANIFEST_DIR")), &lines)

@@ -205,6 +205,14 @@ fn what_is_wrong_says_what_would_be_right() {
         &["estimate", "--batch-size", "-1"],
         "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16777216)\n",
     );
+    for size in ["1e300b", "0.001b"] {
+        fails(
+            &["estimate", "--model", size],
+            &format!(
+                "error: --model: {size} is out of range (use a Hub id such as meta-llama/Llama-3.1-8B or a size from 0.01b to 10000b)\n"
+            ),
+        );
+    }
     fails(
         &["estimate", "--gpu", "a100-sxm"],
         "error: meta-llama/Llama-3.1-8B: no card is called \"a100-sxm\" (perhaps a100-sxm-40gb, a100-sxm-80gb)\n",
@@ -269,7 +277,7 @@ fn fit_shows_the_largest_batch() {
     let out =
         says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
     let lines: Vec<_> = out.lines().collect();
-    assert_eq!(lines.len(), 2, "{out}");
+    assert_eq!(lines[2..], ["", "e: with --allocator expandable"], "{out}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
     assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
@@ -297,6 +305,29 @@ fn fit_shows_the_largest_batch() {
         headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"])
     };
     assert_eq!((limit(batch).status, limit(batch + 1).status), (Some(0), Some(1)));
+}
+
+#[test]
+fn fit_answers_for_the_model_that_is_named() {
+    let config = file("fit.json", r#"{"model_type": "gpt2"}"#);
+    let json = file("fit_scenario.json", r#"{"model": "openai-community/gpt2"}"#);
+    let toml = file("fit_scenario.toml", "model = \"openai-community/gpt2\"\n");
+    for (arguments, model) in [
+        (&["--config", &config][..], "fit"),
+        (&["--model", "7b"], "a model of 7 billion parameters"),
+        (&["--model", "openai-community/gpt2"], "openai-community/gpt2"),
+        (&["m=openai-community/gpt2"], "openai-community/gpt2"),
+        (&["?model=openai-community/gpt2&b=2"], "openai-community/gpt2"),
+        (&[&json], "openai-community/gpt2"),
+        (&[&toml], "openai-community/gpt2"),
+    ] {
+        let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
+        let lines: Vec<_> = out.lines().collect();
+        let is_one = lines.get(2).is_none_or(|line| line.is_empty());
+        assert!(is_one && lines[1].starts_with(model), "{arguments:?}: {out}");
+    }
+    // no model, no one row
+    assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);
 }
 
 #[test]

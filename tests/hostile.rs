@@ -135,6 +135,39 @@ fn depth_and_length_are_refused_at_once() {
     refused(&format!("{{\"model_type\": {}", "9".repeat(1_000_000)), "not JSON");
 }
 
+/// A head of no elements would be a tensor of nothing, which kernels divide by.
+#[test]
+fn more_heads_than_elements_are_refused() {
+    let message = "64 attention heads do not fit into a hidden size of 32";
+    for (model_type, heads, hidden) in [
+        ("llama", "num_attention_heads", "hidden_size"),
+        ("mixtral", "num_attention_heads", "hidden_size"),
+        ("gpt2", "n_head", "n_embd"),
+        ("gpt_neo", "num_heads", "hidden_size"),
+        ("gpt_neox", "num_attention_heads", "hidden_size"),
+        ("bloom", "n_head", "hidden_size"),
+        ("falcon", "num_attention_heads", "hidden_size"),
+        ("mpt", "n_heads", "d_model"),
+        ("opt", "num_attention_heads", "hidden_size"),
+        ("bert", "num_attention_heads", "hidden_size"),
+        ("modernbert", "num_attention_heads", "hidden_size"),
+        ("bart", "encoder_attention_heads", "d_model"),
+        ("dbrx", "n_heads", "d_model"),
+        ("qwen", "num_attention_heads", "hidden_size"),
+        ("chatglm", "num_attention_heads", "hidden_size"),
+    ] {
+        let mut config = json!({ "model_type": model_type, "num_hidden_layers": 2, "vocab_size": 256 });
+        config["intermediate_size"] = json!(128);
+        config["ffn_hidden_size"] = json!(128);
+        config[hidden] = json!(32);
+        config[heads] = json!(64);
+        refused(&config.to_string(), message);
+    }
+    // where the size of a head is given, it need not be a share
+    let own = [("hidden_size", json!(32)), ("num_attention_heads", json!(64)), ("head_dim", json!(16))];
+    assert!(parse(&llama(&own)).is_ok());
+}
+
 #[test]
 fn the_largest_dimensions_do_not_overflow() {
     let most = json!(1u64 << 30);

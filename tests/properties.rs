@@ -3,10 +3,13 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use headroom::estimate::{Memory, Phase};
-use headroom::plan::{FitCell, fits, largest_batch, longest_sequence, table};
+use headroom::export::Answer;
+use headroom::plan::{
+    FitCell, Largest, OnCard, Outcome, Verdict, fits, largest_batch, longest_sequence, table,
+};
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask,
+    Method, ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, WeightFormat,
 };
 use headroom::units::Bytes;
 use headroom::{estimate, export};
@@ -178,7 +181,8 @@ proptest! {
         scenario.lora.rank = rank;
         let answer = estimate(&scenario);
         prop_assert_eq!(answer.memory.is_none(), answer.errors().next().is_some());
-        let answers = [(scenario.clone(), answer.clone()), (scenario, answer)];
+        let answers = [Answer::of(scenario.clone()), Answer::of(scenario)];
+        prop_assert_eq!(&answers[0].estimate, &answer);
         prop_assert!(!export::text(&answers).is_empty() && !export::csv(&answers).is_empty());
         prop_assert!(export::json(&answers[0]).is_object() && !export::markdown(&answers, "").is_empty());
     }
@@ -188,24 +192,35 @@ proptest! {
         let gpu = GpuChoice::Custom(Bytes(gib << 30));
         let scenario = Scenario { gpu, ..scenario };
         let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return Ok(()) };
-        let fits_with = |batch, sequence| {
-            let trial = Scenario { batch, sequence, ..scenario.clone() };
-            headroom::step::run(&architecture, &trial, &gpu).map(|memory| fits(&memory, &gpu).fits())
+        let runs_with = |batch, sequence, allocator| {
+            let trial = Scenario { batch, sequence, allocator, ..scenario.clone() };
+            let memory = headroom::step::run(&architecture, &trial, &gpu)?;
+            let on_card = OnCard::of(&architecture, &trial, &gpu)?;
+            Ok(fits(&memory, &gpu).fits() && on_card.outcome == Outcome::Runs)
         };
+        let sequence = scenario.sequence;
         match largest_batch(&architecture, &scenario, &gpu) {
-            Ok(Some(batch)) => {
-                prop_assert_eq!(fits_with(batch, scenario.sequence), Ok(true));
-                prop_assert!(batch == LARGEST || fits_with(batch + 1, scenario.sequence) == Ok(false));
+            Ok(Some(Largest { number: batch, allocator })) => {
+                prop_assert_eq!(runs_with(batch, sequence, allocator), Ok(true));
+                let more = runs_with(batch.saturating_add(1), sequence, Allocator::Expandable);
+                prop_assert!(batch == LARGEST || more == Ok(false));
             }
-            Ok(None) => prop_assert_eq!(fits_with(1, scenario.sequence), Ok(false)),
-            Err(issue) => prop_assert_eq!(fits_with(1, scenario.sequence), Err(issue)),
+            Ok(None) => prop_assert_eq!(runs_with(1, sequence, Allocator::Expandable), Ok(false)),
+            Err(issue) => prop_assert_eq!(runs_with(1, sequence, Allocator::Native), Err(issue)),
         }
-        if let Ok(Some(sequence)) = longest_sequence(&architecture, &scenario, &gpu) {
-            prop_assert_eq!(fits_with(scenario.batch, sequence), Ok(true));
+        if let Ok(Some(Largest { number: sequence, allocator })) =
+            longest_sequence(&architecture, &scenario, &gpu)
+        {
+            prop_assert_eq!(runs_with(scenario.batch, sequence, allocator), Ok(true));
             let limit = architecture.max_positions.unwrap_or(LARGEST);
-            prop_assert!(sequence == limit || fits_with(scenario.batch, sequence + 1) == Ok(false));
+            let more = runs_with(scenario.batch, sequence + 1, Allocator::Expandable);
+            prop_assert!(sequence == limit || more == Ok(false));
         }
     }
+}
+
+fn verdict(scenario: &Scenario) -> Option<Verdict> {
+    Answer::of(scenario.clone()).verdict()
 }
 
 #[test]
@@ -216,9 +231,10 @@ fn every_cell_of_the_table_opens_what_it_says() {
             match cell {
                 FitCell::Fits { batch, scenario } => {
                     assert_eq!((scenario.method, scenario.batch), (*method, batch));
-                    assert!(needed(&scenario) <= Some(memory), "{}", row.model);
+                    let runs = [Some(Verdict::Fits), Some(Verdict::Close)];
+                    assert!(runs.contains(&verdict(&scenario)), "{}", row.model);
                     let larger = Scenario { batch: batch + 1, ..*scenario };
-                    assert!(needed(&larger) > Some(memory), "{}", row.model);
+                    assert!(!runs.contains(&verdict(&larger)), "{}", row.model);
                 }
                 FitCell::TooLarge { needed } => assert!(needed > memory, "{}", row.model),
                 FitCell::Unknown(issue) => panic!("{}: {issue}", row.model),

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
-    WeightFormat, modules,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    Stack, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -87,6 +87,21 @@ fn a_damaged_link_says_what_was_taken_instead() {
 }
 
 #[test]
+fn what_is_wrong_is_quoted_in_short() {
+    let digits = "9".repeat(20_000);
+    for (link, message) in [
+        (format!("m={digits}b"), "m=999"),
+        (format!("b={digits}"), "b=999"),
+        (format!("s=x{digits}"), "s=x999"),
+        ("m=1e300b".to_owned(), "m=1e300b in the link was read as 10000b: model: 1e300b is out of range"),
+    ] {
+        let notices: Vec<_> = decode(&link).notices.iter().map(ToString::to_string).collect();
+        assert!(notices.len() == 1 && notices[0].starts_with(message), "{notices:?}");
+        assert!(notices[0].chars().count() < 400, "{notices:?}");
+    }
+}
+
+#[test]
 fn a_huge_link_is_refused() {
     let shared = decode(&format!("b=4&m={}", "a".repeat(1 << 20)));
     assert_eq!(shared.scenarios, [Scenario::default()]);
@@ -153,9 +168,15 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(Mask::ALL),
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
-        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL), lengths()),
+        (
+            select(Stack::ALL),
+            select(LossKernel::ALL),
+            select(WeightFormat::ALL),
+            lengths(),
+            select(Allocator::ALL),
+        ),
     )
-        .prop_map(|(what, how, rest, (stack, loss, format, lengths))| {
+        .prop_map(|(what, how, rest, (stack, loss, format, lengths, allocator))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
@@ -177,6 +198,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 lengths,
                 stack,
                 savings: Savings { loss },
+                allocator,
                 gpu,
             }
         })

@@ -18,6 +18,7 @@ import { Form } from "./wat.js";
 /** Splits: `front` and `rest` are the forms of two modules; `isFirst` tells of a function's name where it belongs. */
 export function split(forms, isFirst) {
   const of = (kind) => forms.filter((form) => form.kind === kind);
+  understood(forms);
   const functions = of("func");
   const first = functions.filter(({ name }) => isFirst(name));
   const later = functions.filter(({ name }) => !isFirst(name));
@@ -26,7 +27,7 @@ export function split(forms, isFirst) {
 
   // Which functions of the rest the front must be able to reach, and through which slot.
   const [table] = of("table").filter(({ head }) => head.includes("funcref"));
-  const [elements] = of("elem");
+  const [elements] = of("elem").filter(({ head }) => head.includes("func"));
   const slots = new Slots(table, elements);
   const called = [...first.flatMap((form) => form.calls()), ...of("export").map(({ name }) => name)];
   const stubbed = new Set(called.filter((name) => laterNames.has(name)));
@@ -75,6 +76,18 @@ export function split(forms, isFirst) {
   return { front, rest, counts: { first: first.length, later: later.length, stubs: stubs.length, handed: handed.length } };
 }
 
+const KINDS = ["data", "elem", "export", "func", "global", "import", "memory", "start", "table", "type"];
+
+/** Refuses a module with a form that is not split here: what it is for would be lost in silence. */
+function understood(forms) {
+  const strange = forms.find(({ kind }) => !KINDS.includes(kind));
+  if (strange) throw new Error(`a form that the split does not know: ${strange.head.slice(0, 80)}`);
+  for (const [kind, words] of [["elem", "func"], ["table", "funcref"]]) {
+    const count = forms.filter((form) => form.kind === kind && form.head.includes(words)).length;
+    if (count !== 1) throw new Error(`the split expects one ${kind} of functions, not ${count}`);
+  }
+}
+
 const signature = ({ params, results }) =>
   [params.length ? `(param ${params.join(" ")})` : "", results.length ? `(result ${results.join(" ")})` : ""].join(" ");
 
@@ -91,7 +104,7 @@ function stub(form, slot, table) {
 /** Functions whose indirect calls go through a helper for each type, which makes sure that the slot is filled. */
 function lookFirst(functions, types, table) {
   const used = new Set();
-  const call = /\(call_indirect (?:\$0 )?\(type (\$[^)\s]+)\)/g;
+  const call = new RegExp(String.raw`\(call_indirect (?:${table.replace("$", String.raw`\$`)} )?\(type (\$[^)\s]+)\)`, "g");
   const looking = functions.map(
     (form) =>
       new Form(
@@ -101,6 +114,8 @@ function lookFirst(functions, types, table) {
         }),
       ),
   );
+  const unguarded = looking.find(({ text }) => /\((?:return_)?call_indirect/.test(text));
+  if (unguarded) throw new Error(`an indirect call of another shape than expected in ${unguarded.name}`);
   const helpers = types.filter(({ name }) => used.has(name)).map((type) => {
     const [params, results] = [type.params, type.results];
     const named = params.map((each, i) => `(param $p${i} ${each})`).join(" ");

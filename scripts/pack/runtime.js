@@ -3,6 +3,8 @@
 const headroomRest = (() => {
   const address = new URL(REST, import.meta.url).href;
   let front, imports, coming;
+  // Milliseconds between two attempts.
+  let pause = 1000;
   const wanted = () => ({ ...imports, front });
   const arrived = () => {
     front.is_rest_here.value = 1;
@@ -11,13 +13,15 @@ const headroomRest = (() => {
     setTimeout(() => dispatchEvent(new Event("headroom-whole")));
   };
 
-  /** Starts loading, once; a failure is forgotten, so that the next who needs it tries again. */
+  /** Starts loading, once; after a failure it is tried again in a while, or as soon as somebody needs it. */
   const load = () =>
     (coming ??= fetch(address)
-      .then((response) => response.arrayBuffer())
-      .then((bytes) => WebAssembly.instantiate(bytes, wanted()))
-      .then(arrived)
-      .catch(() => (coming = undefined)));
+      .then((response) => (response.ok ? response.arrayBuffer() : Promise.reject(response.status)))
+      .then((bytes) => front.is_rest_here.value || WebAssembly.instantiate(bytes, wanted()).then(arrived))
+      .catch(() => {
+        coming = undefined;
+        setTimeout(load, (pause *= 2));
+      }));
 
   return {
     /** Called between the instantiation of the front and its start. A link may name any model: it waits for all. */

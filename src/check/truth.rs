@@ -9,9 +9,9 @@ use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
-    WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    Stack, WeightFormat,
 };
 use crate::step::Instant;
 use crate::units::Bytes;
@@ -153,6 +153,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         },
         stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
         savings: Savings { loss: loss(fields.text("loss", "standard"))? },
+        allocator: Allocator::Native,
         gpu: card(fields, row)?,
     })
 }

@@ -4,9 +4,10 @@ use clap::Args;
 
 use super::Output;
 use super::input::Input;
-use crate::estimate::estimate;
 use crate::export::{self, Answer};
-use crate::plan::{Margin, within};
+use crate::hardware::Gpu;
+use crate::plan::{Margin, OnCard, Outcome, within};
+use crate::scenario::Issue;
 use crate::units::Bytes;
 
 /// Estimates what a training run needs; exits with 2 where there is no answer
@@ -38,15 +39,8 @@ struct Format {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let answers: Vec<Answer> = asked
-        .scenarios
-        .into_iter()
-        .map(|scenario| {
-            let answer = estimate(&scenario);
-            (scenario, answer)
-        })
-        .collect();
-    let unanswered = answers.iter().all(|(_, answer)| answer.memory.is_none());
+    let answers: Vec<Answer> = asked.scenarios.into_iter().map(Answer::of).collect();
+    let unanswered = answers.iter().all(|answer| answer.estimate.memory.is_none());
     let mut output = Output::of(match &arguments.format {
         Format { json: true, .. } => json(&answers),
         Format { markdown: true, .. } => export::markdown(&answers, ""),
@@ -58,22 +52,35 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }
-    for (scenario, answer) in &answers {
-        let Some(memory) = &answer.memory else {
-            let errors = answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    for answer in &answers {
+        let Answer { scenario, estimate, .. } = answer;
+        let Some(memory) = &estimate.memory else {
+            let errors = estimate.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             output.say(format_args!("error: {}: {errors}", scenario.model_name()));
             output.status = 2;
             continue;
         };
         let Some(limit) = arguments.fail_if_over else { continue };
-        if let Margin::Overshoot(over) = within(memory.needed(), limit).margin {
-            output.say(format_args!(
-                "over: {} needs {}, {over} more than {limit}",
-                scenario.model_name(),
-                memory.needed()
-            ));
+        let (name, needed) = (scenario.model_name(), memory.needed());
+        if let Margin::Overshoot(over) = within(needed, limit).margin {
+            output.say(format_args!("over: {name} needs {needed}, {over} more than {limit}"));
             output.status = output.status.max(1);
+            continue;
         }
+        let run = || {
+            let gpu = Gpu { memory: limit, ..scenario.gpu()? };
+            OnCard::of(&*scenario.architecture()?, scenario, &gpu)
+        };
+        let outcome = run().map_err(|issue: Issue| issue.to_string())?.outcome;
+        let holes = match outcome {
+            Outcome::Runs => continue,
+            Outcome::RunsExpandable => "; it runs with --allocator expandable",
+            Outcome::Fails(_) => "",
+        };
+        output.say(format_args!(
+            "over: {name} needs {needed}, and with the holes between its tensors more than {limit}{holes}"
+        ));
+        output.status = output.status.max(1);
     }
     Ok(output)
 }

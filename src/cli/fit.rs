@@ -7,8 +7,8 @@ use super::Output;
 use super::input::Input;
 use super::table::aligned;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, table};
-use crate::scenario::{Method, ModelChoice};
+use crate::plan::{FitCell, FitRow, row, table};
+use crate::scenario::{Allocator, Method};
 use crate::share;
 use crate::units::Bytes;
 
@@ -38,18 +38,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let models: Vec<&str> = match &base.model {
-        ModelChoice::Catalogue(id) if arguments.input.sets("model") => vec![id],
-        _ => catalogue::entries().iter().map(|entry| entry.id).collect(),
+    let known = if asked.names_model { &[] } else { catalogue::entries() };
+    let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
+    let rows = if asked.names_model {
+        vec![row(&base, memory)]
+    } else {
+        let ids: Vec<_> = known.iter().take(listed).map(|entry| entry.id).collect();
+        table(&ids, &base, memory)
     };
-    let listed = if arguments.all { models.len() } else { models.len().min(USUALLY_LISTED) };
-    let rows = table(models.get(..listed).unwrap_or_default(), &base, memory);
     let mut output = Output::of(if arguments.json { to_json(&rows, memory) } else { to_text(&rows, memory) });
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }
-    if listed < models.len() {
-        output.say(format_args!("{} more models with --all", models.len() - listed));
+    if listed < known.len() {
+        output.say(format_args!("{} more models with --all", known.len() - listed));
     }
     Ok(output)
 }
@@ -59,11 +61,16 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
     header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
+    let mut marked = false;
     for row in rows {
         let mut line = vec![row.model.clone()];
         for cell in &row.cells {
             line.push(match cell {
-                FitCell::Fits { batch, .. } => batch.to_string(),
+                FitCell::Fits { batch, scenario } => {
+                    let expandable = scenario.allocator == Allocator::Expandable;
+                    marked |= expandable;
+                    format!("{batch}{}", if expandable { " e" } else { "" })
+                }
                 FitCell::TooLarge { needed } => format!("needs {needed}"),
                 FitCell::Unknown(_) => "no answer".to_owned(),
             });
@@ -75,8 +82,9 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
         }
         lines.push(line);
     }
+    let mark = if marked { "\ne: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}{separator}{problems}", aligned(&lines))
+    format!("{}{mark}{separator}{problems}", aligned(&lines))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use serde_json::{Map, Value};
 
 use crate::scenario::keys::{KEYS, Key, Kind};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
@@ -27,30 +28,28 @@ pub(super) struct Asked {
     pub scenarios: Vec<Scenario>,
     /// What in a link could not be followed.
     pub notices: Vec<String>,
+    /// Whether a model was named, by a flag, a config, or where the scenario comes from.
+    pub names_model: bool,
 }
 
 impl Input {
-    /// Whether a flag sets that key.
-    pub fn sets(&self, name: &str) -> bool {
-        self.flags.iter().any(|(key, _)| key.name == name) || (name == "model" && self.config.is_some())
-    }
-
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
         let mut asked = match self.source.as_deref() {
-            None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new() },
+            None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), names_model: false },
             Some("-") => {
                 let mut text = String::new();
                 let read = std::io::stdin().read_to_string(&mut text);
                 read.map_err(|error| format!("standard input: {error}"))?;
-                one(serde_json::from_str(&text).map_err(|error| format!("standard input: {error}"))?)
+                from_json(&text).map_err(|error| format!("standard input: {error}"))?
             }
-            Some(path) if Path::new(path).is_file() => one(read_file(Path::new(path))?),
+            Some(path) if Path::new(path).is_file() => read_file(Path::new(path))?,
             Some(link) if link.contains('=') || link.contains("://") || link.starts_with('?') => {
                 let shared = share::decode(link);
                 Asked {
                     scenarios: shared.scenarios,
                     notices: shared.notices.iter().map(ToString::to_string).collect(),
+                    names_model: share::names(link, "model"),
                 }
             }
             Some(other) => {
@@ -62,6 +61,7 @@ impl Input {
         for scenario in &mut asked.scenarios {
             self.put_over(scenario)?;
         }
+        asked.names_model |= self.config.is_some() || self.flags.iter().any(|(key, _)| key.name == "model");
         Ok(asked)
     }
 
@@ -79,20 +79,30 @@ impl Input {
     }
 }
 
-fn one(scenario: Scenario) -> Asked {
-    Asked { scenarios: vec![scenario], notices: Vec::new() }
+/// A scenario of the file or text that has these members.
+fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
+    let names_model = members.contains_key("model") || members.contains_key("m");
+    Asked { scenarios: vec![scenario], notices: Vec::new(), names_model }
+}
+
+fn from_json(text: &str) -> Result<Asked, serde_json::Error> {
+    Ok(one(serde_json::from_str(text)?, &serde_json::from_str(text)?))
+}
+
+fn from_toml(text: &str) -> Result<Asked, toml::de::Error> {
+    Ok(one(toml::from_str(text)?, &toml::from_str(text)?))
 }
 
 fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn read_file(path: &Path) -> Result<Scenario, String> {
+fn read_file(path: &Path) -> Result<Asked, String> {
     let text = read(path)?;
     let problem = |error: String| format!("{}: {}", path.display(), error.trim_end());
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => serde_json::from_str(&text).map_err(|error| problem(error.to_string())),
-        _ => toml::from_str(&text).map_err(|error| problem(error.to_string())),
+        Some("json") => from_json(&text).map_err(|error| problem(error.to_string())),
+        _ => from_toml(&text).map_err(|error| problem(error.to_string())),
     }
 }
 

@@ -9,15 +9,45 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase};
-use crate::plan::{Margin, fits};
+use crate::accuracy;
+use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase, estimate};
+use crate::plan::{Fit, Margin, OnCard, Verdict, fits};
 use crate::scenario::{Scenario, Severity};
 use crate::share;
 
 pub use sheet::{Cell, Line, Sheet};
 
-/// A scenario and its answer.
-pub type Answer = (Scenario, Estimate);
+/// A scenario and all that is said of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The question.
+    pub scenario: Scenario,
+    /// What it needs.
+    pub estimate: Estimate,
+    /// What it does on its card; none where there is no estimate.
+    pub on_card: Option<OnCard>,
+}
+
+impl Answer {
+    /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
+    pub fn of(scenario: Scenario) -> Answer {
+        let estimate = estimate(&scenario);
+        let run = || OnCard::of(&*scenario.architecture().ok()?, &scenario, &scenario.gpu().ok()?).ok();
+        let on_card = if estimate.memory.is_some() { run() } else { None };
+        Answer { scenario, estimate, on_card }
+    }
+
+    /// Whether it fits on its card, and by how much; none where there is no estimate.
+    pub fn fit(&self) -> Option<Fit> {
+        Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
+    }
+
+    /// The verdict on that.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
+        Some(Verdict::of(&self.fit()?, self.on_card.as_ref(), band.percent))
+    }
+}
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
 pub fn markdown(answers: &[Answer], address: &str) -> String {
@@ -37,7 +67,7 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     for remark in remarks(answers) {
         let _ = write!(out, "\n{remark}\n");
     }
-    let link = share::encode(&answers.iter().map(|(scenario, _)| scenario.clone()).collect::<Vec<_>>());
+    let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
     let _ = write!(out, "\n[Open in Headroom]({address}?{link})\n");
     out
 }
@@ -98,7 +128,7 @@ pub fn text(answers: &[Answer]) -> String {
 /// What is wrong, doubtful or assumed; with the number of the scenario where there are several.
 fn remarks(answers: &[Answer]) -> Vec<String> {
     let mut remarks = Vec::new();
-    for (index, (_, estimate)) in answers.iter().enumerate() {
+    for (index, Answer { estimate, .. }) in answers.iter().enumerate() {
         let which = if answers.len() > 1 { format!(" ({})", index + 1) } else { String::new() };
         remarks.extend(estimate.issues.iter().map(|issue| {
             let severity = match issue.severity {
@@ -113,7 +143,8 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
 }
 
 /// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate.
-pub fn json((scenario, estimate): &Answer) -> Value {
+pub fn json(answer: &Answer) -> Value {
+    let Answer { scenario, estimate, on_card } = answer;
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
     put("scenario", json!(scenario));
@@ -121,15 +152,19 @@ pub fn json((scenario, estimate): &Answer) -> Value {
     put("issues", json!(estimate.issues));
     if let Ok(gpu) = scenario.gpu() {
         put("gpu", json!({ "slug": *gpu.slug, "name": *gpu.name, "memory": gpu.memory }));
-        if let Some(memory) = &estimate.memory {
-            let fit = fits(memory, &gpu);
-            let left = match fit.margin {
-                Margin::Headroom(bytes) => json!(bytes),
-                Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
-            };
-            put("fits", json!(fit.fits()));
-            put("left", left);
-        }
+    }
+    if let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) {
+        let left = match fit.margin {
+            Margin::Headroom(bytes) => json!(bytes),
+            Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
+        };
+        put("fits", json!(matches!(verdict, Verdict::Fits | Verdict::Close)));
+        put("verdict", json!(verdict.slug()));
+        put("left", left);
+    }
+    if let Some(on_card) = on_card {
+        put("reserved", json!(on_card.reserved));
+        put("nvidia_smi", json!(on_card.shown));
     }
     if let Some(memory) = &estimate.memory {
         let (phase, peak) = memory.peak();
@@ -184,7 +219,7 @@ mod tests {
             context: Bytes(100),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
-        (scenario, Estimate { issues: vec![], memory: Some(memory) })
+        Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }
     }
 
     /// No model, and so no figure.
@@ -192,7 +227,7 @@ mod tests {
         let scenario =
             Scenario { model: ModelChoice::Catalogue("a|b, \"c\"".to_owned()), ..Scenario::default() };
         let issues = vec![Issue::error(Field::Model, "no model is called that").with_fix("use another")];
-        (scenario, Estimate { issues, memory: None })
+        Answer { scenario, estimate: Estimate { issues, memory: None }, on_card: None }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Answer;
 use crate::estimate::{Category, Iteration, Memory, Phase};
-use crate::plan::{Margin, fits};
+use crate::plan::{Margin, Verdict};
 use crate::scenario::{LoraTargets, Mask, Method, Scenario};
 use crate::units::{Bytes, grouped};
 
@@ -24,8 +24,8 @@ pub enum Cell {
         /// The whole.
         whole: Bytes,
     },
-    /// What is left of the card, or missing.
-    Margin(Margin),
+    /// The verdict, and what is left of the card or missing.
+    Margin(Verdict, Margin),
 }
 
 impl Cell {
@@ -37,8 +37,17 @@ impl Cell {
             Cell::Count(n) => grouped(*n),
             Cell::Amount(bytes) => bytes.to_string(),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
-            Cell::Margin(Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
-            Cell::Margin(Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
+            Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
+            Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
+                format!("close: {bytes} to spare, less than the estimate may be off by")
+            }
+            Cell::Margin(Verdict::Tight, Margin::Headroom(bytes)) => format!(
+                "tight: its tensors leave {bytes}, the holes between them take more; runs with --allocator expandable"
+            ),
+            Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
+                format!("does not fit: its tensors leave {bytes}, the holes between them take more")
+            }
+            Cell::Margin(_, Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
         }
     }
 
@@ -48,10 +57,10 @@ impl Cell {
             Cell::Empty => String::new(),
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => n.to_string(),
-            Cell::Amount(bytes) | Cell::Share { part: bytes, .. } | Cell::Margin(Margin::Headroom(bytes)) => {
-                bytes.0.to_string()
-            }
-            Cell::Margin(Margin::Overshoot(bytes)) => format!("-{}", bytes.0),
+            Cell::Amount(bytes)
+            | Cell::Share { part: bytes, .. }
+            | Cell::Margin(_, Margin::Headroom(bytes)) => bytes.0.to_string(),
+            Cell::Margin(_, Margin::Overshoot(bytes)) => format!("-{}", bytes.0),
         }
     }
 }
@@ -107,15 +116,17 @@ impl Builder<'_> {
     fn choice(&self, label: &str, cell: impl Fn(&Scenario) -> Cell) -> Line {
         Line {
             label: label.to_owned(),
-            cells: self.answers.iter().map(|(scenario, _)| cell(scenario)).collect(),
+            cells: self.answers.iter().map(|answer| cell(&answer.scenario)).collect(),
         }
     }
 
     fn figure(&self, label: &str, cell: impl Fn(&Scenario, &Memory) -> Cell) -> Line {
-        let cells = self.answers.iter().map(|(scenario, estimate)| match &estimate.memory {
-            Some(memory) => cell(scenario, memory),
-            None => Cell::Empty,
-        });
+        let of = |answer: &Answer| Some(cell(&answer.scenario, answer.estimate.memory.as_ref()?));
+        self.said(label, of)
+    }
+
+    fn said(&self, label: &str, cell: impl Fn(&Answer) -> Option<Cell>) -> Line {
+        let cells = self.answers.iter().map(|answer| cell(answer).unwrap_or(Cell::Empty));
         Line { label: label.to_owned(), cells: cells.collect() }
     }
 
@@ -132,7 +143,7 @@ impl Builder<'_> {
             self.choice("Gradient checkpointing", |scenario| text(scenario.checkpointing.label())),
             self.choice("Attention", |scenario| text(scenario.attention.label())),
         ];
-        if self.answers.iter().any(|(scenario, _)| scenario.mask != Mask::None) {
+        if self.answers.iter().any(|answer| answer.scenario.mask != Mask::None) {
             lines.push(self.choice("Mask", |scenario| text(scenario.mask.label())));
         }
         lines.push(self.choice("GPU", |scenario| match scenario.gpu() {
@@ -148,16 +159,16 @@ impl Builder<'_> {
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
-            self.figure("Verdict", |scenario, memory| {
-                scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Margin(fits(memory, &gpu).margin))
-            }),
+            self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
+            self.said("PyTorch reserves", |answer| Some(Cell::Amount(answer.on_card?.reserved))),
+            self.said("nvidia-smi shows", |answer| Some(Cell::Amount(answer.on_card?.shown))),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
     }
 
     fn parts(&self) -> Vec<Line> {
         let present = |category: &Category| {
-            let memories = self.answers.iter().filter_map(|(_, estimate)| estimate.memory.as_ref());
+            let memories = self.answers.iter().filter_map(|answer| answer.estimate.memory.as_ref());
             memories.into_iter().any(|memory| memory.peak().1.parts.get(*category) > Bytes::ZERO)
         };
         let mut lines: Vec<_> = Category::ALL

@@ -139,6 +139,8 @@ pub enum NormKind {
     RmsPlusOne,
     /// RMSNorm whose weight multiplies in float32 before the cast back (OLMo 2).
     RmsCastLast,
+    /// The same with `pow(-0.5)` in place of `rsqrt` and the weight in float32 (gemma4).
+    RmsPower,
     /// Cohere's LayerNorm written in Python: float32 inside, weight only.
     LayerNormPython,
     /// RMSNorm or L2 norm without a weight.
@@ -179,6 +181,7 @@ impl Norm {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
@@ -203,19 +206,21 @@ impl Norm {
     }
 }
 
-/// A dropout probability in units of 1/10,000, so that blocks stay comparable and hashable.
+/// A dropout: its probability in units of 1/10,000, so that blocks stay comparable and hashable; none where the family's
+/// code has no dropout in that place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Dropout(pub u16);
+pub struct Dropout(Option<u16>);
 
 impl Dropout {
     /// From a probability; anything outside 0…1 is cut to it.
     pub fn new(p: f64) -> Dropout {
-        Dropout((p.clamp(0.0, 1.0) * 10_000.0).round() as u16)
+        Dropout(Some((p.clamp(0.0, 1.0) * 10_000.0).round() as u16))
     }
 
-    /// Whether a mask is drawn at all: at 0 PyTorch returns the input itself.
-    pub fn is_active(self) -> bool {
-        self.0 > 0
+    /// Whether a mask is drawn where every dropout of the config is set to a probability, if to any: at 0 PyTorch returns
+    /// the input itself.
+    pub fn is_active(self, all: Option<u16>) -> bool {
+        self.0.is_some_and(|own| all.unwrap_or(own) > 0)
     }
 }
 

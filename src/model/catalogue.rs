@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use super::dimensions::Dimensions;
 use super::{Architecture, config, search};
+use crate::scenario::keys::short;
 use crate::scenario::{Field, Issue};
 
 pub use super::search::{Found, search};
@@ -174,7 +175,10 @@ fn find_among_all(id: &str) -> Option<&'static Entry> {
 pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
     match find(id) {
         Some(entry) => entry.architecture(),
-        None => Err(Issue::error(Field::Model, format!("no model is called {id:?}")).with_fix(similar(id))),
+        None => {
+            Err(Issue::error(Field::Model, format!("no model is called {:?}", short(id)))
+                .with_fix(similar(id)))
+        }
     }
 }
 

@@ -217,6 +217,11 @@ impl<'a> Config<'a> {
         self.own(key).is_some()
     }
 
+    /// Whether the class of the config has that key; of a class without known defaults, whether the file has it.
+    pub fn knows(&self, key: &'static str) -> bool {
+        self.defaults.map_or_else(|| self.has(key), |defaults| defaults.contains_key(key))
+    }
+
     /// The first key that is on or above 0 and whose name has one of these parts.
     pub fn key_with(&self, parts: &[&str]) -> Option<&'a str> {
         let is_on = |value: &Value| match value {

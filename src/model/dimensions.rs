@@ -88,8 +88,8 @@ impl Anchor {
     }
 }
 
-/// The sizes for which a shape is found, in billions.
-const SIZES: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
+/// The sizes for which a shape is found, in billions of parameters.
+pub const SIZES: std::ops::RangeInclusive<f64> = 0.01..=10_000.0;
 
 impl Dimensions {
     /// A llama of about that many billion parameters, within 2 %: hidden size, depth and the width of the feed-forward
@@ -106,11 +106,10 @@ impl Dimensions {
     /// ```
     pub fn of_size(billions: f64) -> Result<Dimensions, Issue> {
         if !SIZES.contains(&billions) {
-            return Err(Issue::error(
-                Field::Model,
-                format!("there is no shape for {billions} billion parameters"),
-            )
-            .with_fix("use a size from 0.01 to 10,000 billion"));
+            let message = "there is no shape for so few or so many parameters";
+            return Err(
+                Issue::error(Field::Model, message).with_fix("use a size from 0.01 to 10,000 billion")
+            );
         }
         let wanted = billions * 1e9;
         let above = ANCHORS.iter().position(|anchor| anchor.parameters() >= wanted).unwrap_or(ANCHORS.len());

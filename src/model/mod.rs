@@ -202,6 +202,8 @@ pub struct Architecture {
     pub order: Vec<u16>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm>,
+    /// Dropout on the activation inside the feed-forward networks (bart).
+    pub inner_dropout: Dropout,
     /// Parameters of the model that belong to no part: deberta's relative positions.
     pub loose: Vec<Piece>,
     /// The head.

@@ -4,8 +4,10 @@ mod fit;
 mod on_card;
 mod solve;
 mod table;
+mod verdict;
 
 pub use fit::{Fit, Margin, fits, within};
 pub use on_card::{OnCard, Outcome, on_card};
-pub use solve::{largest_batch, longest_sequence};
+pub use solve::{Largest, largest_batch, longest_sequence};
 pub use table::{FitCell, FitRow, row, table, with_method};
+pub use verdict::Verdict;

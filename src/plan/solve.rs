@@ -1,14 +1,16 @@
-//! Solvers: the largest batch and the longest sequence that fit.
+//! Solvers: the largest batch and the longest sequence that run.
 
-use super::{Fit, fits, within};
+use super::{Fit, OnCard, Outcome, fits, within};
+use crate::allocator::Settings;
 use crate::estimate::Memory;
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Issue, LARGEST, Scenario};
-use crate::step;
+use crate::scenario::{Allocator, Issue, LARGEST, Scenario};
+use crate::step::{self, Recording};
 use crate::units::Bytes;
 
-/// The largest micro-batch with which the scenario fits on the card; `None` where not even one sequence does.
+/// The largest micro-batch with which the scenario runs on the card, and with which allocator; `None` where not even one
+/// sequence does.
 ///
 /// # Errors
 /// As [`step::run`].
@@ -16,12 +18,12 @@ pub fn largest_batch(
     architecture: &Architecture,
     scenario: &Scenario,
     gpu: &Gpu,
-) -> Result<Option<u64>, Issue> {
+) -> Result<Option<Largest>, Issue> {
     Ok(most_batch(architecture, scenario, gpu)?.some())
 }
 
-/// The longest sequence, up to the longest that the model knows positions for, with which the scenario fits on the
-/// card; `None` where not even one token does.
+/// The longest sequence, up to the longest that the model knows positions for, with which the scenario runs on the
+/// card, and with which allocator; `None` where not even one token does.
 ///
 /// # Errors
 /// As [`step::run`].
@@ -29,30 +31,32 @@ pub fn longest_sequence(
     architecture: &Architecture,
     scenario: &Scenario,
     gpu: &Gpu,
-) -> Result<Option<u64>, Issue> {
-    let mut trial = scenario.clone();
+) -> Result<Option<Largest>, Issue> {
     let cap = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
-    let most = largest(cap, |sequence| {
-        trial.sequence = sequence;
-        step::run(architecture, &trial, gpu).map(|memory| Sample::new(&memory, gpu))
-    })?;
-    Ok(most.some())
+    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
+    Ok(Solver { architecture, gpu, set }.most(scenario, cap)?.some())
 }
 
 /// [`largest_batch`], and what is needed where there is none.
 pub(super) fn most_batch(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Most, Issue> {
-    let mut trial = scenario.clone();
-    largest(LARGEST, |batch| {
-        trial.batch = batch;
-        step::run(architecture, &trial, gpu).map(|memory| Sample::new(&memory, gpu))
-    })
+    let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
+    Solver { architecture, gpu, set }.most(scenario, LARGEST)
+}
+
+/// A number with which a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Largest {
+    /// The number.
+    pub number: u64,
+    /// The scenario's own allocator, or [`Allocator::Expandable`] where it runs with that only.
+    pub allocator: Allocator,
 }
 
 /// What a solver found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Most {
-    /// The largest number that fits.
-    Fits(u64),
+    /// The largest number that runs.
+    Runs(Largest),
     /// Not even 1 fits.
     TooLarge {
         /// What 1 needs.
@@ -61,12 +65,91 @@ pub(super) enum Most {
 }
 
 impl Most {
-    fn some(self) -> Option<u64> {
+    fn some(self) -> Option<Largest> {
         match self {
-            Most::Fits(n) => Some(n),
+            Most::Runs(largest) => Some(largest),
             Most::TooLarge { .. } => None,
         }
     }
+}
+
+/// Solves for one number of a scenario.
+struct Solver<'a> {
+    architecture: &'a Architecture,
+    gpu: &'a Gpu,
+    /// Puts the number into the scenario.
+    set: fn(&mut Scenario, u64),
+}
+
+impl Solver<'_> {
+    /// The largest number up to `cap` that runs: what the summarised step says fits, confirmed by replaying it.
+    fn most(&self, scenario: &Scenario, cap: u64) -> Result<Most, Issue> {
+        let mut trial = scenario.clone();
+        let fits = largest(cap, |number| {
+            (self.set)(&mut trial, number);
+            step::run(self.architecture, &trial, self.gpu).map(|memory| Sample::new(&memory, self.gpu))
+        })?;
+        let (most, needed) = match fits {
+            Fitting::UpTo(most, needed) => (most, needed),
+            Fitting::None(needed) => return Ok(Most::TooLarge { needed }),
+        };
+        let confirmed = last_that_runs(most, |number| {
+            (self.set)(&mut trial, number);
+            let on_card = OnCard::of(self.architecture, &trial, self.gpu)?;
+            Ok(match on_card.outcome {
+                Outcome::Runs => Some(Largest { number, allocator: scenario.allocator }),
+                Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
+                Outcome::Fails(_) => None,
+            })
+        })?;
+        match confirmed {
+            Some(largest) => Ok(Most::Runs(largest)),
+            // its tensors fit, but not without any hole
+            None => {
+                (self.set)(&mut trial, 1);
+                let recording = Recording::of(self.architecture, &trial, self.gpu)?;
+                let unlimited = recording.allocate(Settings { expandable_segments: true, capacity: None });
+                Ok(Most::TooLarge { needed: needed.max(unlimited.reserved_peak + self.gpu.context) })
+            }
+        }
+    }
+}
+
+/// The largest number up to `most` with an outcome, where nearly always `most` itself has one: steps down in strides that
+/// double, then halves the last stride.
+fn last_that_runs<T>(
+    most: u64,
+    mut run: impl FnMut(u64) -> Result<Option<T>, Issue>,
+) -> Result<Option<T>, Issue> {
+    let (mut number, mut stride, mut failing) = (most, 1, most.saturating_add(1));
+    let mut best = loop {
+        if let Some(found) = run(number)? {
+            break (number, found);
+        }
+        failing = number;
+        if number <= 1 {
+            return Ok(None);
+        }
+        number = number.saturating_sub(stride).max(1);
+        stride = stride.saturating_mul(2);
+    };
+    while failing - best.0 > 1 {
+        let middle = best.0.midpoint(failing);
+        match run(middle)? {
+            Some(found) => best = (middle, found),
+            None => failing = middle,
+        }
+    }
+    Ok(Some(best.1))
+}
+
+/// Up to which number the tensors fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fitting {
+    /// This one, and what 1 needs.
+    UpTo(u64, Bytes),
+    /// None, and what 1 needs.
+    None(Bytes),
 }
 
 /// What one evaluation says.
@@ -105,10 +188,10 @@ impl Sample {
 ///
 /// Memory is piecewise linear in the batch, so a line through two samples lands on the answer or beside it; two more
 /// evaluations prove it. Where the line does not converge, halving the bracket does.
-fn largest(cap: u64, mut sample: impl FnMut(u64) -> Result<Sample, Issue>) -> Result<Most, Issue> {
+fn largest(cap: u64, mut sample: impl FnMut(u64) -> Result<Sample, Issue>) -> Result<Fitting, Issue> {
     let first = sample(1)?;
     if !first.fits() {
-        return Ok(Most::TooLarge { needed: first.needed });
+        return Ok(Fitting::None(first.needed));
     }
     // `low` fits and `high` does not.
     let (mut low, mut high) = (1, cap.max(1).saturating_add(1));
@@ -128,7 +211,7 @@ fn largest(cap: u64, mut sample: impl FnMut(u64) -> Result<Sample, Issue>) -> Re
         patience = if (high - low) <= before / 2 { 0 } else { patience + 1 };
         line = [if b.0 == guess { a } else { b }, (guess, result.excess())];
     }
-    Ok(Most::Fits(low))
+    Ok(Fitting::UpTo(low, first.needed))
 }
 
 /// The last whole `n` at which the line through two points is not above 0; the largest number where it never is.
@@ -155,14 +238,18 @@ mod tests {
             Ok(Sample { needed: Bytes(needed(n)), fixed: Bytes(fixed), capacity: Bytes(capacity) })
         })
         .unwrap();
-        match most {
-            Most::TooLarge { needed: one } => assert!(one.0 == needed(1) && one.0 > capacity),
-            Most::Fits(n) => {
-                assert!((1..=cap).contains(&n) && needed(n) <= capacity);
-                assert!(n == cap || needed(n + 1) > capacity, "{n} is not the largest");
+        let found = match most {
+            Fitting::None(one) => {
+                assert!(one.0 == needed(1) && one.0 > capacity);
+                None
             }
-        }
-        (most.some(), evaluations)
+            Fitting::UpTo(n, one) => {
+                assert!((1..=cap).contains(&n) && needed(n) <= capacity && one.0 == needed(1));
+                assert!(n == cap || needed(n + 1) > capacity, "{n} is not the largest");
+                Some(n)
+            }
+        };
+        (found, evaluations)
     }
 
     #[test]
@@ -185,6 +272,19 @@ mod tests {
             solve(1, capacity, 0, |n| n);
         }
         assert_eq!(solve(LARGEST, u64::MAX, 0, |n| n).0, Some(LARGEST));
+    }
+
+    #[test]
+    fn what_fits_is_confirmed_or_lowered() {
+        for (most, runs) in [(1, 1), (1, 0), (9, 9), (9, 8), (100, 63), (100, 1), (100, 0), (u64::MAX, 3)] {
+            let mut runs_tried = 0;
+            let found = last_that_runs(most, |n| {
+                runs_tried += 1;
+                Ok((n <= runs).then_some(n))
+            });
+            assert_eq!(found, Ok((runs > 0).then_some(runs)));
+            assert!(runs_tried <= 130 && (most != runs || runs_tried == 1), "{runs_tried} for {most}");
+        }
     }
 
     #[test]

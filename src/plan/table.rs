@@ -1,6 +1,6 @@
 //! What can be trained on a card: models × methods, each with the largest micro-batch.
 
-use super::solve::{Most, most_batch};
+use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
 use crate::scenario::{GpuChoice, Issue, Method, ModelChoice, Scenario, Severity};
@@ -9,11 +9,11 @@ use crate::units::Bytes;
 /// One cell of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FitCell {
-    /// It fits.
+    /// It runs.
     Fits {
         /// The largest micro-batch.
         batch: u64,
-        /// The scenario with that batch: what a click opens.
+        /// The scenario with that batch, and with expandable segments if it takes them: what a click opens.
         scenario: Box<Scenario>,
     },
     /// Not even one sequence fits.
@@ -63,8 +63,9 @@ fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Resul
         return Err(issue);
     }
     Ok(match most_batch(architecture, &scenario, gpu)? {
-        Most::Fits(batch) => {
+        Most::Runs(Largest { number: batch, allocator }) => {
             scenario.batch = batch;
+            scenario.allocator = allocator;
             FitCell::Fits { batch, scenario: Box::new(scenario) }
         }
         Most::TooLarge { needed } => FitCell::TooLarge { needed },

@@ -161,6 +161,14 @@ choices! {
 }
 
 choices! {
+    /// How PyTorch's caching allocator gets memory from the driver.
+    Allocator {
+        Native = "native", "Default", "Blocks are cut out of segments of fixed size; holes between them may stay empty.";
+        Expandable = "expandable", "Expandable segments", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments grow, and hardly any memory is lost to holes.";
+    }
+}
+
+choices! {
     /// How the frozen weights of QLoRA are stored and multiplied.
     WeightFormat {
         Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";

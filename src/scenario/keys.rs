@@ -3,9 +3,10 @@
 use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
-    AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel, Mask,
-    Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, WeightFormat, compact,
 };
+use crate::model::dimensions::SIZES;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
 /// What values a key takes.
@@ -73,7 +74,10 @@ impl Key {
     /// What would be right, after "use".
     pub fn valid(&self) -> String {
         match self.kind {
-            Kind::Model => "a Hub id such as meta-llama/Llama-3.1-8B or a size such as 7b".to_owned(),
+            Kind::Model => {
+                let (least, most) = (SIZES.start(), SIZES.end());
+                format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
+            }
             Kind::Choice(slugs) => one_of(slugs),
             Kind::Targets => {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
@@ -85,6 +89,15 @@ impl Key {
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
             Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
+    }
+}
+
+/// The text, or its beginning.
+pub(crate) fn short(text: &str) -> String {
+    const LONGEST: usize = 60;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }
 
@@ -227,7 +240,8 @@ pub static KEYS: &[Key] = &[
         help: "How long the sequences are; where they vary, batches are padded to their longest",
         get: |scenario| scenario.lengths.to_string(),
         set: |scenario, text| {
-            scenario.lengths = text.parse().map_err(|()| format!("{text:?} says nothing about lengths"))?;
+            scenario.lengths =
+                text.parse().map_err(|()| format!("{:?} says nothing about lengths", short(text)))?;
             Ok(())
         },
     },
@@ -290,6 +304,14 @@ pub static KEYS: &[Key] = &[
         "Whether the forward pass fills a cache of keys and values (config.use_cache)",
         training_loop.fills_cache
     ),
+    choice!(
+        "alloc",
+        "allocator",
+        Allocator,
+        "How PyTorch's caching allocator gets memory from the driver",
+        Allocator,
+        allocator
+    ),
     Key {
         link: "gpu",
         name: "gpu",
@@ -326,8 +348,14 @@ fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         }
         None if name.is_empty() => return Err("there is no model".to_owned()),
         None => match size_in_billions(&name) {
-            Some(billions) if billions.is_finite() && billions > 0.0 => ModelChoice::Size(billions),
-            Some(_) => return Err(format!("no model has {name} parameters")),
+            Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
+            Some(billions) => {
+                // what is too large or too small is cut to the range
+                if billions > 0.0 {
+                    scenario.model = ModelChoice::Size(billions.clamp(*SIZES.start(), *SIZES.end()));
+                }
+                return Err(format!("{} is out of range", short(&name)));
+            }
             None => ModelChoice::Catalogue(name),
         },
     };
@@ -353,18 +381,19 @@ fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
             (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
             Ok(())
         }
-        Err(name) => Err(format!("no layer is called {name:?}")),
+        Err(name) => Err(format!("no layer is called {:?}", short(&name))),
     }
 }
 
 fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
-    let value: f64 = text.replace([',', '_'], "").parse().map_err(|_| format!("{text:?} is not a number"))?;
+    let value: f64 =
+        text.replace([',', '_'], "").parse().map_err(|_| format!("{:?} is not a number", short(text)))?;
     if value.is_nan() {
-        return Err(format!("{text:?} is not a number"));
+        return Err(format!("{:?} is not a number", short(text)));
     }
     // The cast saturates; what is too large or too small is cut to the range.
     *place = (value.round() as u64).clamp(1, LARGEST);
-    if value == *place as f64 { Ok(()) } else { Err(format!("{text} is out of range or not whole")) }
+    if value == *place as f64 { Ok(()) } else { Err(format!("{} is out of range or not whole", short(text))) }
 }
 
 fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
@@ -374,7 +403,7 @@ fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
         other => match other.parse::<f64>() {
             // lora-dropout 0.05: only whether it is above 0 matters.
             Ok(number) if number >= 0.0 => number > 0.0,
-            _ => return Err(format!("{text:?} is neither on nor off")),
+            _ => return Err(format!("{:?} is neither on nor off", short(text))),
         },
     };
     Ok(())
@@ -385,12 +414,12 @@ fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         scenario.dropout = None;
         return Ok(());
     }
-    let p: f64 = text.parse().map_err(|_| format!("{text:?} is not a probability"))?;
+    let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
     if p.is_nan() {
-        return Err(format!("{text:?} is not a probability"));
+        return Err(format!("{:?} is not a probability", short(text)));
     }
     scenario.dropout = Some((p.clamp(0.0, 1.0) * 10_000.0).round() as u16);
-    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("{text} is not within 0 and 1")) }
+    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("{} is not within 0 and 1", short(text))) }
 }
 
 fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {

@@ -20,8 +20,8 @@ use crate::model::catalogue;
 use crate::units::Bytes;
 
 pub use choices::{
-    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, Stack,
-    WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision,
+    Stack, WeightFormat,
 };
 pub use issue::{Field, Issue, Severity};
 pub use lengths::Lengths;
@@ -150,6 +150,8 @@ pub struct Scenario {
     pub stack: Stack,
     /// Ways to need less.
     pub savings: Savings,
+    /// How memory is got from the driver.
+    pub allocator: Allocator,
     /// The card.
     pub gpu: GpuChoice,
 }
@@ -187,6 +189,7 @@ impl Default for Scenario {
             },
             stack: Stack::Transformers,
             savings: Savings { loss: LossKernel::Standard },
+            allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }
     }

@@ -1,6 +1,10 @@
 //! Checks of a scenario that need no execution.
 
 use super::recurrent;
+use crate::hardware::Vendor;
+use crate::model::Architecture;
+use crate::units::grouped;
+
 use super::{Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -35,11 +39,34 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
         let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
         issues.push(Issue::error(Field::Loss, message).with_fix(fix));
     }
+    if let Ok(architecture) = scenario.architecture() {
+        issues.extend(beyond_positions(&architecture, scenario.sequence));
+    }
+    if let Ok(gpu) = scenario.gpu()
+        && gpu.vendor != Vendor::Nvidia
+    {
+        let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
+                       what it offers of bitsandbytes are not followed";
+        issues.push(Issue::warning(Field::Gpu, message));
+    }
     if scenario.lengths != Lengths::Equal {
         let message = "sequences are of different lengths: the peak is that of a batch of the longest";
         issues.push(Issue::new(Severity::Note, Field::Sequence, message));
     }
     issues
+}
+
+/// What a sequence longer than the model knows positions for comes to.
+fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
+    let most = architecture.max_positions.filter(|most| sequence > *most)?;
+    let known = grouped(most);
+    let message = match architecture.embeddings.positions {
+        Some(_) => {
+            format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
+        }
+        None => format!("the model was made for {known} positions: beyond them it runs but knows little"),
+    };
+    Some(Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}")))
 }
 
 /// Whether the last hidden states are float32, as the weights of the last norm are.

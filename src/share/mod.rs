@@ -6,7 +6,7 @@
 
 mod query;
 
-use crate::scenario::keys::KEYS;
+use crate::scenario::keys::{KEYS, short};
 use crate::scenario::{Field, Issue, Scenario};
 
 /// The version that [`encode`] writes.
@@ -87,6 +87,12 @@ pub fn decode(link: &str) -> Shared {
     Shared { scenarios, notices }
 }
 
+/// Whether a link says something about the key of that name in its first scenario.
+pub fn names(link: &str, name: &str) -> bool {
+    let key = KEYS.iter().find(|key| key.name == name);
+    key.is_some_and(|key| query::read(link).iter().any(|(name, _)| name == key.link || name == key.name))
+}
+
 fn read_group(
     pairs: &[(String, String)],
     prefix: &str,
@@ -108,13 +114,4 @@ fn read_group(
         }
     }
     scenario
-}
-
-/// The text, or its beginning.
-fn short(text: &str) -> String {
-    const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }

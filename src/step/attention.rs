@@ -159,7 +159,9 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let q = cast(given.q);
     let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
     let mut state = machine.state.borrow_mut();
-    let node = state.node(Op::Attention(scores), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    state.graph.scores.push(scores);
+    let known = state.graph.scores.len() as u32 - 1;
+    let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
     state.expect_bias(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
     for tensor in bias.iter().chain([&k, &q, &v]) {
@@ -357,7 +359,7 @@ impl Machine {
         if a.value.requires_grad() {
             state.save(node, b.value.storage);
         }
-        let storage = state.alloc(numel, a.value.dtype, "baddbmm");
+        let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
         drop(state);
         drop(bias);
         let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
@@ -420,7 +422,7 @@ impl State {
         if b.requires_grad() {
             self.save(node, a.storage);
         }
-        let storage = self.alloc(numel, a.dtype, "matmul");
+        let storage = self.alloc_product(numel, a.dtype, "matmul");
         let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);
@@ -431,7 +433,8 @@ impl State {
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Scores, grad: Grad) -> Results {
+pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
+    let scores = state.graph.scores[scores as usize];
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64| {
@@ -486,7 +489,6 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: Score
         }
         Kernel::Math | Kernel::Eager => {}
     }
-    let _ = grad;
     if let Some((id, storage)) = biased {
         let numel = scores.numel() / scores.batch.max(1);
         let sum = state.alloc(numel, dtype, "sum");

@@ -5,6 +5,7 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use super::attention::Scores;
 use super::backward;
 use super::machine::{Machine, NOTHING, Repeat, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
@@ -157,6 +158,8 @@ pub(super) struct Graph {
     saved: Vec<Saved>,
     pending: Vec<Option<Grad>>,
     frames: Vec<Frame>,
+    /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
+    pub scores: Vec<Scores>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -172,6 +175,8 @@ pub(super) struct Graph {
     fans: Vec<(u32, Vec<Edge>)>,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
+    /// What layers leave for later ones in a dictionary that all of them are given, by its key.
+    pub left: [Vec<StorageId>; 2],
 }
 
 impl Default for Graph {
@@ -181,6 +186,7 @@ impl Default for Graph {
             saved: Vec::with_capacity(256),
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
+            scores: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
@@ -189,6 +195,7 @@ impl Default for Graph {
             reentrant: false,
             fans: Vec::new(),
             held: Vec::new(),
+            left: Default::default(),
         }
     }
 }
@@ -222,6 +229,7 @@ impl Graph {
         self.saved.clear();
         self.pending.clear();
         self.frames.clear();
+        self.scores.clear();
         self.repeats.clear();
         self.fans.clear();
     }
@@ -352,7 +360,12 @@ impl State {
                 let category = self.graph.nodes[node as usize].category;
                 let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
                 let waiting = self.graph.pending[index].take();
-                self.graph.pending[index] = Some(self.sum(waiting, grad, category));
+                let sum = self.sum(waiting, grad, category);
+                // the hidden state's gradient leaves the head
+                if self.storages[sum.storage as usize].category == Category::Logits {
+                    self.recategorise(sum.storage, category);
+                }
+                self.graph.pending[index] = Some(sum);
             }
         }
     }
@@ -490,16 +503,30 @@ impl State {
         if frame.nodes == 0 {
             let held = std::mem::take(&mut frame.held);
             held.into_iter().for_each(|storage| self.release(storage));
+            if node.frame == 1 {
+                self.drop_left();
+            }
         }
     }
 
-    /// Gradients that wait for nodes older than `first` leave a repeated body: they count once.
+    /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
+    #[inline(never)]
+    pub fn recomputed(&self) -> &[StorageId] {
+        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
+        frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
+    }
+
+    /// Gradients that wait for nodes older than `first`, or came to the leaf that all layers begin with, leave a repeated
+    /// body: they count once.
     fn pass_on(&mut self, first: u32) {
         let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
-        for index in 0..end {
-            if let Some(grad) = self.graph.pending[index] {
-                self.counts_once(grad.storage);
-            }
+        let waiting = self.graph.pending[..end].iter().flatten();
+        let at_leaves = self.params.leaves().iter().flat_map(|leaf| {
+            let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
+            [leaf.grad, waiting]
+        });
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+            self.storages[storage as usize].times = self.repeating;
         }
     }
 }
@@ -541,6 +568,7 @@ impl Machine {
         let Edge::Node { node: last, output } = loss.value.edge else { return };
         {
             let mut state = self.state.borrow_mut();
+            state.in_backward = true;
             let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
@@ -572,7 +600,10 @@ impl Machine {
                 state.pass_on(repeated.first);
             }
         }
-        self.state.borrow_mut().graph.clear();
+        let mut state = self.state.borrow_mut();
+        state.graph.clear();
+        state.in_backward = false;
+        drop(state);
         drop(loss);
     }
 

@@ -3,7 +3,7 @@
 //! Source: the formulas of tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp of PyTorch 2.11;
 //! the order of events was compared with the allocator's trace of the same operation.
 
-use super::attention::{self, Scores};
+use super::attention;
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
 use super::forward::stacks::liger;
@@ -124,6 +124,8 @@ pub(super) enum Op {
         /// Matrices.
         groups: u64,
     },
+    /// The same one matrix after the other; saves both.
+    GroupedLoop,
     /// A permutation of dimensions and a view: the gradient is copied.
     Permute,
     /// A product of two matrices; saves both.
@@ -157,8 +159,8 @@ pub(super) enum Op {
         /// Elements of all triangles.
         triangles: u64,
     },
-    /// A fused attention kernel.
-    Attention(Scores),
+    /// A fused attention kernel; which of the graph's scores are its.
+    Attention(u32),
     /// The negative log likelihood.
     Nll {
         /// Elements of the log-probabilities.
@@ -457,6 +459,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [own, other, None]
         }
         Op::Grouped { groups } => experts::grouped_backward(state, node, groups, grad),
+        Op::GroupedLoop => experts::looped_backward(state, node, grad),
         Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
         Op::Mm => {
             let other = second.wants().then(|| product(state, second.numel, grad.dtype));
@@ -511,7 +514,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
         Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],
         Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
-        Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
+        Op::Attention(scores) => attention::backward(state, [first, second, third], scores),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],
     }
@@ -526,13 +529,13 @@ fn name_of(op: Op) -> &'static str {
 }
 
 fn product(state: &mut State, numel: u64, dtype: Dtype) -> Grad {
-    Grad::new(state.alloc(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
+    Grad::new(state.alloc_product(numel, dtype, "matmul"), numel, dtype, Layout::Heads)
 }
 
 /// split's backward: the pieces' gradients (zeros for those without one) are joined into the whole's.
 fn split(state: &mut State, node: &Node, grads: Results) -> Grad {
     let whole = node.inputs[0];
-    let known: u64 = grads.iter().flatten().map(|grad| grad.numel).sum();
+    let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
     let zeros = whole.numel.saturating_sub(known);
     let zeros: StorageId = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
     let storage = state.alloc(whole.numel, whole.dtype, "cat");

@@ -28,6 +28,9 @@ impl<'m> Tensor<'m> {
     /// `F.grouped_mm(x.to(weight.dtype), weight, offs=offsets)`: rows of `x`, sorted by expert.
     pub fn grouped(&self, weight: &Tensor<'m>, offsets: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         let x = self.to(weight.value.dtype);
+        if self.machine.state.borrow().device.capability < GROUPED_SINCE {
+            return x.looped(weight, expert);
+        }
         x.apply(|state, x| {
             let w = &weight.value;
             let node = state.node(Op::Grouped { groups: expert.experts }, [x.into(), w.into(), Input::NONE]);
@@ -44,6 +47,45 @@ impl<'m> Tensor<'m> {
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
+}
+
+/// The least compute capability that has `F.grouped_mm` (integrations/moe.py `_can_use_grouped_mm`).
+const GROUPED_SINCE: u32 = 80;
+
+impl<'m> Tensor<'m> {
+    /// integrations/moe.py `_grouped_mm_fallback`: a loop over the experts, whose operator saves both arguments whether
+    /// they need a gradient or not.
+    #[inline(never)]
+    fn looped(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let w = &weight.value;
+            let node = state.node(Op::GroupedLoop, [x.into(), w.into(), Input::NONE]);
+            state.save(node, x.storage);
+            state.save(node, w.storage);
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+/// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
+#[inline(never)]
+pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+    let [x, weight, _] = node.inputs;
+    let [own, other] = [x, weight].map(|input| {
+        let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+        Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
+    });
+    let mut results: Results = [None; INPUTS];
+    for (index, (input, grad)) in [(x, own), (weight, other)].into_iter().enumerate() {
+        if input.wants() {
+            results[index] = Some(grad);
+        } else {
+            state.release(grad.storage);
+        }
+    }
+    results
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
@@ -76,7 +118,7 @@ impl State {
         if right.requires_grad() {
             self.save(node, a);
         }
-        let storage = self.alloc(numel, dtype, "matmul");
+        let storage = self.alloc_product(numel, dtype, "matmul");
         self.release(a);
         self.release(b);
         Value::plain(storage, numel, dtype).at(node.output(0))

@@ -47,11 +47,12 @@ impl<'m> Tensor<'m> {
             .map(|value| Tensor { machine: self.machine, value })
     }
 
-    /// `x.gather(1, index)`.
+    /// `x.gather(1, index)`: keeps both.
     pub fn gathered(&self, index: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
             state.save(node, index.value.storage);
+            state.save(node, x.storage);
             let picked = Value { numel: index.value.numel, ..*x };
             state.new_like(&picked, x.dtype, "gather", node.output(0))
         })

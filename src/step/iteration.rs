@@ -84,9 +84,14 @@ impl<'a> Training<'a> {
         for _ in 0..tensors {
             state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
         }
+        // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
         let workspace = state.device.workspace;
-        for _ in 0..2 {
-            state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        if self.model.whole {
+            state.due_workspaces = [workspace; 2];
+        } else {
+            for _ in 0..2 {
+                state.persistent(workspace, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+            }
         }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
@@ -145,7 +150,7 @@ impl<'a> Training<'a> {
             }
         }
         self.has_state = true;
-        self.stepped = self.machine().state.borrow().events.as_ref().map_or(0, Vec::len);
+        self.stepped = self.machine().state.borrow().events();
         iteration.phases[Phase::Step as usize] = self.peak();
         if scenario.training_loop.grads_to_none {
             self.machine().state.borrow_mut().drop_gradients();
@@ -213,18 +218,7 @@ impl<'a> Training<'a> {
     /// The step with its state there and all gradients alive.
     fn step_again(&mut self, steady: &mut Iteration) {
         let machine = self.machine();
-        let gradients: Vec<StorageId> = {
-            let mut state = machine.state.borrow_mut();
-            let params = state.params.list.clone();
-            params
-                .iter()
-                .filter(|param| param.trainable && !param.idle)
-                .map(|param| {
-                    let bytes = param.numel.saturating_mul(param.dtype.bytes());
-                    state.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")
-                })
-                .collect()
-        };
+        let gradients = machine.state.borrow_mut().gradients();
         self.begin(Phase::Step);
         {
             let mut state = machine.state.borrow_mut();

@@ -43,6 +43,9 @@ impl Device {
 pub(super) fn column_sum_scratch(state: &mut State, rows: u64, width: u64, dtype: Dtype) {
     const MAX_THREADS: u64 = 512;
     const WARP: u64 = 32;
+    if rows == 0 || width == 0 {
+        return;
+    }
     let device = state.device;
     // Four outputs per thread where the width allows it (get_output_vec_size).
     let vector = [4, 2].into_iter().find(|vector| width.is_multiple_of(*vector)).unwrap_or(1);
@@ -53,11 +56,10 @@ pub(super) fn column_sum_scratch(state: &mut State, rows: u64, width: u64, dtype
     let block_width = across.min(WARP);
     let block_height = down.min(max_threads / block_width);
     let block_width = across.min(max_threads / block_height);
-    let values = rows.div_ceil(1);
-    if values < (block_height * 16).min(256) {
+    if rows < (block_height * 16).min(256) {
         return;
     }
-    let values = values.div_ceil(block_height);
+    let values = rows.div_ceil(block_height);
     let grid = width.div_ceil(block_width * vector);
     let target = device.multiprocessors * (device.threads / (block_width * block_height).max(1));
     if block_height == 1 || values < 256 || grid > target {
@@ -181,4 +183,24 @@ pub(super) fn grouped_scratch(state: &mut State, groups: u64, dtype: Dtype) {
         state.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, "grouped_mm (arguments)");
     state.scratch(per_multiprocessor * state.device.multiprocessors, "grouped_mm (workspace)");
     state.release(arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::machine::Machine;
+
+    #[test]
+    fn a_sum_of_any_shape_asks_for_something_or_nothing() {
+        let gpu = Gpu::custom(crate::units::Bytes::gib(24.0));
+        let sizes = [0, 1, 2, 3, 255, 4096, 1 << 30, 1 << 60, u64::MAX];
+        for rows in sizes {
+            for width in sizes {
+                let machine = Machine::new(Device::of(&gpu), true);
+                let mut state = machine.state.borrow_mut();
+                column_sum_scratch(&mut state, rows, width, Dtype::Bf16);
+                assert_eq!(state.ledger.current, 0, "{rows} × {width}");
+            }
+        }
+    }
 }

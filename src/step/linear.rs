@@ -129,7 +129,7 @@ impl State {
             self.save(node, x.storage);
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc(numel, x.dtype, "linear");
+        let storage = self.alloc_product(numel, x.dtype, "linear");
         self.release(x.storage);
         self.release(weight.storage);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
@@ -175,7 +175,7 @@ impl State {
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = self.alloc(numel, x.dtype, "linear");
+        let storage = self.alloc_product(numel, x.dtype, "linear");
         for argument in [x.storage, weight, bias_storage] {
             self.release(argument);
         }
@@ -230,10 +230,10 @@ impl State {
         let numel = rows.saturating_mul(shape.output);
         let fused = !quantised.early && four_bit::is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
-            self.alloc(numel, quantised.compute, "linear (4-bit)")
+            self.alloc_product(numel, quantised.compute, "linear (4-bit)")
         } else {
             let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc(numel, quantised.compute, "linear (4-bit)");
+            let storage = self.alloc_product(numel, quantised.compute, "linear (4-bit)");
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
@@ -395,7 +395,7 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
         results[1] = Some(weight_grad(state, shape, grad.dtype));
     }
     if x.wants() {
-        let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
+        let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
         // of more than two dimensions it is a view of the product's
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
@@ -411,7 +411,7 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
 
 fn weight_grad(state: &mut State, shape: Shape, dtype: Dtype) -> Grad {
     let numel = shape.weights();
-    let storage = state.alloc(numel, dtype, "linear (weight gradient)");
+    let storage = state.alloc_product(numel, dtype, "linear (weight gradient)");
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
 }
 
@@ -426,7 +426,7 @@ pub(super) fn backward_4bit(
     let x = node.inputs[0];
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
-    let storage = state.alloc(x.numel, grad.dtype, "linear (input gradient)");
+    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
     state.release(weight);
     [Some(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens)), None, None]
 }

@@ -42,9 +42,14 @@ pub(super) struct Storage {
     pub category: Category,
     /// Element type, for the explanation.
     pub dtype: Dtype,
-    /// The module that made it, as a path inside its layer.
+}
+
+/// What made a storage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Maker {
+    /// The module, as a path inside its layer.
     pub module: &'static str,
-    /// The operation that made it.
+    /// The operation.
     pub operation: &'static str,
 }
 
@@ -56,6 +61,14 @@ impl Storage {
             times => rounded(self.requested).saturating_mul(u64::from(times)),
         }
     }
+}
+
+/// All that happened to the allocator, and what made each storage.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    pub events: Vec<Event>,
+    /// By [`StorageId`].
+    pub makers: Vec<Maker>,
 }
 
 /// One thing that happened to the allocator.
@@ -137,8 +150,8 @@ impl Ledger {
 pub(super) struct State {
     pub storages: Vec<Storage>,
     pub ledger: Ledger,
-    /// The event stream, where it is wanted.
-    pub events: Option<Vec<Event>>,
+    /// What happened, where it is wanted.
+    pub record: Option<Record>,
     pub graph: Graph,
     pub params: Params,
     pub device: Device,
@@ -154,6 +167,10 @@ pub(super) struct State {
     pub cast_cache: Vec<ParamId>,
     /// How many identical runs the running bodies stand for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
+    /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
+    pub in_backward: bool,
+    /// Bytes of the workspaces that the first product of the script's and of autograd's thread will ask for.
+    pub due_workspaces: [u64; 2],
     /// Shared storages that lost their last reference inside a repeated body, each with the highest point of the body up
     /// to then.
     deferred: Vec<(StorageId, Peak)>,
@@ -179,12 +196,11 @@ impl State {
             shared: false,
             category,
             dtype,
-            module: self.module,
-            operation,
         });
         self.ledger.add(category, rounded(requested));
-        if let Some(events) = &mut self.events {
-            events.push(Event::Alloc(id));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Alloc(id));
+            record.makers.push(Maker { module: self.module, operation });
         }
         id
     }
@@ -192,6 +208,24 @@ impl State {
     /// Allocates `numel` elements in the running category.
     pub fn alloc(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
         self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, operation)
+    }
+
+    /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
+    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
+        let storage = self.alloc(numel, dtype, operation);
+        if self.due_workspaces != [0; 2] && !self.graph.stopped {
+            self.get_workspace();
+        }
+        storage
+    }
+
+    /// The workspace that the running thread is due, which stays until the end.
+    #[inline(never)]
+    fn get_workspace(&mut self) {
+        let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
+        if due > 0 {
+            self.persistent(due, Dtype::U8, 1, Category::Workspace, "cuBLAS workspace");
+        }
     }
 
     /// Allocates and frees at once: a kernel's scratch space.
@@ -233,8 +267,8 @@ impl State {
         let times = u64::from(storage.times / self.repeating.max(1)).max(1);
         let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
         self.ledger.subtract(category, bytes);
-        if let Some(events) = &mut self.events {
-            events.push(Event::Free(id));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Free(id));
         }
     }
 
@@ -268,10 +302,15 @@ impl State {
         self.ledger.move_to(from, category, bytes);
     }
 
+    /// How many events were recorded.
+    pub fn events(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.events.len())
+    }
+
     /// Marks the start of a phase in the event stream.
     pub fn mark(&mut self, phase: Phase) {
-        if let Some(events) = &mut self.events {
-            events.push(Event::Mark(phase));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Mark(phase));
         }
     }
 
@@ -359,7 +398,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine without tensors; with an event stream if `recording`.
+    /// A machine without tensors; with a record of what happens if `recording`.
     pub fn new(device: Device, recording: bool) -> Machine {
         let nothing = Storage {
             requested: 0,
@@ -368,16 +407,18 @@ impl Machine {
             shared: false,
             category: Category::Temporaries,
             dtype: Dtype::U8,
-            module: "",
-            operation: "",
         };
-        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 512 });
+        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 1 << 10 });
         storages.push(nothing);
+        let record = recording.then(|| Record {
+            events: Vec::with_capacity(1 << 15),
+            makers: vec![Maker { module: "", operation: "" }],
+        });
         Machine {
             state: RefCell::new(State {
                 storages,
                 ledger: Ledger::default(),
-                events: recording.then(|| Vec::with_capacity(1 << 15)),
+                record,
                 graph: Graph::default(),
                 params: Params::default(),
                 device,
@@ -387,6 +428,8 @@ impl Machine {
                 autocast: None,
                 cast_cache: Vec::new(),
                 repeating: 1,
+                in_backward: false,
+                due_workspaces: [0; 2],
                 deferred: Vec::new(),
             }),
         }

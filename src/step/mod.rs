@@ -5,7 +5,7 @@
 //! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
 //!   `kernels`, `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event.
+//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much.
 
 mod attention;
 mod autograd;
@@ -24,6 +24,7 @@ mod machine;
 mod norm;
 mod optimizer;
 mod params;
+mod plan;
 mod pointwise;
 mod replay;
 mod scan;

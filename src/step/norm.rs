@@ -72,6 +72,21 @@ impl<'m> Tensor<'m> {
                 let output = normed.weighted(norm);
                 output.to(self.value.dtype)
             }
+            NormKind::RmsPower => {
+                let mut output = {
+                    let x = self.to(Dtype::F32);
+                    let mean = {
+                        let mean = {
+                            let squares = x.power();
+                            squares.mean_rows(norm.width)
+                        };
+                        mean.add_number()
+                    };
+                    x.mul_rows(&mean.power())
+                };
+                output = output.weighted_in_float(norm, false);
+                output.to(self.value.dtype)
+            }
             NormKind::RmsPlain => {
                 let normed = self.root_mean_square(norm.width, false).0;
                 normed.to(self.value.dtype)
@@ -130,7 +145,11 @@ impl<'m> Tensor<'m> {
     }
 
     pub fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
-        let Some(weight) = norm.weight else { return self.clone() };
+        norm.weight.map_or_else(|| self.clone(), |weight| self.times_weight(weight))
+    }
+
+    /// `x * weight`.
+    pub fn times_weight(&self, weight: ParamId) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;

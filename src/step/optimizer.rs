@@ -14,16 +14,30 @@ use crate::scenario::Optimizer;
 const MIN_8BIT: u64 = 4096;
 /// Elements that share one scale in bitsandbytes' 8-bit optimizers.
 const BLOCK_8BIT: u64 = 256;
+/// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
+/// optim/optimizer.py `get_state_buffer`).
+const MIN_PAGED: u64 = 100_000;
+
+/// What the optimizer knows of a parameter.
+#[derive(Clone, Copy)]
+struct Trained {
+    module: &'static str,
+    numel: u64,
+    rows: u64,
+    times: u32,
+    dtype: Dtype,
+}
 
 /// The trained parameters in order.
-fn trained(state: &State) -> Vec<Parameter> {
-    state
-        .params
-        .list
-        .iter()
-        .filter(|param| param.trainable && !param.idle && param.storage != NOTHING)
-        .copied()
-        .collect()
+fn trained(state: &State) -> Vec<Trained> {
+    let list = &state.params.list;
+    let mut trained = Vec::with_capacity(list.len());
+    let wanted = |param: &&Parameter| param.trainable && !param.idle && param.storage != NOTHING;
+    trained.extend(list.iter().filter(wanted).map(|param| {
+        let Parameter { module, numel, rows, times, dtype, .. } = *param;
+        Trained { module, numel, rows, times, dtype }
+    }));
+    trained
 }
 
 impl State {
@@ -31,8 +45,18 @@ impl State {
         self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
     }
 
+    /// The gradients of all trained parameters at once.
+    pub fn gradients(&mut self) -> Vec<StorageId> {
+        let params = trained(self);
+        let make = |param: &Trained| {
+            let bytes = param.numel.saturating_mul(param.dtype.bytes());
+            self.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")
+        };
+        params.iter().map(make).collect()
+    }
+
     /// Scratch for every parameter at once, as a foreach implementation has it.
-    fn scratch_all(&mut self, params: &[Parameter], rounds: usize) {
+    fn scratch_all(&mut self, params: &[Trained], rounds: usize) {
         let outer = std::mem::replace(&mut self.category, Category::Temporaries);
         let mut held: Vec<StorageId> = Vec::with_capacity(params.len() * rounds);
         for _ in 0..rounds {
@@ -46,14 +70,14 @@ impl State {
     }
 
     /// A tensor as large as a parameter that lives for a part of its step.
-    fn scratch_like(&mut self, param: &Parameter, dtype: Dtype) -> StorageId {
+    fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
         let bytes = param.numel.saturating_mul(dtype.bytes());
         self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
     }
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
     /// the next parameter's is there.
-    fn step_adam_one_by_one(&mut self, params: &[Parameter]) {
+    fn step_adam_one_by_one(&mut self, params: &[Trained]) {
         let mut denominator = NOTHING;
         for param in params {
             let root = self.scratch_like(param, param.dtype);
@@ -66,7 +90,7 @@ impl State {
 
     /// transformers' `Adafactor.step`: float32 copies of gradient and weight where they are 16-bit, then the update in
     /// float32; the loop's locals live until they are assigned again.
-    fn step_adafactor(&mut self, params: &[Parameter]) {
+    fn step_adafactor(&mut self, params: &[Trained]) {
         let [mut gradient, mut weight, mut update] = [NOTHING; 3];
         for param in params {
             if param.dtype.is_half() {
@@ -91,7 +115,7 @@ impl State {
     }
 
     /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
-    fn step_adafactor_torch(&mut self, params: &[Parameter]) {
+    fn step_adafactor_torch(&mut self, params: &[Trained]) {
         let mut update = NOTHING;
         for param in params {
             if param.rows > 1 {
@@ -104,7 +128,7 @@ impl State {
     }
 
     /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
-    fn step_with(&mut self, params: &[Parameter], tensors: usize, dtype: Option<Dtype>) {
+    fn step_with(&mut self, params: &[Trained], tensors: usize, dtype: Option<Dtype>) {
         for param in params {
             let dtype = dtype.unwrap_or(param.dtype);
             let held: Vec<StorageId> = (0..tensors).map(|_| self.scratch_like(param, dtype)).collect();
@@ -139,7 +163,7 @@ impl State {
         self.step(optimizer);
     }
 
-    fn make_state(&mut self, optimizer: Optimizer, param: &Parameter) {
+    fn make_state(&mut self, optimizer: Optimizer, param: &Trained) {
         let times = param.times;
         let own = param.numel.saturating_mul(param.dtype.bytes());
         let moments = |state: &mut State, count: usize, bytes: u64, dtype: Dtype| {
@@ -168,9 +192,11 @@ impl State {
             }
             Optimizer::AdamW8bit => self.eight_bit(param, 2),
             Optimizer::Lion8bit => self.eight_bit(param, 1),
-            Optimizer::PagedAdamW8bit => {
-                // the states themselves live in unified memory
-                self.scales_8bit(param, 2);
+            // the states themselves live in unified memory, but for those of small tensors
+            Optimizer::PagedAdamW8bit if param.numel < MIN_PAGED => self.eight_bit(param, 2),
+            Optimizer::PagedAdamW8bit => self.scales_8bit(param, 2),
+            Optimizer::PagedAdamW if param.numel < MIN_PAGED => {
+                moments(self, 2, param.numel.saturating_mul(4), Dtype::F32);
             }
             Optimizer::PagedAdamW => {}
             Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
@@ -194,7 +220,7 @@ impl State {
         }
     }
 
-    fn eight_bit(&mut self, param: &Parameter, moments: usize) {
+    fn eight_bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             for _ in 0..moments {
                 self.keep(param.numel.saturating_mul(4), Dtype::F32, param.times);
@@ -207,7 +233,7 @@ impl State {
         self.scales_8bit(param, moments);
     }
 
-    fn scales_8bit(&mut self, param: &Parameter, moments: usize) {
+    fn scales_8bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             return;
         }

@@ -35,11 +35,24 @@ pub(super) struct Parameter {
 }
 
 /// All parameters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Params {
     pub list: Vec<Parameter>,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params { list: Vec::with_capacity(64), leaves: 0 }
+    }
+}
+
+impl Params {
+    /// The leaves of the running graph that are no parameters.
+    pub fn leaves(&self) -> &[Parameter] {
+        &self.list[self.list.len() - self.leaves..]
+    }
 }
 
 impl State {

@@ -137,6 +137,25 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x * buffer`, broadcast over x.
+    pub fn times_buffer(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "mul", node.output(0))
+        })
+    }
+
+    /// `x *= buffer` of a single element.
+    pub fn times_buffer_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, NOTHING);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
     /// `x[rows, width] /= r[rows, 1]`: autograd copies x first.
     pub fn divide_rows_in_place(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

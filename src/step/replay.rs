@@ -6,24 +6,22 @@ use std::ops::Range;
 use super::forward::Model;
 use super::iteration::Training;
 use super::kernels::Device;
-use super::machine::{Event, Machine, Storage, rounded};
+use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
+use super::plan::{ITERATIONS, Plan};
 use crate::allocator::{Block, CachingAllocator, Settings, Stats};
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Parts, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Issue, Lengths, Scenario};
+use crate::scenario::{Issue, Scenario};
 use crate::units::Bytes;
-
-/// Iterations that are run: the first, in which the optimizer makes its state, and one like every later.
-const ITERATIONS: usize = 2;
-/// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
-const MICRO_BATCHES: usize = 256;
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Debug)]
 pub struct Recording {
     storages: Vec<Storage>,
+    /// What made each of them.
+    makers: Vec<Maker>,
     events: Vec<Event>,
     /// Where the first iteration begins.
     loaded: usize,
@@ -102,6 +100,9 @@ pub struct TensorGroup {
     pub count: u64,
 }
 
+/// What tells groups apart, and orders them: category, how little of it they are, module, operation, bytes of one.
+type GroupKey = (Category, u64, &'static str, &'static str, u64);
+
 impl TensorGroup {
     /// Bytes of all of them, each rounded up to the allocator's 512.
     pub fn total(&self) -> Bytes {
@@ -109,37 +110,20 @@ impl TensorGroup {
     }
 }
 
-/// The micro-batches of a run whose lengths vary, as scenarios of their own, the longest halfway; none where all
-/// are equal.
-fn varying(scenario: &Scenario) -> Vec<Scenario> {
-    if scenario.lengths == Lengths::Equal {
-        return Vec::new();
-    }
-    let count = MICRO_BATCHES.next_multiple_of(accumulated(scenario)) - 1;
-    let mut lengths = scenario.lengths.draw(scenario.batch, scenario.sequence, count);
-    lengths.insert(count / 2, scenario.sequence);
-    lengths.into_iter().map(|sequence| Scenario { sequence, ..scenario.clone() }).collect()
-}
-
-/// Micro-batches of one iteration that are run.
-fn accumulated(scenario: &Scenario) -> usize {
-    usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).clamp(1, MICRO_BATCHES)
-}
-
 impl Recording {
     /// Runs the whole step, every layer of its own, and records it.
     ///
     /// # Errors
-    /// An [`Issue`] where the architecture has a part that is not modelled.
+    /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         super::support::unmodelled(architecture, scenario)?;
         let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
-        let batches = varying(scenario);
+        let plan = Plan::of(architecture, scenario, device)?;
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
-        let recorded = || machine.state.borrow().events.as_ref().map_or(0, Vec::len);
+        let recorded = || machine.state.borrow().events();
         let loaded = recorded();
         let mut first = None;
         let mut shown = loaded..loaded;
@@ -153,12 +137,12 @@ impl Recording {
                 shown = start..end;
             }
         };
-        if batches.is_empty() {
+        if plan.batches.is_empty() {
             for _ in 0..ITERATIONS {
                 run(true, &mut || training.iteration());
             }
         } else {
-            for batches in batches.chunks(accumulated(scenario)) {
+            for batches in plan.batches.chunks(plan.per_iteration) {
                 let longest = batches.iter().any(|batch| batch.sequence == scenario.sequence);
                 run(longest, &mut || training.iteration_of(batches));
             }
@@ -166,10 +150,10 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let events = machine.state.borrow_mut().events.take().unwrap_or_default();
+        let Record { events, makers } = machine.state.borrow_mut().record.take().unwrap_or_default();
         drop(training);
         let storages = machine.state.into_inner().storages;
-        Ok(Recording { storages, events, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, events, loaded, first, shown, stepped })
     }
 
     fn storage(&self, id: u32) -> &Storage {
@@ -309,26 +293,24 @@ impl Recording {
                 Event::Mark(_) => {}
             }
         }
-        let mut groups: BTreeMap<(Category, &str, &str, u64), TensorGroup> = BTreeMap::new();
-        for (storage, _) in self.storages.iter().zip(alive).filter(|(_, alive)| *alive) {
-            let key = (storage.category, storage.module, storage.operation, storage.requested);
+        let mut groups: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
+        let made = self.storages.iter().zip(&self.makers);
+        for ((storage, maker), _) in made.zip(alive).filter(|(_, alive)| *alive) {
+            let key = (storage.category, 0, maker.module, maker.operation, storage.requested);
             let group = groups.entry(key).or_insert(TensorGroup {
                 category: storage.category,
-                module: storage.module,
-                operation: storage.operation,
+                module: maker.module,
+                operation: maker.operation,
                 dtype: storage.dtype,
                 bytes: Bytes(storage.requested),
                 count: 0,
             });
             group.count += u64::from(storage.times);
         }
-        // In order of category and size, equals as they come.
-        let order = |group: &TensorGroup| (group.category, std::cmp::Reverse(group.total()));
-        groups.into_values().fold(Vec::new(), |mut sorted, group| {
-            let at = sorted.partition_point(|other| order(other) <= order(&group));
-            sorted.insert(at, group);
-            sorted
-        })
+        let by_size = groups.into_iter().map(|((category, _, module, operation, bytes), group)| {
+            ((category, u64::MAX - group.total().0, module, operation, bytes), group)
+        });
+        by_size.collect::<BTreeMap<GroupKey, TensorGroup>>().into_values().collect()
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.
@@ -342,9 +324,8 @@ impl Recording {
         let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
-                let storage = self.storage(id);
-                let Storage { module, operation, .. } = *storage;
-                Traced::Alloc { id, bytes: storage.bytes(), module, operation }
+                let Maker { module, operation } = self.makers[id as usize];
+                Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation }
             }
             Event::Free(id) => Traced::Free { id, bytes: self.storage(id).bytes() },
         });

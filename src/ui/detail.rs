@@ -1,9 +1,9 @@
 //! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
 
-use crate::accuracy::{Band, band};
+use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
-use crate::plan::{OnCard, on_card};
-use crate::scenario::Scenario;
+use crate::plan::{Fit, OnCard, Verdict, on_card};
+use crate::scenario::{Issue, Scenario};
 use crate::step::{Moment, Recording};
 
 /// How finely the timeline is drawn.
@@ -12,12 +12,14 @@ const MOMENTS: usize = 400;
 /// A scenario, looked at closely.
 #[derive(Debug)]
 pub struct Detail {
+    /// Which scenario.
+    pub scenario: Scenario,
     /// Every kind of tensor at the peak.
     pub lines: Vec<Line>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
-    /// What the allocator of the card makes of it.
-    pub on_card: OnCard,
+    /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
+    pub on_card: Result<OnCard, Issue>,
     /// How far to trust it.
     pub band: Band,
 }
@@ -26,12 +28,32 @@ impl Detail {
     /// Runs the step event by event; `None` for a scenario that has no answer.
     pub fn of(scenario: &Scenario) -> Option<Detail> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-        let recording = Recording::of(&architecture, scenario, &gpu).ok()?;
-        Some(Detail {
-            lines: explain(&recording.tensors_at_peak(), scenario),
-            moments: recording.timeline(MOMENTS),
-            on_card: on_card(&recording, &gpu),
-            band: band(&architecture, scenario),
+        let band = band(&architecture, scenario);
+        let scenario = scenario.clone();
+        Some(match Recording::of(&architecture, &scenario, &gpu) {
+            Ok(recording) => Detail {
+                lines: explain(&recording.tensors_at_peak(), &scenario),
+                moments: recording.timeline(MOMENTS),
+                on_card: Ok(on_card(&recording, scenario.allocator, &gpu)),
+                band,
+                scenario,
+            },
+            Err(issue) => {
+                Detail { lines: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
+            }
         })
+    }
+
+    /// Whether this is the scenario that was looked at.
+    pub fn is_of(&self, scenario: &Scenario) -> bool {
+        self.scenario == *scenario
+    }
+
+    /// The verdict on a scenario, by what a close look at it said, if there was one.
+    pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
+        match detail.filter(|detail| detail.is_of(scenario)) {
+            Some(detail) => Verdict::of(fit, detail.on_card.as_ref().ok(), detail.band.percent),
+            None => Verdict::of(fit, None, REAL_GPU_PERCENT),
+        }
     }
 }

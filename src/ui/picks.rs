@@ -32,18 +32,17 @@ pub fn find_models(words: &str) -> Vec<Item> {
     let found = catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect();
     let size = amount(words);
     let billions = size.map_or(USUAL_BILLIONS, |(billions, _)| billions);
-    let free = Item {
+    let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{SIZE}{billions}"),
         label: model_label(&ModelChoice::Size(billions)),
         detail: "any size".to_owned(),
-    };
+    });
     // A bare number is rather part of a name.
     let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
     let mut items = with_free_choice(found, free, first);
     if let Some(id) = id.filter(|id| catalogue::find(id).is_none()) {
         // Words of a known model may look like an id.
-        let place = items.len() - 1;
-        items.insert(place, Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
+        items.push(Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
     }
     items
 }
@@ -58,20 +57,20 @@ pub fn find_gpus(words: &str) -> Vec<Item> {
     let found = search(words).into_iter().map(item).collect();
     let size = amount(words);
     let gib = size.map_or(USUAL_GIB, |(gib, _)| gib);
-    let free = Item {
+    let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{MEMORY}{gib}"),
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
         detail: "any card".to_owned(),
-    };
+    });
     // `4090` is rather the card of that name than a card with 4090 GiB.
     let first = size.is_some_and(|(gib, unit)| unit || gib <= MOST_GIB);
     with_free_choice(found, free, words.trim().is_empty() || first)
 }
 
-/// What was found with the item of a free size, which is the first or the last.
-fn with_free_choice(mut found: Vec<Item>, free: Item, first: bool) -> Vec<Item> {
+/// What was found with the item of a free size, where there is one, as the first or the last.
+fn with_free_choice(mut found: Vec<Item>, free: Option<Item>, first: bool) -> Vec<Item> {
     let place = if first { 0 } else { found.len() };
-    found.insert(place, free);
+    free.into_iter().for_each(|free| found.insert(place, free));
     found
 }
 
@@ -175,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_found_still_offers_a_size() {
-        let found = find_models("no such thing");
-        assert_eq!(found.len(), 1);
-        assert_eq!(model_of(&found[0].key), ModelChoice::Size(USUAL_BILLIONS));
+    fn what_cannot_be_found_is_not_taken_for_something_else() {
+        assert_eq!(find_models("no such thing"), []);
+        assert_eq!(find_gpus("no such thing"), []);
+        assert_eq!(model_of(&find_models("")[0].key), ModelChoice::Size(USUAL_BILLIONS));
     }
 
     #[test]

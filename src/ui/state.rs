@@ -9,7 +9,7 @@ use super::format::Unit;
 use super::own::Own;
 use crate::estimate::{Estimate, Memory, estimate};
 use crate::hardware::Gpu;
-use crate::plan::{Fit, fits};
+use crate::plan::{Fit, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
 
@@ -21,6 +21,8 @@ pub struct Slot {
     pub scenario: RwSignal<Scenario>,
     /// The answer: the only place where the page estimates this scenario.
     pub estimate: Memo<Estimate>,
+    /// The scenario looked at closely; a moment behind it.
+    pub detail: RwSignal<Option<Arc<Detail>>>,
 }
 
 impl Slot {
@@ -32,9 +34,13 @@ impl Slot {
         })
     }
 
-    /// Whether it fits.
-    pub fn fit(self) -> Option<Fit> {
-        self.answer(|_, memory, gpu| fits(memory, gpu))
+    /// Whether it fits, and the verdict on that.
+    pub fn fit(self) -> Option<(Fit, Verdict)> {
+        let detail = self.detail.get();
+        self.answer(|scenario, memory, gpu| {
+            let fit = fits(memory, gpu);
+            (fit, Detail::verdict(detail.as_deref(), scenario, &fit))
+        })
     }
 }
 
@@ -56,8 +62,6 @@ pub struct State {
     pub active: RwSignal<usize>,
     /// Whether amounts are shown in decimal units.
     pub decimal: RwSignal<bool>,
-    /// The active scenario looked at closely; a moment behind it.
-    pub detail: RwSignal<Option<Arc<Detail>>>,
     /// What was done last, while it is told; otherwise empty.
     pub toast: RwSignal<String>,
     /// Whether that can be undone.
@@ -84,14 +88,14 @@ impl State {
     pub fn new(scenarios: Vec<Scenario>) -> State {
         let slots = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
-            Slot { scenario, estimate: Memo::new(move |_| scenario.with(estimate)) }
+            let estimate = Memo::new(move |_| scenario.with(estimate));
+            Slot { scenario, estimate, detail: RwSignal::new(None) }
         });
         let state = State {
             slots,
             count: RwSignal::new(1),
             active: RwSignal::new(0),
             decimal: RwSignal::new(false),
-            detail: RwSignal::new(None),
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
             notices: RwSignal::new(String::new()),

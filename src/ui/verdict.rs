@@ -4,54 +4,43 @@ use std::fmt::Write;
 
 use super::detail::Detail;
 use super::format::{Unit, exact, percent};
-use super::markup::{self, Escaped};
+use super::markup::{self, Escaped, capitalised};
 use super::part::Part;
 use super::summary;
 use crate::accuracy::{Band, Basis};
 use crate::estimate::{Estimate, Memory};
 use crate::hardware::Gpu;
-use crate::plan::{Fit, Margin, OnCard, Outcome, fits};
+use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::units::fixed;
 
-/// The first words of a verdict.
-pub const fn word(fit: &Fit) -> &'static str {
-    match fit.margin {
-        Margin::Headroom(_) => "Fits",
-        Margin::Overshoot(_) => "Does not fit",
-    }
-}
-
-/// Its name in the style sheet.
-pub const fn class(fit: &Fit) -> &'static str {
-    match fit.margin {
-        Margin::Headroom(_) => "fits",
-        Margin::Overshoot(_) => "over",
-    }
-}
-
 /// `14.5 GiB to spare`.
-pub fn margin(fit: &Fit, unit: Unit) -> String {
-    match fit.margin {
-        Margin::Headroom(free) => format!("{} to spare", unit.amount(free)),
-        Margin::Overshoot(over) => format!("{} too much", unit.amount(over)),
+pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
+    match (fit.margin, verdict) {
+        (Margin::Overshoot(over), _) => format!("{} too much", unit.amount(over)),
+        (Margin::Headroom(free), Verdict::Fits) => format!("{} to spare", unit.amount(free)),
+        (Margin::Headroom(free), Verdict::Close) => {
+            format!("{} to spare, less than the estimate may be off by", unit.amount(free))
+        }
+        (Margin::Headroom(free), Verdict::Tight | Verdict::Over) => {
+            format!("its tensors leave {}, the holes between them take more", unit.amount(free))
+        }
     }
 }
 
 /// `on the GeForce RTX 4090 with 14.5 GiB to spare`.
-fn circumstances(fit: &Fit, scenario: &Scenario, unit: Unit) -> String {
-    let joint = if fit.fits() { " with" } else { ":" };
-    format!("on the {}{joint} {}", summary::card(scenario, unit), margin(fit, unit))
+fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
+    let joint = if verdict == Verdict::Fits { " with" } else { ":" };
+    format!("on the {}{joint} {}", summary::card(scenario, unit), margin(fit, verdict, unit))
 }
 
 /// The whole of it in one sentence, to be read aloud.
-pub fn sentence(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> String {
-    let fit = fits(memory, gpu);
+pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     format!(
         "{}. {} {}. The peak is in the {}.",
         unit.amount(fit.needed),
-        word(&fit),
-        circumstances(&fit, scenario, unit),
+        verdict.label(),
+        circumstances(fit, verdict, scenario, unit),
         memory.peak().0.label()
     )
 }
@@ -59,6 +48,7 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, gpu: &Gpu, unit: Unit) -> 
 /// The verdict on a scenario with figures, and what a close look adds where there was time for one.
 pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> String {
     let fit = fits(memory, gpu);
+    let verdict = Detail::verdict(detail, scenario, &fit);
     let (phase, peak) = memory.peak();
     let (number, name) = unit.split(fit.needed);
     format!(
@@ -68,8 +58,8 @@ pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Det
          <span class=\"composition\">{} allocated + {} CUDA context</span></p>\
          <p class=\"on-card\">{}</p></div>{}",
         exact(fit.needed),
-        word(&fit),
-        Escaped(&circumstances(&fit, scenario, unit)),
+        verdict.label(),
+        Escaped(&circumstances(&fit, verdict, scenario, unit)),
         percent(fit.needed, fit.capacity),
         unit.amount(fit.capacity),
         phase.label(),
@@ -114,7 +104,19 @@ pub fn excuse(estimate: &Estimate) -> String {
 
 /// What the close look adds: what the run does on the card, and how sure that is.
 fn on_card(detail: &Detail, unit: Unit) -> String {
-    let OnCard { outcome, reserved, shown } = detail.on_card;
+    let (class, title, told) = match &detail.on_card {
+        Ok(on_card) => on_the_card(on_card, unit),
+        Err(issue) => ("tight", String::new(), Escaped(&capitalised(&issue.to_string())).to_string()),
+    };
+    format!(
+        "<span class=\"{class}\" title=\"{title}\">{told}</span><span title=\"{}\">{}</span>",
+        basis(&detail.band),
+        accuracy(&detail.band)
+    )
+}
+
+fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
+    let OnCard { outcome, reserved, shown } = *on_card;
     let (class, told) = match outcome {
         Outcome::Runs => (
             "runs",
@@ -122,8 +124,8 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
         ),
         Outcome::RunsExpandable => (
             "tight",
-            "Tight: the tensors fit, the holes between them do not. It runs with \
-             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            "Choose expandable segments as the allocator \
+             (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and it runs"
                 .to_owned(),
         ),
         Outcome::Fails(failure) => (
@@ -136,12 +138,20 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
             ),
         ),
     };
-    format!(
-        "<span class=\"{class}\" title=\"{}\">{told}</span><span title=\"{}\">accurate to ±{}%</span>",
-        exact(reserved),
-        basis(&detail.band),
-        fixed(detail.band.percent, 1)
-    )
+    (class, exact(reserved), told)
+}
+
+/// How sure the figures are.
+fn accuracy(band: &Band) -> String {
+    let mut told = format!("allocated ±{}%", fixed(band.percent, 1));
+    if let Some(reserved) = band.reserved_percent {
+        told += &format!(", reserved ±{}%", fixed(reserved, 1));
+    }
+    match band.basis {
+        Basis::SameKind | Basis::SameFamily => told,
+        Basis::OtherFamilies => format!("this family is not measured; others: {told}"),
+        Basis::OtherSoftware => "not measured with this software".to_owned(),
+    }
 }
 
 /// What the band rests on, in a sentence.
@@ -153,7 +163,10 @@ fn basis(band: &Band) -> String {
         Basis::OtherFamilies => "measured runs of other families: this one was not measured yet",
         Basis::OtherSoftware => "measured runs with other software: with this one none was measured yet",
     };
-    format!("The worst error over {rows} {kind}, and at least that of the measuring device against real GPUs")
+    format!(
+        "The worst errors over {rows} {kind}. Of the allocated peak, and at least that of the measuring device against \
+         real GPUs; of the reserved peak on a card with room to spare"
+    )
 }
 
 #[cfg(test)]
@@ -166,7 +179,9 @@ mod tests {
     fn of(scenario: &Scenario) -> (String, String) {
         let memory = estimate(scenario).memory.expect("an answer");
         let gpu = scenario.gpu().expect("a card");
-        (html(scenario, &memory, &gpu, None, Unit::Binary), sentence(scenario, &memory, &gpu, Unit::Binary))
+        let fit = fits(&memory, &gpu);
+        let sentence = sentence(scenario, &memory, &fit, Detail::verdict(None, scenario, &fit), Unit::Binary);
+        (html(scenario, &memory, &gpu, None, Unit::Binary), sentence)
     }
 
     #[test]
@@ -194,9 +209,40 @@ mod tests {
     fn a_close_look_says_what_is_reserved_and_how_sure_that_is() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let html = on_card(&detail, Unit::Binary);
-        assert!(html.contains(">PyTorch reserves 1") && html.contains(">accurate to ±1.0%<"), "{html}");
-        let band = Band { percent: 1.0, basis: Basis::SameFamily, rows: 7 };
-        assert!(basis(&band).starts_with("The worst error over 7 measured runs of this family under other"));
+        assert!(
+            html.contains(">PyTorch reserves 1") && html.contains(">allocated ±1.0%, reserved ±"),
+            "{html}"
+        );
+        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Basis::SameFamily, rows: 7 };
+        assert!(basis(&band).starts_with("The worst errors over 7 measured runs of this family under other"));
+        let elsewhere = Band { basis: Basis::OtherFamilies, ..band };
+        assert!(accuracy(&elsewhere).starts_with("this family is not measured"));
+    }
+
+    #[test]
+    fn what_fits_by_its_tensors_only_is_no_fit() {
+        let tight = (1000..1300).map(|step| {
+            let gpu = GpuChoice::Custom(Bytes::gib(f64::from(step) / 100.));
+            Detail::of(&Scenario { gpu, ..Scenario::default() }).expect("an answer")
+        });
+        let detail = tight
+            .filter(|detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable))
+            .last()
+            .expect("there is one between what fails and what runs");
+        let scenario = &detail.scenario;
+        let memory = estimate(scenario).memory.expect("an answer");
+        let gpu = scenario.gpu().expect("a card");
+        let html = html(scenario, &memory, &gpu, Some(&detail), Unit::Binary);
+        assert!(html.contains(">Tight<") && !html.contains("to spare"), "{html}");
+    }
+
+    #[test]
+    fn a_step_too_long_to_be_followed_says_so() {
+        let link = "m=Deep(model_type:llama,hidden_size:64,num_hidden_layers:4096,num_attention_heads:4,\
+                    intermediate_size:128,vocab_size:256)&method=lora&len=uniform";
+        let shared = crate::share::decode(link);
+        let html = on_card(&Detail::of(&shared.scenarios[0]).expect("an answer"), Unit::Binary);
+        assert!(html.contains(">This step has about ") && html.contains("too many to be followed"), "{html}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ test("every cell says the largest micro-batch or why there is none", async ({ he
   await expect(headroom.fits.getByRole("columnheader")).toHaveText(["Model", "Full fine-tuning", "LoRA", "QLoRA"]);
   const cells = await headroom.fits.getByRole("cell").allInnerTexts();
   expect(cells.length).toBeGreaterThanOrEqual(30);
-  for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+|needs\s+[\d.,]+\s[GMT]i?B)/);
+  for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+e?|needs\s+[\d.,]+\s[GMT]i?B)/);
 });
 
 test("a smaller card trains less", async ({ headroom }) => {
@@ -40,9 +40,24 @@ test("a click on a cell opens that scenario, which fits and is the largest that 
   await expect(headroom.choice("Model")).toHaveValue("Qwen/Qwen3-8B");
   await expect(headroom.choice("Method")).toHaveValue("qlora");
   await expect(headroom.box("Micro-batch size")).toHaveValue(batch);
-  await expect(headroom.verdict).toContainText("Fits");
+  await expect(headroom.verdict).toContainText("PyTorch reserves");
+  await expect(headroom.verdict).toContainText(/Fits|Close/);
   await headroom.expectLink("m", "Qwen/Qwen3-8B");
 
   await headroom.box("Micro-batch size").fill(String(Number(batch) + 1));
-  await expect(headroom.verdict).toContainText("Does not fit");
+  await expect(headroom.verdict).toContainText(/Does not fit|Tight/);
+});
+
+test("what fits by its tensors only is no fit, and the allocator that makes it one is offered", async ({ headroom }) => {
+  await headroom.open("?v=1&m=meta-llama/Llama-2-7b-hf&method=lora&b=6&gpu=23GB");
+  await expect(headroom.verdict).toContainText("Tight");
+  await expect(headroom.verdict).toContainText("the holes between them take more");
+  await headroom.choice("Allocator").selectOption("expandable");
+  await expect(headroom.verdict).toContainText("Fits");
+  await headroom.expectLink("alloc", "expandable");
+});
+
+test("scenarios side by side have the verdict that each has alone", async ({ headroom }) => {
+  await headroom.open("?v=1&m=meta-llama/Llama-2-7b-hf&method=lora&b=6&gpu=23GB&2.b=4&3.b=30");
+  await expect(headroom.page.getByRole("row", { name: "On its card" })).toHaveText(/Tight.*Fits.*Does not fit/s);
 });

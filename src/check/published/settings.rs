@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::Row;
 use super::sources::Habits;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario, Stack,
+    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
+    Stack,
 };
 
 impl Row {
@@ -47,6 +48,7 @@ impl Row {
             },
             stack: habits.stack,
             savings: self.savings(habits),
+            allocator: Allocator::Native,
             gpu: self.card()?,
         })
     }

@@ -211,6 +211,8 @@ pub struct Latent {
     pub rotary: Rotary,
     /// What chooses tokens.
     pub indexer: Option<Indexer>,
+    /// How many tokens are chosen, where any are.
+    pub chosen: u64,
     /// Dropout on the attention probabilities.
     pub dropout: Dropout,
 }

@@ -1,7 +1,7 @@
 //! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, bloom, falcon, mpt.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, rotated, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, per_head, repeated, rotated, stack};
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
@@ -29,8 +29,14 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 }
 
 /// Multi-head attention with every head alike and one projection for q, k and v.
-fn fused(hidden: u64, heads: u64, qkv: Linear, output: Linear, code: AttentionCode) -> Attention {
-    parts::attention(heads, hidden / heads, Projection::Fused(qkv), output, code)
+fn fused(
+    hidden: u64,
+    heads: u64,
+    qkv: Linear,
+    output: Linear,
+    code: AttentionCode,
+) -> Result<Attention, Issue> {
+    Ok(parts::attention(heads, per_head(hidden, heads)?, Projection::Fused(qkv), output, code))
 }
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
@@ -47,7 +53,7 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
             conv("attn.c_attn", hidden, 3 * hidden),
             conv("attn.c_proj", hidden, hidden),
             AttentionCode::Gpt2,
-        )
+        )?
     };
     let block = Block {
         wiring: Wiring::PreNorm {
@@ -77,7 +83,11 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
 #[inline(never)]
 fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = gpt2(config, LinearClass::Conv1d)?;
-    let act = activation(config, "afn")?;
+    // its own table of activations says gelu and means gelu_new
+    let act = match config.text("afn")? {
+        Some("gelu") => Activation::GeluNew,
+        _ => activation(config, "afn")?,
+    };
     for block in &mut model.blocks {
         if let Wiring::PreNorm { attention, mlp } = block.wiring.clone() {
             block.wiring = Wiring::PostNorm { attention, mlp };
@@ -132,7 +142,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
     let output = Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true);
     let attention = Attention {
         dropout: dropout(config, "attention_dropout")?,
-        ..parts::attention(heads, hidden / heads, projection, output, AttentionCode::Own("gpt_neo"))
+        ..parts::attention(heads, per_head(hidden, heads)?, projection, output, AttentionCode::Own("gpt_neo"))
     };
     let block = Block {
         wiring: Wiring::PreNorm {
@@ -184,7 +194,7 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
             Linear::new("attn.Wqkv", hidden, 3 * hidden),
             Linear::new("attn.out_proj", hidden, hidden),
             AttentionCode::Own("mpt"),
-        )
+        )?
     };
     let block = Block {
         wiring: Wiring::PreNorm { attention: norm("norm_1"), mlp: norm("norm_2") },
@@ -213,7 +223,7 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
     let inner = config.size("intermediate_size")?;
     let bias = config.flag("attention_bias")?;
     let attention = Attention {
-        rotary: Rotary::Partial { dim: neox_rotated(config, hidden / heads)? },
+        rotary: Rotary::Partial { dim: neox_rotated(config, per_head(hidden, heads)?)? },
         dropout: dropout(config, "attention_dropout")?,
         ..fused(
             hidden,
@@ -221,7 +231,7 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
             Linear::new("attention.query_key_value", hidden, 3 * hidden).with_bias(bias),
             Linear::new("attention.dense", hidden, hidden).with_bias(bias),
             AttentionCode::Standard,
-        )
+        )?
     };
     let [first, second] =
         ["input_layernorm", "post_attention_layernorm"].map(|name| Norm::new(name, hidden, LAYER_NORM));
@@ -269,7 +279,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
             linear("self_attention.query_key_value", hidden, 3 * hidden),
             linear("self_attention.dense", hidden, hidden),
             AttentionCode::Bloom,
-        )
+        )?
     };
     let block = Block {
         wiring: Wiring::PreNorm {
@@ -299,7 +309,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
 fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
-    let head_dim = hidden / heads;
+    let head_dim = per_head(hidden, heads)?;
     let inner = config.size_or("ffn_hidden_size", 4 * hidden)?;
     let bias = config.flag("bias")?;
     let newer = config.flag("new_decoder_architecture")?;
@@ -322,7 +332,7 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
             linear("self_attention.query_key_value", hidden, qkv),
             linear("self_attention.dense", hidden, hidden),
             AttentionCode::Falcon,
-        )
+        )?
     };
     let norm = |name| Norm::new(name, hidden, LAYER_NORM);
     let norms = config.optional("num_ln_in_parallel_attn")?.unwrap_or(if newer { 2 } else { 1 });

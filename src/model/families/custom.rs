@@ -27,7 +27,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
     let own = config.nested("attn_config", "dbrx_attention")?;
     let ffn = config.nested("ffn_config", "dbrx_ffn")?;
     let kv_heads = own.size_or("kv_n_heads", 1)?;
-    let head_dim = hidden / heads;
+    let head_dim = parts::per_head(hidden, heads)?;
     let experts = ffn.size_or("moe_num_experts", 4)?;
     let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
     let projection =
@@ -80,7 +80,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
 fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
-    let head_dim = config.size_or("kv_channels", hidden / heads)?;
+    let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;
     let width = config.size("intermediate_size")? / 2;
     let bias = !config.optional_flag("no_bias")?.unwrap_or(true);
     let norm = |name| Norm::new(name, hidden, NormKind::Rms);
@@ -116,7 +116,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
 fn chatglm(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
-    let head_dim = config.size_or("kv_channels", hidden / heads)?;
+    let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;
     let width = config.size("ffn_hidden_size")?;
     let kv_heads =
         if config.flag("multi_query_attention")? { config.size("multi_query_group_num")? } else { heads };

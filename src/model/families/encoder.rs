@@ -162,7 +162,7 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
             dropout: dropout(config, attention_drop)?,
             ..parts::attention(
                 heads,
-                hidden / heads,
+                parts::per_head(hidden, heads)?,
                 Projection::Separate {
                     q: linear(q, hidden, hidden),
                     k: linear(k, hidden, hidden),
@@ -255,6 +255,11 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
                 block.loose.push(Piece::Linear(Linear::new(name, hidden, hidden).with_bias(true)));
             }
         }
+    }
+    if let (true, Mixer::Attention(attention)) =
+        (!relative || !["c2p", "p2c"].iter().all(|kind| kinds.contains(kind)), &mut block.mixer)
+    {
+        attention.code = AttentionCode::Own("deberta-v2 without both kinds of relative positions");
     }
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = around(config, &DEBERTA_V2, layers)?;
@@ -414,7 +419,7 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
                 dropout: attention_dropout,
                 ..parts::attention(
                     heads,
-                    hidden / heads,
+                    parts::per_head(hidden, heads)?,
                     Projection::Fused(Linear::new("attn.Wqkv", hidden, 3 * hidden).with_bias(bias)),
                     Linear::new("attn.Wo", hidden, hidden).with_bias(bias),
                     AttentionCode::Standard,

@@ -54,7 +54,7 @@ impl Layer {
             },
             mixer: Mixer::Attention(Attention {
                 dropout: dropout(config, self.attention_dropout)?,
-                ..parts::attention(heads, hidden / heads, projection, output, self.code)
+                ..parts::attention(heads, parts::per_head(hidden, heads)?, projection, output, self.code)
             }),
             cross: None,
             ffn: FeedForward::Dense(Mlp::Plain {
@@ -154,8 +154,10 @@ fn biogpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = decoder(config, "embed_tokens", layers, Norm::new("layer_norm", hidden, LAYER_NORM))?;
     let rows = config.size("max_position_embeddings")? + 2;
     model.embeddings.positions = Some(Table { name: "embed_positions", rows, width: hidden });
-    model.embeddings.scaled = config.flag("scale_embedding")?;
+    // the code multiplies by 1 where the config says not to
+    model.embeddings.scaled = true;
     model.embeddings.dropout = dropout(config, "hidden_dropout_prob")?;
+    model.inner_dropout = dropout(config, "activation_dropout")?;
     model.head.linear.name = "output_projection";
     Ok(model)
 }

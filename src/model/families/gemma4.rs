@@ -12,7 +12,7 @@ use crate::model::{Architecture, Table};
 use crate::scenario::Issue;
 
 const GEMMA4: Variant = Variant {
-    norm: NormKind::RmsCastLast,
+    norm: NormKind::RmsPower,
     scaled: true,
     wired: Wired::Sandwich([
         "input_layernorm",
@@ -22,7 +22,7 @@ const GEMMA4: Variant = Variant {
     ]),
     activation: "hidden_activation",
     windows: Windows::AllBut(6),
-    heads: Some(Heads { kind: NormKind::RmsCastLast, ..HEAD_NORMS }),
+    heads: Some(Heads { kind: NormKind::RmsPower, ..HEAD_NORMS }),
     layout: &[
         "self_attn.q_proj",
         "self_attn.q_norm",

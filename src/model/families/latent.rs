@@ -1,6 +1,7 @@
 //! Latent attention from a config: deepseek and those that took it over.
 
 use super::llama::Shape;
+use super::parts;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Linear, Norm, NormKind, Rotary};
 use crate::model::config::Config;
 use crate::scenario::Issue;
@@ -11,7 +12,7 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
     let bias = config.flag("attention_bias")?;
     let nope = config.size("qk_nope_head_dim")?;
     let rope = config.size("qk_rope_head_dim")?;
-    let value = config.size_or("v_head_dim", hidden / heads)?;
+    let value = parts::head_dim(config, "v_head_dim", hidden, heads)?;
     let rank = config.size("kv_lora_rank")?;
     let rms = |name, width| Norm::new(name, width, NormKind::Rms);
     let queries = heads * (nope + rope);
@@ -55,6 +56,7 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
         output: Linear::new("self_attn.o_proj", heads * value, hidden).with_bias(bias),
         rotary,
         indexer,
+        chosen: config.optional("index_topk")?.unwrap_or(0),
         dropout: shape.attention_dropout,
     })
 }

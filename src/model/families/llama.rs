@@ -53,7 +53,7 @@ impl Shape {
     pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Shape, Issue> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size("num_attention_heads")?;
-        let head_dim = head_dim(config, hidden, heads)?;
+        let head_dim = head_dim(config, "head_dim", hidden, heads)?;
         let share = |otherwise| rotated(config, head_dim, "partial_rotary_factor", otherwise);
         Ok(Shape {
             hidden,

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
-use crate::model::config::Config;
+use crate::model::config::{Config, refusal};
 use crate::model::{Architecture, Embeddings, Head, Objective, Table};
 use crate::scenario::Issue;
 
@@ -89,9 +89,10 @@ pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, 
     })
 }
 
-/// A dropout of the config; 0 where it has none.
+/// A dropout of the config; none where its class has no such key, whatever the file says.
 pub fn dropout(config: &Config<'_>, key: &'static str) -> Result<Dropout, Issue> {
-    Ok(Dropout::new(config.number(key)?.unwrap_or(0.0)))
+    let probability = config.number(key)?;
+    Ok(if config.knows(key) { Dropout::new(probability.unwrap_or(0.0)) } else { Dropout::default() })
 }
 
 /// Key and value heads: as many as query heads unless the config says otherwise.
@@ -99,9 +100,29 @@ pub fn kv_heads(config: &Config<'_>, heads: u64) -> Result<u64, Issue> {
     config.size_or("num_key_value_heads", heads)
 }
 
-/// The size of a head: the quotient unless the config says otherwise.
-pub fn head_dim(config: &Config<'_>, hidden: u64, heads: u64) -> Result<u64, Issue> {
-    config.size_or("head_dim", hidden / heads)
+/// The size of a head under its key: its share of the hidden size unless the config says otherwise.
+pub fn head_dim(config: &Config<'_>, key: &'static str, hidden: u64, heads: u64) -> Result<u64, Issue> {
+    match config.optional(key)? {
+        Some(_) => config.size(key),
+        None => per_head(hidden, heads),
+    }
+}
+
+/// A head's share of the hidden size.
+///
+/// # Errors
+/// An [`Issue`] where there are more heads than elements: a head would have none.
+pub fn per_head(hidden: u64, heads: u64) -> Result<u64, Issue> {
+    match hidden.checked_div(heads) {
+        Some(0) | None => Err(too_many_heads(hidden, heads)),
+        Some(share) => Ok(share),
+    }
+}
+
+#[inline(never)]
+fn too_many_heads(hidden: u64, heads: u64) -> Issue {
+    refusal(format!("{heads} attention heads do not fit into a hidden size of {hidden}"))
+        .with_fix("each head needs at least one element of it, and usually has 64 to 256")
 }
 
 /// The share of a head that is rotated, wherever the config keeps it.
@@ -142,6 +163,7 @@ pub fn decoder(
         blocks,
         order,
         final_norm: Some(final_norm),
+        inner_dropout: Dropout::default(),
         loose: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),

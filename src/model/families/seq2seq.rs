@@ -205,7 +205,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
         let heads = Heads {
             hidden,
             heads: count,
-            head_dim: hidden / count,
+            head_dim: parts::per_head(hidden, count)?,
             dropout: dropout(config, "attention_dropout")?,
             bias: true,
         };
@@ -266,6 +266,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
     model.embeddings.positions = table("decoder.embed_positions");
     model.embeddings.norm = first("decoder.layernorm_embedding");
     model.embeddings.dropout = drop;
+    model.inner_dropout = dropout(config, "activation_dropout")?;
     model.head.objective = Objective::Seq2Seq;
     model.layout = &["shared", ENCODER, "decoder.embed_positions", LAYERS, "decoder.layernorm_embedding"];
     Ok(model)

@@ -1,5 +1,6 @@
 //! Towers: the parts of a multimodal model that look at pictures. They are counted, not run.
 
+use super::parts::head_dim;
 use crate::model::Tower;
 use crate::model::blocks::{Param, ParamRole};
 use crate::model::config::Config;
@@ -146,7 +147,7 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
     let hidden = look.hidden;
     let heads = vision.size("num_attention_heads")?;
     let kv_heads = vision.size_or("num_key_value_heads", heads)?;
-    let head_dim = vision.size_or("head_dim", hidden / heads)?;
+    let head_dim = head_dim(vision, "head_dim", hidden, heads)?;
     let mut parts = Parts::default();
     parts
         .below("vision_tower.patch_embedder.")

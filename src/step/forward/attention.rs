@@ -2,10 +2,8 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Code, Model, Shared};
-use crate::model::Objective;
+use super::{BoundLayer, Code, HeadNorms, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
-use crate::scenario::Checkpointing;
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -33,6 +31,18 @@ impl<'a> Model<'a> {
             }
             Code::GptNeo => return self.neo_attention(layer, attention, x, shared),
             Code::GptJ => return self.gptj_attention(layer, attention, x, shared),
+            Code::Deberta => return self.deberta_attention(layer, attention, x, shared),
+            Code::OpenAiGpt => {
+                if let Projection::Fused(qkv) = &attention.projection {
+                    return self.openai_gpt_attention(layer, (attention, qkv), x, shared);
+                }
+            }
+            Code::BioGpt => {
+                let (output, weights) =
+                    self.bart_attention(layer, attention, (x, None), shared.full.as_ref());
+                return Mixed { output, weights };
+            }
+            Code::Gemma4 => return self.gemma4_attention(layer, attention, x, shared),
             Code::Mpt => {
                 if let Projection::Fused(qkv) = &attention.projection {
                     return self.mpt_attention(layer, (attention, qkv), x, shared);
@@ -47,6 +57,8 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Bert
             | Code::Qwen
+            | Code::Bart
+            | Code::Sparse
             | Code::ModernBert => {}
         }
         let (mut heads, gate) = if attention.gated {
@@ -57,6 +69,10 @@ impl<'a> Model<'a> {
         let mut _passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
+        }
+        if let (HeadNorms::Turned, Some(norms)) = (self.head_norms, &attention.qk_norm) {
+            heads.q = heads.q.normed(&layer.norm(&norms.q));
+            heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
         self.remember(&mut heads);
         let mask = shared.mask(Seen::by_attention(attention));
@@ -103,7 +119,10 @@ impl<'a> Model<'a> {
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
-                if self.norms_heads_last {
+                if self.head_norms == HeadNorms::Turned {
+                    return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
+                }
+                if self.head_norms == HeadNorms::Last {
                     let (mut q, mut k, v) = (make(q, None), make(k, None), make(v, None));
                     if let Some(norms) = norms {
                         q = q.normed(&layer.norm(&norms.q));
@@ -149,13 +168,12 @@ impl<'a> Model<'a> {
     /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models
     /// switch the cache off under gradient checkpointing.
     pub(super) fn remember(&self, heads: &mut Heads<'a>) {
-        let fills = self.scenario.training_loop.fills_cache
-            && self.scenario.checkpointing == Checkpointing::Off
-            && self.architecture.head.objective == Objective::CausalLm;
-        if !fills {
+        if !self.fills_cache {
             return;
         }
-        let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&new.slice(0).detach()));
+        // both begin with nothing, of the keys' type
+        let nothing = heads.k.slice(0).detach();
+        let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&nothing));
         self.cache.borrow_mut().extend([k.clone(), v.clone()]);
         heads.k = k;
         heads.v = v;
@@ -176,7 +194,7 @@ impl<'a> Model<'a> {
     }
 
     /// The attention interface: SDPA, or the models' `eager_attention_forward`.
-    fn attend(
+    pub(super) fn attend(
         &self,
         attention: &Attention,
         heads: &Heads<'a>,
@@ -308,6 +326,12 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::ModernBert
             | Code::Qwen
+            | Code::Gemma4
+            | Code::Sparse
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::Mpt => {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)

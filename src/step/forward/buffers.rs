@@ -2,7 +2,7 @@
 
 use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
-use super::load::Loader;
+use super::load::{Loader, weights_dtype};
 use super::rotary::turns_by_kind;
 use super::router::Router;
 use crate::dtype::Dtype;
@@ -50,7 +50,15 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
-    if let Some(dim) = rotary.or(latent) {
+    if loader.code == Code::Gemma4 {
+        // the kinds of layers have heads of their own size
+        for window in [true, false] {
+            let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
+            let Some(own) = attentions().find(|own| own.window.is_some() == window) else { continue };
+            store(own.head_dim / 2 * 4, "inv_freq");
+            store(own.head_dim / 2 * 4, "original_inv_freq");
+        }
+    } else if let Some(dim) = rotary.or(latent) {
         for _ in 0..if turns_by_kind(architecture) { 2 } else { 1 } {
             store(dim / 2 * 4, "inv_freq");
             store(dim / 2 * 4, "original_inv_freq");
@@ -74,10 +82,14 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         architecture.order.iter().filter_map(|kind| architecture.blocks.get(usize::from(*kind)));
     for block in corrections {
         // the correction of the scores that deepseek's router keeps beside its weight
-        if let (FeedForward::Moe(moe), Router::Groups) = (&block.ffn, Router::of(loader.model_type)) {
-            let bytes = moe.experts.saturating_mul(4);
-            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "e_score_correction_bias");
-        }
+        let FeedForward::Moe(moe) = &block.ffn else { continue };
+        let dtype = match Router::of(loader.model_type) {
+            Router::Groups => Dtype::F32,
+            Router::Sigmoid => weights_dtype(scenario.precision),
+            _ => continue,
+        };
+        let bytes = moe.experts.saturating_mul(dtype.bytes());
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "e_score_correction_bias");
     }
     if loader.code == Code::GptJ {
         // sines and cosines of the longest sequence, in each layer
@@ -92,6 +104,29 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         // a causal mask of the longest sequence: one for the model, or one for each layer
         let bytes = positions.saturating_mul(positions);
         loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
+    }
+    if loader.code == Code::Bart {
+        let dtype = weights_dtype(scenario.precision);
+        let bytes = architecture.vocab.saturating_mul(dtype.bytes());
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
+    }
+    if matches!(loader.code, Code::Deberta | Code::OpenAiGpt) {
+        let longest = architecture.max_positions.unwrap_or(positions);
+        loader.state.persistent(longest.saturating_mul(8), Dtype::I64, 1, Category::Buffers, "position_ids");
+    }
+    if loader.code == Code::OpenAiGpt {
+        // a causal mask of the longest sequence in each layer, of numbers
+        let dtype = weights_dtype(scenario.precision);
+        let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
+        for _ in &architecture.order {
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, "causal mask");
+        }
+    }
+    if loader.code == Code::Gemma4 {
+        for _ in &architecture.order {
+            let bytes = loader.dtype.bytes();
+            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, "layer_scalar");
+        }
     }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);

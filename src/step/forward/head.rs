@@ -1,7 +1,7 @@
 //! The head and the loss.
 
 use super::families::single;
-use super::{Model, find, stacks};
+use super::{Code, Model, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::{HeadTransform, Objective};
 use crate::scenario::LossKernel;
@@ -72,6 +72,9 @@ impl<'a> Model<'a> {
     /// What a family does to its logits.
     fn finished(&self, mut logits: Tensor<'a>) -> Tensor<'a> {
         let head = &self.architecture.head;
+        if self.code == Code::Bart {
+            logits = self.bart_logits(&logits);
+        }
         if single::returns_float_logits(self.architecture) {
             logits = logits.to(Dtype::F32);
         }

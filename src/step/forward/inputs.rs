@@ -1,6 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Code, Model, find};
+use super::{Code, HeadNorms, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::scenario::{Mask, Stack};
@@ -157,6 +157,8 @@ impl<'m> Shared<Tensor<'m>> {
 pub(super) struct MaskCall {
     /// Whether it gives a two-dimensional mask of the batch.
     pub given: bool,
+    /// Whether its batch is padded, as far as the model sees.
+    pub padded: bool,
     /// Whether no mask will do where the kernel's causal flag does.
     pub may_skip: bool,
     /// Whether the family writes its attention out whatever is asked for.
@@ -194,20 +196,25 @@ impl<'a> Model<'a> {
             Code::GptNeo => self.positions_after_mask(MaskCall { eager: true, ..self.mask_call() }),
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
+            Code::Gemma4 => self.gemma4_inputs(),
+            Code::Sparse => self.sparse_inputs(),
+            Code::OpenAiGpt => self.openai_gpt_inputs(),
+            Code::BioGpt => self.biogpt_inputs(),
+            Code::Deberta => self.deberta_inputs(),
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
                 embedded.hidden = embedded.hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
                 (embedded, shared)
             }
-            Code::Llama | Code::GptNeox | Code::Phi => {
+            Code::Llama | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 let positions = Some(self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
                 let shared = self.with_rotary(masks, &embedded);
-                (embedded, shared)
+                (self.normed_first(embedded), shared)
             }
         };
         let mut state = self.machine.state.borrow_mut();
@@ -218,9 +225,14 @@ impl<'a> Model<'a> {
 
     /// `embed_tokens(input_ids)`.
     pub(super) fn embed_tokens(&self) -> Tensor<'a> {
+        self.embed_ids(None)
+    }
+
+    /// The same of ids that the model's code made itself.
+    pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let hidden = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, None, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
             if self.architecture.embeddings.scaled { rows.scale() } else { rows }
         });
         if self.inputs_require_grad && !hidden.value.requires_grad() {
@@ -250,6 +262,18 @@ impl<'a> Model<'a> {
             locals.push(hidden);
         }
         Embedded { hidden: dropped, kept, positions, locals }
+    }
+
+    /// nanochat runs its last norm before its layers too.
+    fn normed_first(&self, mut embedded: Embedded<'a>) -> Embedded<'a> {
+        let last = self.architecture.final_norm.as_ref().filter(|_| self.head_norms == HeadNorms::Turned);
+        if let Some(norm) = last {
+            let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
+            let normed = embedded.hidden.normed(&norm);
+            embedded.locals.push(std::mem::replace(&mut embedded.hidden, normed));
+            embedded.kept = false;
+        }
+        embedded
     }
 
     /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.
@@ -294,7 +318,8 @@ impl<'a> Model<'a> {
 
     /// The call that most models make.
     pub(super) fn mask_call(&self) -> MaskCall {
-        MaskCall { given: self.scenario.mask != Mask::None, may_skip: true, eager: false }
+        let mask = self.scenario.mask;
+        MaskCall { given: mask != Mask::None, padded: mask == Mask::Padded, may_skip: true, eager: false }
     }
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
@@ -365,8 +390,7 @@ impl<'a> Model<'a> {
         let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
-        let padded = self.scenario.mask == Mask::Padded;
-        if asked.may_skip && !eager && !padded && !windowed {
+        if asked.may_skip && !eager && !asked.padded && !windowed {
             return None;
         }
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);

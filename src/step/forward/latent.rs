@@ -76,7 +76,7 @@ impl<'a> Model<'a> {
 
 /// Queries and the shared part of the keys, turned.
 #[inline(never)]
-fn turned<'m>(
+pub(super) fn turned<'m>(
     rotary: Rotary,
     [q, k]: [&Tensor<'m>; 2],
     cos: &Tensor<'m>,

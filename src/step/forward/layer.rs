@@ -38,11 +38,22 @@ impl<'a> Model<'a> {
                     self.gpt2_layer(layer, [attention, mlp], hidden, shared)
                 }
                 Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
+                Code::BioGpt => self.biogpt_layer(layer, [attention, mlp], hidden, shared),
                 Code::GptNeox => self.neox_layer(layer, [attention, mlp], hidden, shared),
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
-                Code::Llama | Code::GptJ | Code::Opt | Code::Phi | Code::Bert | Code::ModernBert => {
+                Code::Llama
+                | Code::GptJ
+                | Code::Opt
+                | Code::Phi
+                | Code::Bert
+                | Code::ModernBert
+                | Code::Bart
+                | Code::Sparse
+                | Code::OpenAiGpt
+                | Code::Deberta
+                | Code::Gemma4 => {
                     if self.architecture.model_type == "stablelm" {
                         return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
                     }
@@ -57,6 +68,10 @@ impl<'a> Model<'a> {
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
+                if self.code == Code::Gemma4 {
+                    let norms = [attention, attention_post, mlp, mlp_post];
+                    return self.gemma4_layer(layer, norms, hidden, shared);
+                }
                 let mut mixed = {
                     let normed = hidden.normed(&layer.norm(attention));
                     self.mixer(layer, &normed, shared)
@@ -88,6 +103,9 @@ impl<'a> Model<'a> {
                 output
             }
             Wiring::Single { norm, wide } => self.single_layer(layer, (norm, *wide), hidden, shared),
+            Wiring::PostNorm { attention, mlp } if self.code == Code::OpenAiGpt => {
+                self.openai_gpt_layer(layer, [attention, mlp], hidden, shared)
+            }
             Wiring::PostNorm { attention, mlp } => {
                 self.post_norm_layer(layer, [attention, mlp], hidden, shared)
             }
@@ -132,6 +150,12 @@ impl<'a> Model<'a> {
             | Code::Falcon
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
+            | Code::Sparse
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
@@ -406,6 +430,12 @@ impl<'a> Model<'a> {
             | Code::Bloom
             | Code::Phi
             | Code::Mpt
+            | Code::Gemma4
+            | Code::Sparse
+            | Code::OpenAiGpt
+            | Code::BioGpt
+            | Code::Deberta
+            | Code::Bart
             | Code::ModernBert
             | Code::Bert
             | Code::Qwen => {
@@ -436,6 +466,9 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
+            Mixer::Latent(latent) if self.code == Code::Sparse => {
+                self.machine.within("self_attn", || self.sparse_attention(layer, latent, hidden, shared))
+            }
             Mixer::Latent(latent) => {
                 self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
             }

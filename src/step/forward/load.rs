@@ -1,7 +1,8 @@
-//! Puts a model's parameters on the machine: element types, 4-bit weights, adapters.
+//! Puts a model's parameters on the machine: element types, 4-bit weights.
 
+use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
-use super::families::{self, Code};
+use super::families::{self, Code, HeadNorms, gemma4};
 use super::router::Router;
 use super::stacks::liger;
 use super::stretches::{stretches, stretches_but_last};
@@ -10,11 +11,10 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
-    Block, Conv, FeedForward, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe, Norm,
-    NormKind, Param, ParamRole, Projection, Scan, Wiring,
+    Block, Conv, FeedForward, Indexer, Latent, LatentQuery, Linear, LinearClass, Loose, Mixer, Mlp, Moe,
+    Norm, NormKind, Param, ParamRole, Piece, Projection, Scan, Wiring,
 };
 use crate::model::{HeadTransform, Table};
-use crate::scenario::recurrent;
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
@@ -24,7 +24,7 @@ use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.
-fn weights_dtype(precision: Precision) -> Dtype {
+pub(super) fn weights_dtype(precision: Precision) -> Dtype {
     match precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -51,7 +51,7 @@ pub(super) struct Loader<'a> {
     pub state: std::cell::RefMut<'a, State>,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
-    times: u32,
+    pub(super) times: u32,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
 }
@@ -122,26 +122,6 @@ impl Loader<'_> {
         Quantised { compute, origin, double, early }
     }
 
-    fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
-        let rank = self.scenario.lora.rank;
-        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
-    }
-
-    /// An adapter whose two weights have these rows and columns.
-    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
-        let lora = self.scenario.lora;
-        let peft = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => true,
-            Stack::Litgpt => false,
-        };
-        // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
-        let times = self.times;
-        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
-        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
-    }
-
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
     fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
@@ -150,6 +130,7 @@ impl Loader<'_> {
         let adapted = lora_is_on(self.scenario)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && families::adapts_experts(self.model_type);
+        self.state.module = "mlp.experts";
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
@@ -175,6 +156,7 @@ impl Loader<'_> {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
@@ -200,30 +182,14 @@ impl Loader<'_> {
         }
     }
 
-    /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
-    fn trained_copy(&mut self, id: ParamId) -> ParamId {
-        let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
-        let shape = (original.rows, original.numel / original.rows.max(1));
-        self.state.module = original.module;
-        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
-    }
-
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
-    fn tower(&mut self, param: &Param) {
+    fn tower(&mut self, param: &Param, quantisable: bool) {
         let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let leaf = path.rsplit('.').next().unwrap_or(path);
-                let adapted = lora_is_on(self.scenario)
-                    && match self.scenario.lora.targets {
-                        LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-                        LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
-                        LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
-                        LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-                        LoraTargets::Named => self.scenario.lora.modules.adapts(path),
-                    };
-                self.linear(&Linear::new("tower", *input, *output), adapted, true);
+                let adapted = adapts_idle(self.scenario, path);
+                self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
                 self.parameter((1, param.numel()));
@@ -238,61 +204,17 @@ impl Loader<'_> {
     }
 }
 
-fn lora_is_on(scenario: &Scenario) -> bool {
-    matches!(scenario.method, Method::Lora | Method::Qlora)
-}
-
-/// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
-fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
-    let (scenario, code) = (loader.scenario, loader.code);
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
-            // where the experts are adapted, the names that their layers once had stand for them alone
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
-                match (part, families::adapts_experts(loader.model_type)) {
-                    (Part::Recurrent, _) if spec.leaf() == "out_proj" => {
-                        !recurrent::refuses_out_proj(loader.model_type)
-                    }
-                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
-                    (Part::Router, converted) => converted,
-                    _ => true,
-                }
-            }
-            LoraTargets::Qv => {
-                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
-                part == Part::QueryOrValue || (part == Part::Mlp && phi)
-            }
-            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
-            LoraTargets::Mlp => part == Part::Mlp,
-            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
-        }
-}
-
-/// Whether the output head gets an adapter.
-pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
-            LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Named => scenario.lora.modules.adapts(name),
-            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
-        }
-}
-
-/// What a linear layer is to LoRA's targets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    QueryOrValue,
-    Key,
-    Output,
-    Mlp,
-    Router,
-    /// Of a state space or linear attention: no list of attention's or the feed-forward network's layers names it.
-    Recurrent,
-    /// In front of the head itself, which is never adapted.
-    Head,
+/// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
+/// quantizers/base.py `get_keys_to_not_convert`).
+#[inline(never)]
+fn last_parameter(architecture: &Architecture) -> Option<String> {
+    let mut last = None;
+    architecture.visit_outside(&mut |param: Param| last = Some(param.name));
+    last
 }
 
 fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
+    let first = loader.state.params.list.len();
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
@@ -302,6 +224,8 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
         bias: None,
         conv: None,
         loose: Vec::new(),
+        leaves_keys: false,
+        params: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
@@ -314,9 +238,12 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 add(loader, &mut bound, linear, part);
             }
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+            if let Some(indexer) = &latent.indexer {
+                load_indexer(loader, indexer, &mut bound);
+            }
         }
         // refused by `support`
-        Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::Module(_) | Mixer::None => {}
         Mixer::StateSpace(space) => {
             bound.loose = space.loose.iter().map(|loose| loader.loose(loose)).collect();
             bound.conv = Some(loader.conv(&space.conv));
@@ -327,7 +254,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
                 Scan::Mamba2 { norm, .. } => (vec![&space.input, &space.output], vec![norm]),
             };
             for linear in linears {
-                add(loader, &mut bound, linear, Part::Recurrent);
+                add(loader, &mut bound, linear, Part::Other);
             }
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
@@ -335,7 +262,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             bound.loose = net.loose.iter().map(|loose| loader.loose(loose)).collect();
             bound.conv = Some(loader.conv(&net.conv));
             for linear in net.inputs.iter().chain([&net.output]) {
-                add(loader, &mut bound, linear, Part::Recurrent);
+                add(loader, &mut bound, linear, Part::Other);
             }
             let norm = loader.norm(&net.norm);
             bound.norms.push(norm);
@@ -345,7 +272,7 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             add(loader, &mut bound, &short.input, Part::Key);
             add(loader, &mut bound, &short.output, Part::Output);
         }
-        Mixer::Attention(attention) => {
+        Mixer::Attention(attention) | Mixer::Cross(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
@@ -412,11 +339,51 @@ fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
             }
         }
     }
+    for piece in &block.loose {
+        load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
+    }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
         bound.norms.push(norm);
     }
+    if let Mixer::Cross(_) = block.mixer {
+        // the layer is skipped
+        loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
+    }
     bound
+}
+
+/// Where what is loaded is noted: linear layers, norms, further parameters.
+type Bound<'t> = (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
+
+/// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
+#[inline(never)]
+fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
+    match piece {
+        Piece::Linear(linear) => {
+            let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
+            linears.push(linear);
+        }
+        Piece::Norm(norm) => norms.push(loader.norm(norm)),
+        Piece::Table(table) => params.push((table.name, loader.table(table))),
+        Piece::Loose(loose) => {
+            let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
+            params.push((loose.name, loader.parameter((1, numel))));
+        }
+    }
+}
+
+/// An indexer runs without a graph: its parameters never have a gradient. 4-bit loading leaves its weights of the heads as
+/// they are (`_keep_in_fp32_modules`).
+#[inline(never)]
+fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
+    let first = loader.state.params.list.len();
+    for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {
+        let linear = loader.linear(linear, adapts(loader, linear, Part::Other), quantisable);
+        bound.linears.push(linear);
+    }
+    bound.norms.push(loader.norm(&indexer.norm));
+    loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
 }
 
 /// The linear layers and norms of latent attention.
@@ -517,14 +484,21 @@ impl<'a> Model<'a> {
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
-        let mut outside =
-            BoundOutside { tokens, positions, token_types, linears: Vec::new(), norms: Vec::new() };
+        let mut outside = BoundOutside {
+            tokens,
+            positions,
+            token_types,
+            linears: Vec::new(),
+            norms: Vec::new(),
+            params: Vec::new(),
+        };
         if let Some(norm) = &embeddings.norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
         if let Some(linear) = &embeddings.project_in {
-            let linear = loader.linear(linear, false, false);
+            let adapted = adapts(&loader, linear, Part::Head);
+            let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
         // the first layer is given what needs no gradient, or what is of another element type
@@ -532,26 +506,41 @@ impl<'a> Model<'a> {
             || families::single::has_wide_residual(architecture);
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
-            let apart = stretches_but_last(&encoder.order, whole);
+            let apart = stretches_but_last(&encoder.order, whole, 1);
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
-            BoundEncoder { layers: layers.len(), stretches, final_norm }
+            let positions = encoder.positions.as_ref().map(|table| loader.table(table));
+            let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
+            BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
+        // layers that hand on what they chose are kept apart
+        let whole = whole || architecture.model_type == "glm_moe_dsa";
         let kinds = match encoder {
-            Some(_) => stretches_but_last(&architecture.order, whole),
+            Some(_) => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
+            None if code == Code::Gemma4 => {
+                stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
             None => stretches(&architecture.order, whole, first_apart),
         };
         let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
+        if code == Code::Gemma4 {
+            gemma4::note_last_kinds(&mut layers);
+        }
         loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
+        for piece in &architecture.loose {
+            load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
+        }
         match &architecture.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => {
-                let linear = loader.linear(linear, false, false);
+                let adapted = adapts(&loader, linear, Part::Head);
+                let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
             Some(HeadTransform::Dense { dense, norm }) => {
@@ -588,9 +577,10 @@ impl<'a> Model<'a> {
             head.bias = head.bias.map(|bias| loader.trained_copy(bias));
         }
         outside.linears.push(head);
+        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
         for tower in &architecture.towers {
             for param in &tower.params {
-                loader.tower(param);
+                loader.tower(param, unquantised.as_ref() != Some(&param.name));
             }
         }
         loader.state.module = "";
@@ -605,7 +595,7 @@ impl<'a> Model<'a> {
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             scales_branches: architecture.model_type.starts_with("granite"),
             layers,
-            norms_heads_last: families::norms_heads_last(&architecture.model_type),
+            head_norms: HeadNorms::of(&architecture.model_type),
             device,
             encoder,
             stretches: bound_stretches,
@@ -613,6 +603,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             whole,
             autocast: autocast_dtype(scenario.precision),
+            fills_cache: families::fills_cache(architecture, scenario),
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }

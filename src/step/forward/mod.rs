@@ -1,8 +1,9 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`load`], [`adapters`], [`buffers`]: the parameters and buffers on the machine; [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
+mod adapters;
 mod attention;
 mod buffers;
 mod families;
@@ -32,9 +33,9 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Norm};
+use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::Code;
+use families::{Code, HeadNorms};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
@@ -52,6 +53,10 @@ pub(super) struct BoundLayer<'a> {
     pub conv: Option<(ParamId, Option<ParamId>)>,
     /// What a state space or linear attention has beside its layers, in the order of its description.
     pub loose: Vec<ParamId>,
+    /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
+    pub leaves_keys: bool,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 impl BoundLayer<'_> {
@@ -63,6 +68,18 @@ impl BoundLayer<'_> {
     /// The norm of that description.
     pub fn norm(&self, spec: &Norm) -> NormLayer {
         find(&self.norms, |norm| norm.name == spec.name)
+    }
+
+    /// The norm of that name beside those of the wiring.
+    #[inline(never)]
+    pub fn norm_named(&self, name: &str) -> Option<NormLayer> {
+        self.norms.iter().find(|norm| norm.name == name).copied()
+    }
+
+    /// The parameter of that name.
+    #[inline(never)]
+    pub fn param_named(&self, name: &str) -> Option<ParamId> {
+        self.params.iter().find(|param| param.0 == name).map(|param| param.1)
     }
 }
 
@@ -91,8 +108,8 @@ pub(super) struct Model<'a> {
     pub router: Router,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
-    /// Whether norms on queries and keys come after all three projections.
-    pub norms_heads_last: bool,
+    /// Where norms on queries and keys stand.
+    pub head_norms: HeadNorms,
     /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
     pub scales_branches: bool,
     pub device: Device,
@@ -106,9 +123,12 @@ pub(super) struct Model<'a> {
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
-    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable.
+    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
+    /// tokens that it chose.
     pub outputs: RefCell<Option<Tensor<'a>>>,
-    /// Keys and values of the layers that have run, where the forward pass fills a cache.
+    /// Whether the forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// Keys and values of the layers that have run, where it does.
     pub cache: RefCell<Vec<Tensor<'a>>>,
 }
 
@@ -117,6 +137,9 @@ pub(super) struct BoundEncoder {
     /// Its layers are the first so many of [`Model::layers`].
     pub layers: usize,
     pub stretches: Vec<Stretch>,
+    pub positions: Option<ParamId>,
+    /// The norm on its embeddings.
+    pub norm: Option<NormLayer>,
     pub final_norm: Option<NormLayer>,
 }
 
@@ -127,6 +150,8 @@ pub(super) struct BoundOutside {
     pub token_types: Option<ParamId>,
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
+    /// Parameters that belong to no module of a kind, by name.
+    pub params: Vec<(&'static str, ParamId)>,
 }
 
 /// What the layers are given, and those of an encoder, where there is one.
@@ -155,7 +180,7 @@ impl<'a> Model<'a> {
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         if self.encoder.is_some() {
-            let output = self.t5();
+            let output = if self.code == Code::Bart { self.bart() } else { self.t5() };
             replace();
             return output;
         }
@@ -200,6 +225,9 @@ impl<'a> Model<'a> {
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
             };
         }
+        if self.scenario.checkpointing == Checkpointing::Off {
+            self.machine.state.borrow_mut().drop_left();
+        }
         drop(positions);
         drop(locals);
         drop(kept);
@@ -214,10 +242,17 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
+        if let Mixer::Cross(_) = layer.block.mixer {
+            // there are no pictures to attend to
+            return hidden.clone();
+        }
         match self.scenario.checkpointing {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
+                if let (Code::Sparse, Some(chosen)) = (self.code, &*self.outputs.borrow()) {
+                    arguments[arguments.len() - 1] = chosen.value.storage;
+                }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
         }
@@ -226,7 +261,10 @@ impl<'a> Model<'a> {
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
         if self.encoder.is_some() {
-            return self.recompute_t5(index, &hidden, given);
+            return match self.code {
+                Code::Bart => self.recompute_bart(index, &hidden, given),
+                _ => self.recompute_t5(index, &hidden, given),
+            };
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
@@ -250,7 +288,7 @@ impl<'a> Model<'a> {
 
     /// Whether a dropout of the config draws masks under this scenario.
     fn dropout(&self, own: Dropout) -> bool {
-        self.scenario.dropout.map_or(own.is_active(), |dropout| dropout > 0)
+        own.is_active(self.scenario.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.

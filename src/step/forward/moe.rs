@@ -85,7 +85,7 @@ impl<'a> Model<'a> {
     }
 
     /// `grouped_mm_experts_forward`: rows sorted by expert, two grouped products, rows put back and summed.
-    fn chosen_experts(
+    pub(super) fn chosen_experts(
         &self,
         layer: &BoundLayer<'a>,
         moe: &Moe,

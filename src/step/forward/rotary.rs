@@ -7,7 +7,7 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
 use crate::scenario::Stack;
-use crate::step::tensor::Tensor;
+use crate::step::tensor::{Tensor, Value};
 
 /// How a family turns in float32 ([`Rotary::Float32`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,12 +119,18 @@ impl<'a> Model<'a> {
         Float::of(&self.architecture.model_type)
     }
 
+    /// `inv_freq @ position_ids`: the first matrix product of a step.
+    fn frequencies(&self, numel: u64) -> Tensor<'a> {
+        let storage = self.machine.state.borrow_mut().alloc_product(numel, Dtype::F32, "freqs");
+        Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
+    }
+
     /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`.
     pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.scenario.sequence;
         let numel = sequence.saturating_mul(dim);
         let positions = self.constant(sequence, Dtype::F32, "positions");
-        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
+        let freqs = self.frequencies(numel / 2);
         let emb = self.constant(numel, Dtype::F32, "emb");
         let make = || {
             let raw = self.constant(numel, Dtype::F32, "cos");
@@ -165,7 +171,7 @@ impl<'a> Model<'a> {
         let sequence = self.scenario.sequence;
         let numel = sequence.saturating_mul(dim) / 2;
         let positions = self.constant(sequence, Dtype::F32, "positions");
-        let freqs = self.constant(numel, Dtype::F32, "freqs");
+        let freqs = self.frequencies(numel);
         let make = || {
             let raw = self.constant(numel, Dtype::F32, "cos");
             raw.scale()
@@ -182,7 +188,7 @@ impl<'a> Model<'a> {
         let sequence = self.scenario.sequence;
         let numel = sequence.saturating_mul(dim);
         let positions = self.constant(sequence, Dtype::F32, "positions");
-        let freqs = self.constant(numel / 2, Dtype::F32, "freqs");
+        let freqs = self.frequencies(numel / 2);
         let complex = {
             let ones = self.constant(numel / 2, Dtype::F32, "ones");
             let complex = self.constant(numel, Dtype::F32, "polar");
@@ -384,7 +390,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x * cos + rotate_half(x) * sin`.
-    pub(super) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+    pub(in crate::step) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let straight = self.mul_constant(cos);
         let turned = {
             let rotated = self.half_rotated();

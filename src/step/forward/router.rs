@@ -21,6 +21,8 @@ pub(in crate::step) enum Router {
     Groups,
     /// deepseek_v2: softmax in float32, groups of experts.
     SoftGroups,
+    /// minimax_m2: sigmoid of logits cast to float32, a correction.
+    Sigmoid,
     /// ernie4_5_moe: softmax in float32 outside autocast, a correction.
     Corrected,
     /// granitemoe: the best logits first, then their softmax in float32.
@@ -38,6 +40,7 @@ impl Router {
             "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" | "glm4_moe" | "glm4_moe_lite"
             | "dots1" | "exaone_moe" | "solar_open" | "nemotron_h" => Router::Groups,
             "deepseek_v2" => Router::SoftGroups,
+            "minimax_m2" => Router::Sigmoid,
             "ernie4_5_moe" => Router::Corrected,
             "granitemoe" | "granitemoeshared" | "granitemoehybrid" => Router::BestFirst,
             "gpt_oss" => Router::BestFirstInPlace,
@@ -67,6 +70,7 @@ impl<'a> Model<'a> {
         match self.router {
             Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x),
             Router::Groups => self.sigmoid_router(layer, moe, x),
+            Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x),
             Router::SoftGroups => self.soft_group_router(layer, moe, x),
             Router::Corrected => self.corrected_router(layer, moe, x),
             Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x),
@@ -182,6 +186,25 @@ impl<'a> Model<'a> {
         drop(for_choice);
         drop(choice);
         drop(denominator);
+        Routed { logits, weights, indices }
+    }
+
+    /// models/minimax_m2 `MiniMaxM2TopKRouter`: unlike deepseek's, its choice is part of the graph.
+    #[inline(never)]
+    fn corrected_sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        let all = {
+            let float = logits.to(Dtype::F32);
+            float.keeping_output("sigmoid")
+        };
+        let corrected = all.add_number();
+        let [best, indices] = corrected.top(moe.top_k, moe.experts);
+        let mut weights = all.gathered(&indices);
+        let sum = weights.sum_rows(moe.top_k);
+        weights = weights.divide_rows_in_place(&sum);
+        drop(sum);
+        drop(all);
+        drop((corrected, best));
         Routed { logits, weights, indices }
     }
 

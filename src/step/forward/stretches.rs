@@ -24,10 +24,11 @@ pub(super) fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(V
     result
 }
 
-/// The same with the last layer apart: what all layers share has no gradient before its backward.
-pub(super) fn stretches_but_last(order: &[u16], whole: bool) -> Vec<(Vec<u16>, u32)> {
-    let Some((last, rest)) = order.split_last() else { return Vec::new() };
+/// The same with the last layers apart, so many of them: what all layers share has no gradient before the last one's
+/// backward, or the last ones leave something behind.
+pub(super) fn stretches_but_last(order: &[u16], whole: bool, apart: usize) -> Vec<(Vec<u16>, u32)> {
+    let (rest, last) = order.split_at(order.len().saturating_sub(apart));
     let mut result = stretches(rest, whole, true);
-    result.push((vec![*last], 1));
+    result.extend(last.iter().map(|kind| (vec![*kind], 1)));
     result
 }

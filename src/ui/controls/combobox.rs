@@ -22,6 +22,8 @@ pub struct Item {
 
 /// How far Page Up and Page Down go.
 const PAGE: usize = 8;
+/// The place of the active item where none is: what is chosen is not among the items, and nothing was typed.
+const NONE: usize = usize::MAX;
 
 /// A combobox while it is used.
 #[derive(Clone, Copy)]
@@ -67,7 +69,7 @@ impl List {
             let now = self.chosen.get_untracked();
             self.typed.set(now.clone());
             self.open.set(true);
-            self.reveal(untrack(|| self.items()).iter().position(|item| item.label == now).unwrap_or(0));
+            self.reveal(untrack(|| self.items()).iter().position(|item| item.label == now).unwrap_or(NONE));
         }
     }
 
@@ -84,8 +86,11 @@ impl List {
     }
 
     fn choose(self, index: usize) {
-        if let Some(item) = untrack(|| self.items()).into_iter().nth(index) {
+        let item = untrack(|| self.items()).into_iter().nth(index);
+        if item.is_some() || index == NONE {
             self.close();
+        }
+        if let Some(item) = item {
             self.pick.run(item.key);
         }
     }
@@ -97,9 +102,9 @@ impl List {
         match event.key().as_str() {
             "ArrowDown" | "ArrowUp" if !open => self.show(),
             "ArrowDown" => self.reveal(if at >= last { 0 } else { at + 1 }),
-            "ArrowUp" => self.reveal(if at == 0 { last } else { at - 1 }),
-            "PageDown" if open => self.reveal((at + PAGE).min(last)),
-            "PageUp" if open => self.reveal(at.saturating_sub(PAGE)),
+            "ArrowUp" => self.reveal(if at == 0 || at == NONE { last } else { at - 1 }),
+            "PageDown" if open => self.reveal(at.saturating_add(PAGE).min(last)),
+            "PageUp" if open => self.reveal(at.min(last).saturating_sub(PAGE)),
             "Enter" if open => self.choose(at),
             "Escape" if open => self.close(),
             _ => return,
@@ -161,10 +166,14 @@ pub fn Combobox(
     let shown = move || if is_open() { list.typed.get() } else { chosen.get() };
     let results = move || match (is_open(), list.items().len()) {
         (false, _) => String::new(),
+        (true, 0) => "Nothing matches".to_owned(),
         (true, 1) => "1 result".to_owned(),
         (true, count) => format!("{count} results"),
     };
-    let active = move || if is_open() { list.option_id(list.active.get()) } else { String::new() };
+    let active = move || match list.active.get() {
+        index if is_open() && index != NONE => list.option_id(index),
+        _ => String::new(),
+    };
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field wide">
@@ -201,7 +210,9 @@ pub fn Combobox(
                     {options}
                 </ul>
             </div>
-            <span class="unseen" aria-live="polite">{text(results)}</span>
+            <span class="unseen" class:nothing=switch(move || is_open() && list.items().is_empty()) aria-live="polite">
+                {text(results)}
+            </span>
             <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
         </div>
     }

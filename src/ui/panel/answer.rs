@@ -7,6 +7,7 @@ use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
 use crate::estimate::{Iteration, Memory, Phase};
+use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::chart::timeline;
@@ -24,7 +25,9 @@ const REST: u32 = 120;
 #[component]
 pub fn Answer() -> impl IntoView {
     let state = State::of_page();
-    look_closely(state);
+    for position in 0..MOST_SCENARIOS {
+        look_closely(state, position);
+    }
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
     let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
@@ -56,17 +59,25 @@ pub fn Answer() -> impl IntoView {
     }
 }
 
-/// Keeps [`State::detail`] a moment behind the active scenario.
-fn look_closely(state: State) {
+/// Keeps [`Slot::detail`](crate::ui::state::Slot::detail) of a scenario on the page a moment behind it.
+fn look_closely(state: State, position: usize) {
+    let slot = state.slots[position];
     let later = Later::default();
-    let mut first = true;
+    let mut first = position == 0;
     follow(move || {
-        let slot = state.current();
         let scenario = slot.scenario.get();
-        let look = move || state.detail.set(Detail::of(&scenario).map(Into::into));
-        if slot.estimate.with(|estimate| estimate.memory.is_none()) {
+        let hidden = position >= state.count.get();
+        if hidden || slot.estimate.with(|estimate| estimate.memory.is_none()) {
             later.cancel();
-            state.detail.set(None);
+            slot.detail.set(None);
+            return;
+        }
+        let known = slot
+            .detail
+            .with_untracked(|detail| detail.as_ref().is_some_and(|detail| detail.is_of(&scenario)));
+        let look = move || slot.detail.set(Detail::of(&scenario).map(Into::into));
+        if known {
+            later.cancel();
         } else if std::mem::take(&mut first) {
             // The first paint is complete.
             look();
@@ -105,8 +116,9 @@ fn peak(state: State, width: u32) -> String {
 /// The active scenario from the beginning of a step to its end.
 fn step(state: State, width: u32) -> String {
     let unit = state.unit();
-    let detail = state.detail.get();
-    let drawn = state.current().answer(|_, memory, gpu| {
+    let slot = state.current();
+    let detail = slot.detail.get();
+    let drawn = slot.answer(|_, memory, gpu| {
         let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
         timeline::draw(moments, memory.context, gpu.memory, unit, width)
     });

@@ -13,7 +13,8 @@ use crate::ui::live::{on, state as aria, switch, text};
 use crate::ui::markup::{Escaped, capitalised};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
-use crate::ui::{summary, verdict};
+use crate::ui::summary;
+use crate::ui::verdict::margin;
 use crate::units::{Bytes, fixed};
 
 /// The parts of all scenarios side by side.
@@ -33,12 +34,12 @@ pub fn Breakdown() -> impl IntoView {
     };
     let fit = move |position: usize| {
         let slot = state.slots[position];
-        let class = move || slot.fit().map_or("none", |fit| verdict::class(&fit)).to_owned();
+        let class = move || slot.fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned();
         let html = move || match slot.fit() {
-            Some(fit) => format!(
+            Some((fit, verdict)) => format!(
                 "<span class=\"stamp\">{}</span><small>{}</small>",
-                verdict::word(&fit),
-                verdict::margin(&fit, state.unit())
+                verdict.label(),
+                margin(&fit, verdict, state.unit())
             ),
             None => "no answer".to_owned(),
         };
@@ -143,7 +144,7 @@ fn Row(
         if !open.get() {
             return String::new();
         }
-        let detail = state.detail.get();
+        let detail = state.current().detail.get();
         let lines = detail.as_ref().map_or(&[][..], |detail| &detail.lines[..]);
         let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
         explanation(part, &bytes, lines, state.unit())

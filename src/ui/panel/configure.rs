@@ -4,8 +4,8 @@ use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method, ModelChoice,
-    Modules, Optimizer, Precision, Scenario, Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack,
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};
@@ -33,6 +33,7 @@ const fn control(field: Field) -> &'static str {
         Field::Mask => "mask",
         Field::Stack => "stack",
         Field::Loss => "loss",
+        Field::Allocator => "allocator",
         Field::Link => "",
     }
 }
@@ -202,6 +203,12 @@ pub fn Configure() -> impl IntoView {
                     choices!(LossKernel),
                     |scenario| scenario.savings.loss.index(),
                     set_choice!(LossKernel, savings.loss),
+                )}
+                {choice(
+                    ("allocator", "Allocator"),
+                    choices!(Allocator),
+                    |scenario| scenario.allocator.index(),
+                    set_choice!(Allocator, allocator),
                 )}
             </fieldset>
         </form>

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
-use crate::scenario::{Checkpointing, Method, ModelChoice, Scenario};
+use crate::scenario::{Allocator, Checkpointing, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
 use crate::ui::format::{Unit, parameters};
@@ -128,7 +128,8 @@ fn conditions(base: &Scenario) -> String {
     };
     format!(
         "The largest micro-batch of {} tokens per sequence, {checkpointing}, or what one such sequence needs; the \
-         rest as in the scenario. Choose a cell to open it.",
+         rest as in the scenario, ᵉ with expandable segments where the default allocator's holes are too large. Choose a \
+         cell to open it.",
         grouped(base.sequence)
     )
 }
@@ -211,8 +212,12 @@ fn content(cell: &FitCell, unit: Unit) -> String {
     match cell {
         FitCell::Fits { batch, scenario } => {
             let title = summary::title(scenario);
+            let mark = match scenario.allocator {
+                Allocator::Native => "",
+                Allocator::Expandable => "<sup>e</sup>",
+            };
             format!(
-                "batch <b>{}</b><span class=\"unseen\">: open {}</span>",
+                "batch <b>{}</b>{mark}<span class=\"unseen\">: open {}</span>",
                 grouped(*batch),
                 Escaped(&title)
             )

@@ -17,11 +17,11 @@ const REST: u32 = 700;
 #[component]
 pub fn Verdict() -> impl IntoView {
     let state = State::of_page();
-    let class = move || state.current().fit().map_or("none", |fit| verdict::class(&fit)).to_owned();
+    let class = move || state.current().fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned();
     let html = move || {
         let slot = state.current();
         let unit = state.unit();
-        let detail = state.detail.get();
+        let detail = slot.detail.get();
         let answer = slot
             .answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, detail.as_deref(), unit));
         answer.unwrap_or_else(|| slot.estimate.with(verdict::excuse))
@@ -31,8 +31,11 @@ pub fn Verdict() -> impl IntoView {
     let mut first = true;
     follow(move || {
         let unit = state.unit();
-        let answer =
-            state.current().answer(|scenario, memory, gpu| verdict::sentence(scenario, memory, gpu, unit));
+        let slot = state.current();
+        let told = slot.fit();
+        let answer = told.and_then(|(fit, verdict)| {
+            slot.answer(|scenario, memory, _| verdict::sentence(scenario, memory, &fit, verdict, unit))
+        });
         if !std::mem::take(&mut first) {
             let sentence = answer.unwrap_or_else(|| "There is no answer for this scenario.".to_owned());
             later.run(REST, move || spoken.set(sentence));

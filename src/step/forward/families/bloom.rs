@@ -17,7 +17,7 @@ impl<'a> Model<'a> {
         let dtype = hidden.value.dtype;
         let ones = self.constant(self.scenario.tokens(), Dtype::F32, "mask of ones");
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
-        let call = MaskCall { given: true, may_skip: true, eager: true };
+        let call = MaskCall { given: true, eager: true, ..self.mask_call() };
         let full = self.mask(None, looked_up.value.dtype, call);
         let shared = Shared { full, alibi: Some(alibi), ..Shared::none() };
         (Embedded { hidden, kept: false, positions: None, locals: vec![ones, looked_up] }, shared)

@@ -23,7 +23,7 @@ impl<'a> Model<'a> {
         self.remember(&mut heads);
         let Heads { q, k, v } = heads;
         let batch = self.scenario.batch;
-        let scores = q.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
+        let scores = (q.value.numel / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
         let (context, weights) = {
             let (query, key) = (q.to(Dtype::F32), k.to(Dtype::F32));
             let shape = Product { numel: scores, batch, groups: 1, transposed: true };

@@ -48,7 +48,7 @@ impl<'a> Model<'a> {
         let mut heads = Heads { q: query, k: key, v: value };
         self.remember(&mut heads);
         let Heads { q: query, k: key, v: value } = heads;
-        let scores = query.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
+        let scores = (query.value.numel / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
         let batch = self.scenario.batch;
         let (context, weights) = {
             let (query, key) = (query.to(Dtype::F32), key.to(Dtype::F32));

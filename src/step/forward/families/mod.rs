@@ -1,9 +1,13 @@
 //! Whose modeling code runs, and the parts of it that no other family shares.
 
+mod bart;
 mod bert;
+mod biogpt;
 mod bloom;
+mod deberta;
 mod delta_net;
 mod falcon;
+pub(super) mod gemma4;
 mod gpt_neo;
 mod gpt_oss;
 mod gptj;
@@ -11,11 +15,16 @@ mod mamba;
 mod mamba2;
 mod modernbert;
 mod mpt;
+mod openai_gpt;
 mod opt;
 pub(super) mod qwen;
 pub(super) mod single;
+mod sparse;
 mod t5;
 mod t5_bias;
+
+use crate::model::{Architecture, Objective};
+use crate::scenario::{Checkpointing, Scenario};
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
@@ -38,6 +47,16 @@ pub(in crate::step) enum Code {
     /// The own code of qwen 1.
     Qwen,
     ModernBert,
+    Gemma4,
+    /// deepseek_v32 and glm_moe_dsa.
+    Sparse,
+    /// The first gpt.
+    OpenAiGpt,
+    BioGpt,
+    /// deberta-v2 and v3.
+    Deberta,
+    /// bart and mbart.
+    Bart,
 }
 
 impl Code {
@@ -57,26 +76,39 @@ impl Code {
             "bert" | "ernie" | "roberta" | "data2vec-text" | "xlm-roberta" | "camembert" | "electra"
             | "distilbert" => Code::Bert,
             "modernbert" => Code::ModernBert,
+            "gemma4" | "gemma4_text" => Code::Gemma4,
+            "bart" | "mbart" => Code::Bart,
+            "deberta-v2" => Code::Deberta,
+            "openai-gpt" => Code::OpenAiGpt,
+            "biogpt" => Code::BioGpt,
+            "deepseek_v32" | "glm_moe_dsa" => Code::Sparse,
             "qwen" => Code::Qwen,
             _ => Code::Llama,
         }
     }
 }
 
-/// Whether a family puts its norms on queries and keys after all three projections, rather than each with its own.
-pub(in crate::step) fn norms_heads_last(model_type: &str) -> bool {
-    matches!(
-        model_type,
-        "apertus"
-            | "chameleon"
-            | "cohere"
-            | "exaone4"
-            | "exaone_moe"
-            | "gemma3"
-            | "gemma3_text"
-            | "glm4_moe"
-            | "nanochat"
-    )
+/// Where a family puts its norms on queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum HeadNorms {
+    /// Each with its own projection.
+    Each,
+    /// After all three projections.
+    Last,
+    /// After the rotary embedding.
+    Turned,
+}
+
+impl HeadNorms {
+    /// Where a model type has them.
+    pub fn of(model_type: &str) -> HeadNorms {
+        match model_type {
+            "apertus" | "chameleon" | "cohere" | "exaone4" | "exaone_moe" | "gemma3" | "gemma3_text"
+            | "glm4_moe" => HeadNorms::Last,
+            "nanochat" => HeadNorms::Turned,
+            _ => HeadNorms::Each,
+        }
+    }
 }
 
 /// Whether peft adapts the three-dimensional weights of a family's experts, and its router, in place of the linear
@@ -106,4 +138,17 @@ pub(in crate::step) fn adapts_experts(model_type: &str) -> bool {
             | "qwen3_next"
             | "solar_open"
     )
+}
+
+/// Whether a model's forward fills a cache of keys and values: where it is asked to, and where nobody can tell the text
+/// model not to, because it reads a config of its own (its `use_cache` is true by default, and trainers set the outer
+/// one's).
+pub(in crate::step) fn fills_cache(architecture: &Architecture, scenario: &Scenario) -> bool {
+    let by_itself = matches!(
+        architecture.model_type.as_str(),
+        "mllama" | "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl" | "qwen3_vl_moe"
+    );
+    (by_itself || scenario.training_loop.fills_cache)
+        && scenario.checkpointing == Checkpointing::Off
+        && architecture.head.objective == Objective::CausalLm
 }

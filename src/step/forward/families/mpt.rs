@@ -81,7 +81,7 @@ impl<'a> Model<'a> {
         let mut heads = Heads { q, k, v };
         self.remember(&mut heads);
         let Heads { q, k, v } = heads;
-        let scores = third / attention.head_dim.max(1) * self.scenario.sequence;
+        let scores = (third / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
         let shape = Product { numel: scores, batch, groups: 1, transposed: true };
         let mut products = {
             let products = self.machine.product(&q, &k, shape, self.autocast);

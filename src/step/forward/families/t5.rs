@@ -54,7 +54,7 @@ impl<'a> Model<'a> {
 
     /// `_shift_right`: the decoder's input.
     #[inline(never)]
-    fn shifted_right(&self) -> Tensor<'a> {
+    pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let ids = self.constant(tokens, Dtype::I64, "decoder ids");
         drop(self.constant(tokens.saturating_sub(self.scenario.batch), Dtype::I64, "clone"));
@@ -83,7 +83,7 @@ impl<'a> Model<'a> {
         let dtype = looked_up.value.dtype;
         let mut given = Shared::none();
         if encoded.is_some() {
-            given.full = self.mask(None, dtype, MaskCall { given: false, ..self.mask_call() });
+            given.full = self.mask(None, dtype, MaskCall { given: false, padded: false, ..self.mask_call() });
             given.cross_mask = self.bidirectional_mask(dtype);
             given.encoded = encoded.cloned();
         } else {

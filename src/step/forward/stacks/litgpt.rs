@@ -308,6 +308,7 @@ impl<'m> Tensor<'m> {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsPower
             | NormKind::RmsPlain
             | NormKind::RmsLate => self.machine.within(norm.name, || self.litgpt_root_mean_square(norm)),
         }

@@ -8,8 +8,8 @@ mod litgpt;
 
 use std::borrow::Cow;
 
+use super::adapters;
 use super::families::Code;
-use super::load;
 use crate::model::{Architecture, Objective};
 use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
 
@@ -37,7 +37,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Full, _) => return Ok(()),
         _ if !scenario.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
-        _ if load::adapts_head(scenario, head) => "the output head has an adapter already",
+        _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
     let fix = "switch train-embeddings off";
@@ -58,7 +58,7 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
     let kernel = loss_kernel(scenario);
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
-        LossKernel::Liger | LossKernel::Cut => load::adapts_head(scenario, head),
+        LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(scenario, head),
         LossKernel::Standard | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {

@@ -1,0 +1,110 @@
+//! LoRA's adapters: which linear layers its targets name, and the matrices that stand beside them.
+
+use super::families::{self, Code};
+use super::load::Loader;
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::blocks::Linear;
+use crate::scenario::{LoraTargets, Method, Scenario, Stack, recurrent};
+use crate::step::linear::Adapter;
+use crate::step::params::ParamId;
+
+/// What a linear layer is to LoRA's targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    QueryOrValue,
+    Key,
+    Output,
+    Mlp,
+    Router,
+    /// In front of the head itself, which is never adapted.
+    Head,
+    /// Of a state space or linear attention, or beside mixer and feed-forward network: no list of attention's or the
+    /// feed-forward network's layers names it.
+    Other,
+}
+
+/// Whether the method trains adapters.
+pub(super) fn lora_is_on(scenario: &Scenario) -> bool {
+    matches!(scenario.method, Method::Lora | Method::Qlora)
+}
+
+/// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
+pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
+    let (scenario, code) = (loader.scenario, loader.code);
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            // where the experts are adapted, the names that their layers once had stand for them alone
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
+                match (part, families::adapts_experts(loader.model_type)) {
+                    (Part::Other, _) if spec.leaf() == "out_proj" => {
+                        !recurrent::refuses_out_proj(loader.model_type)
+                    }
+                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
+                    (Part::Router, converted) => converted,
+                    _ => true,
+                }
+            }
+            LoraTargets::Qv => {
+                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
+                part == Part::QueryOrValue || (part == Part::Mlp && phi)
+            }
+            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
+            LoraTargets::Mlp => part == Part::Mlp,
+            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+        }
+}
+
+/// Whether the output head gets an adapter.
+pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            LoraTargets::AllLinearAndHead => true,
+            LoraTargets::Named => scenario.lora.modules.adapts(name),
+            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
+        }
+}
+
+/// Whether a linear layer that no forward pass reads gets an adapter, by its path.
+pub(super) fn adapts_idle(scenario: &Scenario, path: &str) -> bool {
+    let leaf = path.rsplit('.').next().unwrap_or(path);
+    lora_is_on(scenario)
+        && match scenario.lora.targets {
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
+            LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
+            LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
+            LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
+            LoraTargets::Named => scenario.lora.modules.adapts(path),
+        }
+}
+
+impl Loader<'_> {
+    /// The adapter of a linear layer.
+    pub fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
+        let rank = self.scenario.lora.rank;
+        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
+    }
+
+    /// An adapter whose two weights have these rows and columns.
+    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
+        let lora = self.scenario.lora;
+        let peft = match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => true,
+            Stack::Litgpt => false,
+        };
+        // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
+        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
+        let times = self.times;
+        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
+        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
+        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
+    }
+
+    /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
+    pub fn trained_copy(&mut self, id: ParamId) -> ParamId {
+        let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
+        let shape = (original.rows, original.numel / original.rows.max(1));
+        self.state.module = original.module;
+        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
+    }
+}

@@ -1,0 +1,316 @@
+//! models/bart/modeling_bart.py and models/mbart/modeling_mbart.py: an encoder, and a decoder that attends to it.
+
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::Table;
+use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
+use crate::scenario::Checkpointing;
+use crate::step::attention::{Kernel, Product};
+use crate::step::forward::attention::Heads;
+use crate::step::forward::inputs::{MaskCall, Shared};
+use crate::step::forward::load::weights_dtype;
+use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch, find};
+use crate::step::machine::NOTHING;
+use crate::step::norm::NormLayer;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Tensor, Value};
+
+/// A half of the model: what stands around its layers.
+struct Half<'t, 'm> {
+    stretches: &'t [Stretch],
+    positions: Option<(&'t Table, ParamId)>,
+    first_norm: Option<&'t NormLayer>,
+    last_norm: Option<&'t NormLayer>,
+    /// The decoder's ids and what the encoder made.
+    decodes: Option<(&'t Tensor<'m>, &'t Tensor<'m>)>,
+}
+
+impl<'a> Model<'a> {
+    /// `BartForConditionalGeneration.forward`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn bart(&self) -> Output<'a> {
+        let (Some(encoder), Some(described)) = (&self.encoder, &self.architecture.encoder) else {
+            unreachable!("called for models with an encoder")
+        };
+        let ids = self.shifted_right();
+        let (encoded, given) = self.bart_half(&Half {
+            stretches: &encoder.stretches,
+            positions: described.positions.as_ref().zip(encoder.positions),
+            first_norm: encoder.norm.as_ref(),
+            last_norm: encoder.final_norm.as_ref(),
+            decodes: None,
+        });
+        let own = |norm: &Option<Norm>| {
+            norm.as_ref().map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name))
+        };
+        let embeddings = &self.architecture.embeddings;
+        let (hidden, own) = self.bart_half(&Half {
+            stretches: &self.stretches,
+            positions: embeddings.positions.as_ref().zip(self.outside.positions),
+            first_norm: own(&embeddings.norm).as_ref(),
+            last_norm: own(&self.architecture.final_norm).as_ref(),
+            decodes: Some((&ids, &encoded)),
+        });
+        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
+        drop(ids);
+        outputs.push(encoded);
+        let mut state = self.machine.state.borrow_mut();
+        state.autocast = None;
+        state.clear_cast_cache();
+        drop(state);
+        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+    }
+
+    /// `lm_logits + self.final_logits_bias`: a buffer.
+    #[inline(never)]
+    pub(in crate::step::forward) fn bart_logits(&self, logits: &Tensor<'a>) -> Tensor<'a> {
+        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.scenario.precision));
+        logits.add_row(&Tensor { machine: self.machine, value: bias })
+    }
+
+    /// `BartEncoder.forward`, or `BartDecoder.forward`.
+    #[inline(never)]
+    fn bart_half(&self, half: &Half<'_, 'a>) -> (Tensor<'a>, Shared<Value>) {
+        let ids = half.decodes.map(|(ids, _)| ids);
+        let table = &self.architecture.embeddings.tokens;
+        let embedded = self.within(table.name, || {
+            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = rows.scale();
+            if self.inputs_require_grad && !rows.value.requires_grad() {
+                self.require_grad(rows)
+            } else {
+                rows
+            }
+        });
+        let dtype = embedded.value.dtype;
+        let mut shared = Shared::none();
+        let mut range = None;
+        let mut ones = None;
+        if let Some((_, encoded)) = half.decodes {
+            range = Some(self.range());
+            ones = Some(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
+            let call = MaskCall { given: true, padded: false, ..self.mask_call() };
+            shared.full = self.mask(None, dtype, call);
+            shared.cross_mask = self.bidirectional_mask(dtype);
+            shared.encoded = Some(encoded.clone());
+        }
+        let positions = half.positions.map(|(table, param)| {
+            self.within(table.name, || match &range {
+                Some(range) => {
+                    let ids = range.fresh(self.scenario.sequence, Dtype::I64, "positions");
+                    self.lookup(param, Some(&ids), self.scenario.sequence, table.width)
+                }
+                // one row for each token of the batch
+                None => {
+                    let range = self.constant(self.scenario.sequence, Dtype::I64, "range");
+                    let ids = range.fresh(self.scenario.tokens(), Dtype::I64, "positions");
+                    self.lookup(param, Some(&ids), self.scenario.tokens(), table.width)
+                }
+            })
+        });
+        let mut hidden = match &positions {
+            None => embedded.clone(),
+            Some(rows) if half.decodes.is_some() => embedded.add_row(rows),
+            Some(rows) => embedded.add(rows),
+        };
+        if let Some(norm) = half.first_norm {
+            hidden = hidden.normed(norm);
+        }
+        hidden = hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
+        if half.decodes.is_none() {
+            shared.full = self.bidirectional_mask(dtype);
+        }
+        {
+            let mut state = self.machine.state.borrow_mut();
+            shared.all().for_each(|tensor| state.share(tensor.value.storage));
+        }
+        for stretch in half.stretches {
+            let body = |input: Tensor<'a>| {
+                let mut hidden = input;
+                for index in &stretch.layers {
+                    hidden = self.bart_layer_or_checkpoint(*index, &hidden, &shared);
+                }
+                hidden
+            };
+            hidden = self.machine.repeat(stretch.times, hidden, None, body).0;
+        }
+        if let Some(norm) = half.last_norm {
+            hidden = hidden.normed(norm);
+        }
+        drop((ones, embedded, range));
+        drop(positions);
+        (hidden, shared.map(|tensor| tensor.value))
+    }
+
+    #[inline(never)]
+    fn bart_layer_or_checkpoint(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let layer = &self.layers[index];
+        match self.scenario.checkpointing {
+            Checkpointing::Off => self.bart_layer(layer, hidden, shared),
+            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
+                let storage =
+                    |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(0, |own| own.value.storage);
+                let [full, encoded, mask] = [&shared.full, &shared.encoded, &shared.cross_mask].map(storage);
+                let arguments = [full, encoded, mask, NOTHING, NOTHING];
+                self.machine.checkpointed(index, hidden, arguments, || self.bart_layer(layer, hidden, shared))
+            }
+        }
+    }
+
+    /// Runs a checkpointed layer's forward again.
+    #[inline(never)]
+    pub(in crate::step::forward) fn recompute_bart(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        given: &Given<Shared<Value>>,
+    ) {
+        let encodes = self.encoder.as_ref().is_some_and(|encoder| index < encoder.layers);
+        let values = given.encoder.as_ref().filter(|_| encodes).unwrap_or(&given.layers);
+        let shared = values.map(|value| {
+            self.machine.state.borrow_mut().retain(value.storage);
+            Tensor { machine: self.machine, value: *value }
+        });
+        self.machine.state.borrow_mut().autocast = self.autocast;
+        drop(self.bart_layer(&self.layers[index], hidden, &shared));
+        drop(shared);
+        let mut state = self.machine.state.borrow_mut();
+        state.autocast = None;
+        state.clear_cast_cache();
+    }
+
+    /// `BartEncoderLayer.forward`, `BartDecoderLayer.forward`: norms behind the parts (bart) or before them (mbart).
+    #[inline(never)]
+    fn bart_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let (before, first, last) = match &layer.block.wiring {
+            Wiring::PreNorm { attention, mlp } => (true, attention, mlp),
+            Wiring::PostNorm { attention, mlp } => (false, attention, mlp),
+            _ => unreachable!("bart's layers are of these kinds"),
+        };
+        let Some(attention) = layer.block.mixer.attention() else { unreachable!("bart's layers attend") };
+        let drops = self.dropout(layer.block.residual_dropout);
+        let mut _weights = None;
+        let mut states = self.bart_part(layer, (first, before), hidden.clone(), |states| {
+            let (output, weights) = self.machine.within("self_attn", || {
+                self.bart_attention(layer, attention, (&states, None), shared.full.as_ref())
+            });
+            _weights = weights;
+            drop(states);
+            output.dropout(drops)
+        });
+        if let (Some(cross), Some(encoded)) = (&layer.block.cross, &shared.encoded) {
+            states = self.bart_part(layer, (&cross.norm, before), states, |states| {
+                let (output, weights) = self.machine.within("encoder_attn", || {
+                    let mask = shared.cross_mask.as_ref();
+                    self.bart_attention(layer, &cross.attention, (&states, Some(encoded)), mask)
+                });
+                _weights = weights;
+                drop(states);
+                output.dropout(drops)
+            });
+        }
+        states = self.bart_part(layer, (last, before), states, |states| {
+            let FeedForward::Dense(Mlp::Plain { up, down, act }) = &layer.block.ffn else {
+                unreachable!("bart's networks are plain")
+            };
+            let mut inner = states.through(&layer.linear(up)).activated(*act);
+            drop(states);
+            inner = inner.dropout(self.dropout(self.architecture.inner_dropout));
+            inner = inner.through(&layer.linear(down));
+            inner.dropout(drops)
+        });
+        if layer.block.cross.is_none() && states.value.dtype == Dtype::F16 {
+            states = self.bart_clamped(states, before);
+        }
+        states
+    }
+
+    /// What the encoder does to float16: mbart clamps it, bart looks whether it has to (`torch.isfinite(…).all()`).
+    #[inline(never)]
+    fn bart_clamped(&self, states: Tensor<'a>, clamps: bool) -> Tensor<'a> {
+        if clamps {
+            return states.keeping_input("clamp");
+        }
+        let make = |dtype, name| states.fresh(states.value.numel, dtype, name);
+        let size = make(Dtype::F16, "isfinite (size)");
+        let bounded = make(Dtype::Bool, "isfinite (is bounded)");
+        drop(size);
+        let itself = make(Dtype::Bool, "isfinite (is a number)");
+        drop(make(Dtype::Bool, "isfinite"));
+        drop((itself, bounded));
+        states
+    }
+
+    /// A part of a layer with its residual and its norm.
+    #[inline(never)]
+    pub(super) fn bart_part(
+        &self,
+        layer: &BoundLayer<'a>,
+        (norm, before): (&Norm, bool),
+        residual: Tensor<'a>,
+        run: impl FnOnce(Tensor<'a>) -> Tensor<'a>,
+    ) -> Tensor<'a> {
+        let norm = layer.norm(norm);
+        let states = if before { residual.normed(&norm) } else { residual.clone() };
+        let output = run(states);
+        let sum = residual.add(&output);
+        drop(output);
+        if before { sum } else { sum.normed(&norm) }
+    }
+
+    /// `BartAttention`, over keys and values of a `source` where there is one.
+    #[inline(never)]
+    pub(in crate::step::forward) fn bart_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        (x, source): (&Tensor<'a>, Option<&Tensor<'a>>),
+        mask: Option<&Tensor<'a>>,
+    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
+        let Projection::Separate { q, k, v } = &attention.projection else {
+            unreachable!("bart's projections are apart")
+        };
+        let from = source.unwrap_or(x);
+        let q = x.through(&layer.linear(q)).to_heads();
+        let (k, v) = (from.through(&layer.linear(k)), from.through(&layer.linear(v)));
+        let mut heads = Heads { q, k: k.to_heads(), v: v.to_heads() };
+        drop((k, v));
+        if source.is_none() {
+            self.remember(&mut heads);
+        }
+        let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+        let drops = self.dropout(attention.dropout);
+        let (mut output, weights) = if self.is_eager() {
+            let Heads { q, k, v } = &heads;
+            let shape =
+                Product { numel: scores.numel(), batch: self.scenario.batch, groups: 1, transposed: true };
+            let mut weights = {
+                let product = self.machine.product(q, k, shape, self.autocast);
+                product.scale()
+            };
+            if let Some(mask) = mask {
+                weights = weights.add_row(mask);
+            }
+            weights = weights.softmax();
+            weights = weights.dropout(drops);
+            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let product = self.machine.product(&weights, v, shape, self.autocast);
+            (product.to_tokens(), Some(weights))
+        } else {
+            (self.kernel_output(scores, &heads, mask, attention.causal, drops), None)
+        };
+        output = output.through(&layer.linear(&attention.output));
+        drop(heads);
+        (output, weights)
+    }
+}

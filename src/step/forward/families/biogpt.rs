@@ -1,0 +1,67 @@
+//! models/biogpt/modeling_biogpt.py: opt's positions, bart's attention.
+
+use crate::dtype::Dtype;
+use crate::model::blocks::{FeedForward, Mlp, Norm};
+use crate::scenario::Mask;
+use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `BioGptModel.forward` up to its layers.
+    #[inline(never)]
+    pub(in crate::step::forward) fn biogpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let embeddings = &self.architecture.embeddings;
+        let words = self.embed_tokens();
+        let mut locals = vec![words.clone()];
+        if self.scenario.mask == Mask::None {
+            locals.push(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
+        }
+        let call = MaskCall { given: true, ..self.mask_call() };
+        let full = self.mask(None, words.value.dtype, call);
+        let positions = self.range();
+        let mut hidden = words.clone();
+        if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
+            let rows = self.within(table.name, || {
+                let ids = positions.fresh(self.scenario.sequence, Dtype::I64, "positions");
+                self.lookup(param, Some(&ids), self.scenario.sequence, table.width)
+            });
+            hidden = words.add_row(&rows);
+            locals.push(rows);
+        }
+        drop(words);
+        hidden = hidden.dropout(self.dropout(embeddings.dropout));
+        let shared = Shared { full, positions: Some(positions.clone()), ..Shared::none() };
+        (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)
+    }
+
+    /// `BioGptDecoderLayer`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn biogpt_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let mut _weights = None;
+        let states = self.bart_part(layer, (first, true), hidden.clone(), |states| {
+            let mixed = self.mixer(layer, &states, shared);
+            drop(states);
+            _weights = mixed.weights;
+            mixed.output.dropout(drops)
+        });
+        self.bart_part(layer, (second, true), states, |states| {
+            let FeedForward::Dense(Mlp::Plain { up, down, act }) = &layer.block.ffn else {
+                return self.feed_forward(layer, &states);
+            };
+            let mut inner = states.through(&layer.linear(up));
+            drop(states);
+            inner = inner.activated(*act);
+            inner = inner.dropout(self.dropout(self.architecture.inner_dropout));
+            inner = inner.through(&layer.linear(down));
+            inner.dropout(drops)
+        })
+    }
+}

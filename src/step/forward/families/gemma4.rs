@@ -1,0 +1,248 @@
+//! models/gemma4/modeling_gemma4.py: two kinds of attention with different heads, experts beside a dense network.
+
+use crate::dtype::Dtype;
+use crate::model::Architecture;
+use crate::model::blocks::{Attention, FeedForward, Moe, Norm, NormKind, Projection};
+use crate::step::forward::attention::Heads;
+use crate::step::forward::inputs::{Embedded, Seen, Shared};
+use crate::step::forward::layer::Mixed;
+use crate::step::forward::router::Routed;
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::machine::{State, StorageId};
+use crate::step::norm::NormLayer;
+use crate::step::tensor::Tensor;
+
+/// How many layers at the end hold the last one that sees a window and the last one that sees everything.
+#[inline(never)]
+pub(in crate::step::forward) fn last_kinds(architecture: &Architecture) -> usize {
+    let kinds = architecture.order.iter().rev().map(|kind| {
+        let block = architecture.blocks.get(usize::from(*kind))?;
+        block.mixer.attention().map(|attention| attention.window.is_some())
+    });
+    let kinds: Vec<Option<bool>> = kinds.collect();
+    let last = |window| kinds.iter().position(|kind| *kind == Some(window)).map_or(0, |index| index + 1);
+    last(true).max(last(false))
+}
+
+/// Notes which layers are the last of their kind: transformers keeps their keys and values for layers that have none of
+/// their own, whether there are any or not.
+#[inline(never)]
+pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
+    for window in [true, false] {
+        let is = |layer: &&mut BoundLayer<'_>| {
+            layer.block.mixer.attention().is_some_and(|attention| attention.window.is_some() == window)
+        };
+        if let Some(layer) = layers.iter_mut().rev().find(is) {
+            layer.leaves_keys = true;
+        }
+    }
+}
+
+/// A norm without a weight.
+fn bare_norm(name: &'static str, width: u64) -> NormLayer {
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, liger: None }
+}
+
+impl<'a> Model<'a> {
+    /// `Gemma4Model.forward` and `Gemma4TextModel.forward` up to the layers.
+    #[inline(never)]
+    pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let mut locals = Vec::new();
+        let mut ids = None;
+        if self.architecture.model_type == "gemma4" {
+            // which tokens stand for a picture, a film or a sound; their ids are replaced
+            let bools = || self.constant(self.scenario.tokens(), Dtype::Bool, "placeholders");
+            let longs = || self.constant(self.scenario.tokens(), Dtype::I64, "ids");
+            locals.extend([bools(), bools(), bools()]);
+            let all = {
+                let _both = bools();
+                bools()
+            };
+            locals.push(all);
+            let _copy = longs();
+            let replaced = longs();
+            ids = Some(replaced);
+        }
+        let hidden = self.embed_ids(ids.as_ref());
+        locals.extend(ids);
+        let positions = Some(self.range());
+        let embedded = Embedded { hidden, kept: true, positions, locals };
+        let mut shared = self.masks(&embedded, self.mask_call());
+        let dtype = embedded.hidden.value.dtype;
+        let turned = |window: bool| {
+            let mut attentions = self.attentions();
+            let attention = attentions.find(|attention| attention.window.is_some() == window)?;
+            let dim = attention.rotary.width(attention.head_dim)?;
+            Some(self.machine.within("rotary_emb", || self.rotary(dim, dtype)))
+        };
+        shared.local_rotary = turned(true);
+        shared.rotary = turned(false);
+        (embedded, shared)
+    }
+
+    /// `Gemma4TextDecoderLayer`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn gemma4_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, after_first, second, after_second]: [&Norm; 4],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let Mixed { output: mut states, weights } = {
+            let normed = hidden.normed(&layer.norm(first));
+            self.mixer(layer, &normed, shared)
+        };
+        states = states.normed(&layer.norm(after_first));
+        let residual = hidden.add(&states);
+        drop(states);
+        let mut states = residual.normed(&layer.norm(second));
+        let mut _kept = None;
+        match &layer.block.ffn {
+            FeedForward::Moe(moe) => {
+                states = self.machine.within("mlp", || match &moe.shared {
+                    Some(mlp) => self.mlp(layer, mlp, &states),
+                    None => states.clone(),
+                });
+                let (sum, kept) = self.gemma4_experts(layer, moe, [&residual, &states], weights);
+                states = sum;
+                _kept = Some(kept);
+            }
+            FeedForward::Dense(_) | FeedForward::None => {
+                states = self.feed_forward(layer, &states);
+                drop(weights);
+            }
+        }
+        states = states.normed(&layer.norm(after_second));
+        states = residual.add(&states);
+        // `hidden_states *= self.layer_scalar`: a buffer
+        let output = states.times_buffer_in_place();
+        drop(states);
+        drop(residual);
+        output
+    }
+
+    /// The experts, which are given the states before the dense network, and the sum of both; with it what the layer keeps
+    /// until it returns.
+    #[inline(never)]
+    fn gemma4_experts(
+        &self,
+        layer: &BoundLayer<'a>,
+        moe: &Moe,
+        [residual, fed]: [&Tensor<'a>; 2],
+        weights: Option<Tensor<'a>>,
+    ) -> (Tensor<'a>, ([Tensor<'a>; 2], Routed<'a>)) {
+        let norm = |name: &str, x: &Tensor<'a>| match layer.norm_named(name) {
+            Some(norm) => x.normed(&norm),
+            None => x.clone(),
+        };
+        let own = norm("post_feedforward_layernorm_1", fed);
+        let flat = residual.flattened();
+        let routed = self.machine.within("router", || self.gemma4_router(layer, moe, &flat));
+        drop(weights);
+        let mut chosen = norm("pre_feedforward_layernorm_2", &flat);
+        chosen = self.machine.within("experts", || {
+            self.chosen_experts(layer, moe, &chosen, &routed.weights, routed.indices.clone())
+        });
+        chosen = norm("post_feedforward_layernorm_2", &chosen.unflattened());
+        (own.add(&chosen), ([own, chosen], routed))
+    }
+
+    /// `Gemma4TextRouter`.
+    #[inline(never)]
+    fn gemma4_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        let mut hidden = x.normed(&bare_norm("router.norm", moe.hidden));
+        hidden = match layer.param_named("router.scale") {
+            Some(scale) => hidden.times_weight(scale).scale(),
+            None => hidden.scale(),
+        };
+        let scores = hidden.through(&layer.linear(&moe.router));
+        let logits = scores.softmax_float();
+        let [mut weights, indices] = logits.top(moe.top_k, moe.experts);
+        let sum = weights.sum_rows(moe.top_k);
+        weights = weights.divide_rows_in_place(&sum);
+        drop(sum);
+        if let Some(scales) = layer.param_named("router.per_expert_scale") {
+            let value = self.machine.state.borrow().parameter_value(scales);
+            let scales = Tensor { machine: self.machine, value };
+            weights = weights.mul(&scales.rows_at(&indices, indices.value.numel, 1));
+        }
+        drop(hidden);
+        drop(scores);
+        Routed { logits, weights, indices }
+    }
+
+    /// `Gemma4TextAttention`: positions come in before the heads do; values have a norm without a weight.
+    #[inline(never)]
+    pub(in crate::step::forward) fn gemma4_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        x: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Mixed<'a> {
+        let seen = Seen::by_attention(attention);
+        let norms = attention.qk_norm.as_ref();
+        let turned = |mut x: Tensor<'a>, norm: Option<&Norm>| {
+            if let Some(norm) = norm {
+                x = x.normed(&layer.norm(norm));
+            }
+            if let Some((cos, sin)) = shared.rotary(seen) {
+                x = x.rotated(cos, sin);
+            }
+            x.heads_first()
+        };
+        let project = |spec| x.through(&layer.linear(spec)).split_heads();
+        let (q, k, v) = match &attention.projection {
+            Projection::Separate { q, k, v } => (q, k, Some(v)),
+            Projection::KeysAreValues { q, k } => (q, k, None),
+            // refused by `support`
+            Projection::QueriesOnly(q) | Projection::Fused(q) => (q, q, None),
+        };
+        let saved = || self.machine.state.borrow().recomputed().len();
+        let before = saved();
+        let q = turned(project(q), norms.map(|norms| &norms.q));
+        let between = saved();
+        let keys = project(k);
+        let mut v = v.map_or_else(|| keys.clone(), project);
+        let k = turned(keys, norms.map(|norms| &norms.k));
+        v = v.normed(&bare_norm("self_attn.v_norm", attention.head_dim));
+        let mut heads = Heads { q, k, v: v.heads_first() };
+        drop(v);
+        self.remember(&mut heads);
+        if layer.leaves_keys {
+            let mut state = self.machine.state.borrow_mut();
+            let recomputed = state.recomputed();
+            // the graph that made them stays with them
+            let (first, last) = (recomputed.get(..before), recomputed.get(between..));
+            let graph = first.into_iter().chain(last).flatten().copied();
+            let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
+            state.leave(usize::from(seen == Seen::Window), left);
+        }
+        let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(seen), None);
+        output = output.through(&layer.linear(&attention.output));
+        Mixed { output, weights }
+    }
+}
+
+impl State {
+    /// A layer leaves tensors for later ones in the place of those that were there: they live until
+    /// [`State::drop_left`], or until the first checkpointed layer lets go of its arguments.
+    #[inline(never)]
+    fn leave(&mut self, key: usize, tensors: Vec<StorageId>) {
+        for storage in &tensors {
+            self.retain(*storage);
+            self.share(*storage);
+        }
+        if let Some(place) = self.graph.left.get_mut(key) {
+            let old = std::mem::replace(place, tensors);
+            old.into_iter().for_each(|storage| self.release(storage));
+        }
+    }
+
+    /// Lets go of what layers left for later ones.
+    pub fn drop_left(&mut self) {
+        let left = std::mem::take(&mut self.graph.left);
+        left.into_iter().flatten().for_each(|storage| self.release(storage));
+    }
+}
