@@ -78,3 +78,60 @@ fn one_layer_stands_for_many() {
     assert!(ran > 1000, "only {ran} scenarios ran");
     assert!(wrong.is_empty(), "{} of {ran}: {}", wrong.len(), wrong.join("\n"));
 }
+
+/// Loops over chunks and tokens run once on behalf of many, and are recorded in bundles where they are long.
+#[test]
+fn one_run_of_a_loop_stands_for_many() {
+    let base = Scenario { batch: 2, ..Scenario::default() };
+    let mut wrong = Vec::new();
+    let mut ran = 0;
+    for (id, sequences) in [
+        ("Qwen/Qwen3.5-9B", [640, 12_900]),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", [1000, 16_384]),
+        ("nvidia/Nemotron-H-56B-Base-8K", [3, 1000]),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", [1, 4096]),
+        ("state-spaces/mamba-130m-hf", [1, 5]),
+        ("state-spaces/mamba-130m-hf", [100, 2000]),
+        ("tiiuae/falcon-mamba-7b", [4, 1000]),
+        ("ai21labs/Jamba-v0.1", [3, 700]),
+    ] {
+        for sequence in sequences {
+            for (checkpointing, method, precision) in [
+                (Checkpointing::Off, Method::Full, Precision::Bf16),
+                (Checkpointing::Off, Method::Lora, Precision::AmpBf16),
+                (Checkpointing::NonReentrant, Method::Full, Precision::AmpBf16),
+                (Checkpointing::NonReentrant, Method::Qlora, Precision::Bf16),
+            ] {
+                let model = ModelChoice::Catalogue(id.to_owned());
+                let scenario = Scenario { model, checkpointing, method, precision, sequence, ..base.clone() };
+                let architecture = scenario.architecture().expect("it is in the catalogue");
+                let gpu = scenario.gpu().expect("the default card is known");
+                // 4-bit weights of the first kind of state spaces are refused
+                let Ok(memory) = step::run(&architecture, &scenario, &gpu) else { continue };
+                ran += 1;
+                let recording = Recording::of(&architecture, &scenario, &gpu).expect("it runs");
+                let (fast, whole) = (memory.steady.highest().1.bytes.0, highest(&recording));
+                if fast != whole {
+                    wrong.push(format!(
+                        "{id} {sequence} {checkpointing:?} {method:?} {precision:?}: {fast} for {whole}"
+                    ));
+                }
+            }
+        }
+    }
+    assert_eq!(ran, 56, "scenarios that ran");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A sequence as long as any that is computed must not be run token by token.
+#[test]
+fn the_longest_sequence_is_answered_at_once() {
+    let sequence = 1 << 24;
+    for id in ["state-spaces/mamba-2.8b-hf", "ai21labs/Jamba-v0.1", "Qwen/Qwen3.5-397B-A17B"] {
+        let scenario =
+            Scenario { model: ModelChoice::Catalogue(id.to_owned()), sequence, ..Scenario::default() };
+        let start = std::time::Instant::now();
+        assert!(headroom::estimate(&Scenario { method: Method::Lora, ..scenario }).memory.is_some(), "{id}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(1), "{id} {:?}", start.elapsed());
+    }
+}

@@ -60,6 +60,10 @@ pub(super) fn reason(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
             ("scratch space that cuBLAS keeps per thread", "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp")
         }
         Category::Batch => ("token ids, labels and mask", MODELING),
+        Category::Activations | Category::Temporaries if is_scan(group.module) => (
+            "a step of the scan as PyTorch's own operations write it out: the kernels of flash-linear-attention or mamba-ssm keep less",
+            MODELING,
+        ),
         Category::Activations => saved(group.module, group.operation),
         Category::Logits => logits(group.module, group.operation, numel, known.vocab),
         Category::Temporaries if group.recomputed => saved(group.module, group.operation),
@@ -345,4 +349,9 @@ fn temporary(operation: &str, of_rows: bool) -> Reason {
         ),
         _ => PASSING,
     }
+}
+
+/// Whether a module is a state space or linear attention, but for its layers.
+fn is_scan(module: &str) -> bool {
+    matches!(module, "linear_attn" | "mixer")
 }

@@ -260,6 +260,11 @@ impl Mixer {
         }
     }
 
+    /// Whether it hands a state on from token to token: a state space or linear attention.
+    pub fn is_recurrent(&self) -> bool {
+        matches!(self, Mixer::StateSpace(_) | Mixer::DeltaNet(_))
+    }
+
     fn visit(&self, visit: Visit<'_>) {
         match self {
             Mixer::Attention(attention) | Mixer::Cross(attention) => attention.visit(visit),
@@ -336,7 +341,12 @@ pub enum Wiring {
         mlp: Option<Norm>,
     },
     /// `x + f(norm(x))` where `f` is the one half that the layer has (mamba, nemotron_h).
-    Single(Norm),
+    Single {
+        /// Before that half.
+        norm: Norm,
+        /// Whether x is cast to float32 before it is added (`residual_in_fp32`).
+        wide: bool,
+    },
 }
 
 /// One transformer layer.
@@ -408,7 +418,7 @@ impl Block {
                     mlp.visit(visit);
                 }
             }
-            Wiring::Single(norm) => norm.visit(visit),
+            Wiring::Single { norm, .. } => norm.visit(visit),
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod keys;
 pub mod lengths;
 pub mod modules;
 mod nearest;
+pub(crate) mod recurrent;
 mod serde;
 mod validate;
 

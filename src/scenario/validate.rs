@@ -1,5 +1,6 @@
 //! Checks of a scenario that need no execution.
 
+use super::recurrent;
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::units::grouped;
@@ -27,6 +28,11 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
     if let ModelChoice::Custom(model) = &scenario.model {
         issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
+    }
+    if let Ok(architecture) = scenario.architecture()
+        && architecture.blocks.iter().any(|block| block.mixer.is_recurrent())
+    {
+        issues.extend(recurrent::issues(scenario, &architecture));
     }
     if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
         let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";

@@ -171,6 +171,8 @@ pub(super) struct Graph {
     pub stopped: bool,
     /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
     pub reentrant: bool,
+    /// What the pieces of each stack lead to, by the number of its node.
+    fans: Vec<(u32, Vec<Edge>)>,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
     /// What layers leave for later ones in a dictionary that all of them are given, by its key.
@@ -191,6 +193,7 @@ impl Default for Graph {
             recomputing: 0,
             stopped: false,
             reentrant: false,
+            fans: Vec::new(),
             held: Vec::new(),
             left: Default::default(),
         }
@@ -206,7 +209,9 @@ impl Graph {
     /// Notes that the nodes since `first` stand for `times` identical runs.
     pub fn note_repeat(&mut self, first: u32, times: u32) {
         let end = self.len();
-        self.repeats.push(Repeated { first, end, times });
+        if first < end {
+            self.repeats.push(Repeated { first, end, times });
+        }
     }
 
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
@@ -226,6 +231,7 @@ impl Graph {
         self.frames.clear();
         self.scores.clear();
         self.repeats.clear();
+        self.fans.clear();
     }
 }
 
@@ -407,6 +413,9 @@ impl State {
         if let backward::Op::Pieces = node.op {
             return self.join_pieces(&node, range);
         }
+        if let backward::Op::Fan = node.op {
+            return self.fan_out(&node, index);
+        }
         let mut grads = [None; INPUTS];
         for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
             *grad = pending.take();
@@ -452,6 +461,32 @@ impl State {
         self.give(whole.edge, joined);
     }
 
+    /// Starts the node of a stack of pieces like `piece`.
+    pub fn fan(&mut self, edges: Vec<Edge>, piece: &Value) -> NodeRef {
+        let node = self.node(backward::Op::Fan, [piece.into(), Input::NONE, Input::NONE]);
+        if node != NodeRef::NONE && node != NodeRef(DISCARDED) {
+            self.graph.fans.push((node.0, edges));
+        }
+        node
+    }
+
+    /// StackBackward: each piece is given a view of the gradient.
+    fn fan_out(&mut self, node: &Node, index: u32) {
+        let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
+            return;
+        };
+        let piece = node.inputs[0];
+        let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
+            Some((_, edges)) => edges,
+            None => Vec::new(),
+        };
+        for edge in edges {
+            self.retain(grad.storage);
+            self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
+        }
+        self.release(grad.storage);
+    }
+
     fn release_saved(&mut self, node: &Node) {
         let count = node.saved.1 - node.saved.0;
         for index in 0..count {
@@ -495,7 +530,7 @@ impl State {
             [leaf.grad, waiting]
         });
         for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
-            self.storages[storage as usize].times = 1;
+            self.storages[storage as usize].times = self.repeating;
         }
     }
 }
@@ -542,13 +577,12 @@ impl Machine {
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
         }
-        let mut running: Option<(Repeated, Repeat)> = None;
+        let mut running: Vec<(Repeated, Repeat)> = Vec::new();
         for index in (0..=last).rev() {
             let frame = {
                 let mut state = self.state.borrow_mut();
-                let ending = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1);
-                if let Some(repeated) = ending {
-                    running = Some((repeated, state.begin_repeat(repeated.times)));
+                while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
+                    running.push((repeated, state.begin_repeat(repeated.times)));
                 }
                 let node = &state.graph.nodes[index as usize];
                 let wanted = node.saved.0 < node.saved.1;
@@ -565,9 +599,9 @@ impl Machine {
             }
             let mut state = self.state.borrow_mut();
             state.run(index);
-            if let Some((repeated, repeat)) = running.take_if(|(repeated, _)| repeated.first == index) {
-                state.pass_on(repeated.first);
+            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
                 state.end_repeat(repeat, 0);
+                state.pass_on(repeated.first);
             }
         }
         let mut state = self.state.borrow_mut();

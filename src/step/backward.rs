@@ -14,6 +14,7 @@ use super::linear;
 use super::loss;
 use super::machine::{NOTHING, State, StorageId};
 use super::norm;
+use super::scan;
 use super::tensor::Layout;
 use crate::dtype::Dtype;
 
@@ -139,6 +140,25 @@ pub(super) enum Op {
     BloomGelu,
     /// A depthwise convolution; saves its input.
     Conv,
+    /// A sequence cut into chunks: a view, of which a gradient whose matrices are transposed is copied.
+    Chunked,
+    /// `F.pad` with zeros, or a copy where there is nothing to pad.
+    Pad,
+    /// A trained matrix times transposed tokens, folded into one product: saves both.
+    Steps,
+    /// A product with something that is the same for all channels; saves both.
+    MulChannels,
+    /// `stack`: each piece's gradient is a view; the engine runs it itself.
+    Fan,
+    /// `clamp` between two numbers; saves its input.
+    Clamp,
+    /// A running sum.
+    Cumsum,
+    /// `torch.linalg.solve_triangular` of so many elements of triangles; saves them and its result.
+    Solve {
+        /// Elements of all triangles.
+        triangles: u64,
+    },
     /// A fused attention kernel; which of the graph's scores are its.
     Attention(u32),
     /// The negative log likelihood.
@@ -173,7 +193,8 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
             let storage = state.alloc(input.numel, grad.dtype, "sum");
-            if sums_columns(node.op) {
+            // what lies head after head is summed over stretches of memory
+            if sums_columns(node.op) && grad.layout != Layout::Heads {
                 let rows = grad.numel / input.numel.max(1);
                 kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);
             }
@@ -191,7 +212,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
 
 /// Whether what is broadcast in an operation is a row for all rows, rather than a number for each row.
 fn sums_columns(op: Op) -> bool {
-    matches!(op, Op::AddRow | Op::MulWeight | Op::Linear(_))
+    matches!(op, Op::AddRow | Op::MulWeight | Op::MulChannels | Op::Linear(_))
 }
 
 /// models/bloom `bloom_gelu_back`.
@@ -285,7 +306,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             [first.wants().then(|| share(state, grad)), other, None]
         }
         Op::CopySlice => {
-            let whole = like(state, grad, "clone");
+            let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
             let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
             let own = if first.wants() {
                 state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
@@ -294,13 +315,13 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
                 state.release(whole.storage);
                 None
             };
-            [own, Some(Grad::new(slice, second.numel, grad.dtype, grad.layout)), None]
+            [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
         }
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
         }
-        Op::Mul | Op::MulRows | Op::MulWeight => {
+        Op::Mul | Op::MulRows | Op::MulWeight | Op::MulChannels => {
             let other = second.wants().then(|| like(state, grad, "mul"));
             let own = first.wants().then(|| like(state, grad, "mul"));
             [own, other, None]
@@ -352,7 +373,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             results
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
-        Op::Pieces => [None; INPUTS],
+        Op::Pieces | Op::Fan => [None; INPUTS],
         Op::Expand => {
             let storage = state.alloc(first.numel, grad.dtype, "sum");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
@@ -379,9 +400,20 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
         Op::Bmm { second: layout } => {
-            let other = second.wants().then(|| Grad { layout, ..product(state, second.numel, grad.dtype) });
-            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+            // both operands were views of tensors with more dimensions
+            let view = true;
+            let other =
+                second.wants().then(|| Grad { layout, view, ..product(state, second.numel, grad.dtype) });
+            let own = first.wants().then(|| Grad { view, ..product(state, first.numel, grad.dtype) });
             [own, other, None]
+        }
+        Op::Chunked => {
+            let result = if grad.layout == Layout::Columns {
+                Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
+            } else {
+                Grad { view: true, ..share(state, grad) }
+            };
+            [Some(result), None, None]
         }
         Op::Unbatched { batch } => {
             let result = if grad.layout == Layout::Tokens && batch > 1 {
@@ -458,17 +490,30 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
                 let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
                 Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
             });
-            let bias = third.wants().then(|| {
-                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
-                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
-            });
             let own = first.wants().then(|| {
                 let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
                 Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
             });
+            let bias = third.wants().then(|| {
+                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
+            });
             state.release(copy);
             [own, weight, bias]
         }
+        Op::Pad => {
+            let storage = state.alloc(first.numel, grad.dtype, "pad");
+            [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
+        }
+        Op::Steps => {
+            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+            let own = first.wants().then(|| Grad { view: true, ..product(state, first.numel, grad.dtype) });
+            let own = own.map(|own| Grad { layout: Layout::Tokens, ..own });
+            [own, other, None]
+        }
+        Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
+        Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],
+        Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],

@@ -378,9 +378,15 @@ impl<'m> Tensor<'m> {
     }
 }
 
-/// The view that flattens a layer's output copies a gradient whose heads are transposed.
+/// The view that flattens a layer's output copies a gradient that is transposed.
 pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
-    if grad.layout != Layout::Columns {
+    let transposed = match grad.layout {
+        Layout::Columns => true,
+        // a product takes one transposed matrix as it is
+        Layout::Heads => state.sequences > 1,
+        Layout::Tokens | Layout::Expanded => false,
+    };
+    if !transposed {
         return grad;
     }
     let storage = state.alloc(grad.numel, grad.dtype, "contiguous");

@@ -57,6 +57,16 @@ pub(super) struct Maker {
     pub recomputed: bool,
 }
 
+impl Storage {
+    /// Bytes that were asked for, by all those that it stands for, each rounded up as the allocator does.
+    pub fn bytes(&self) -> u64 {
+        match self.times {
+            0 | 1 => self.requested,
+            times => rounded(self.requested).saturating_mul(u64::from(times)),
+        }
+    }
+}
+
 /// All that happened to the allocator, and what made each storage.
 #[derive(Debug, Default)]
 pub(super) struct Record {
@@ -149,6 +159,8 @@ pub(super) struct State {
     pub graph: Graph,
     pub params: Params,
     pub device: Device,
+    /// Sequences of the batch.
+    pub sequences: u64,
     /// Category of what is allocated now.
     pub category: Category,
     /// Module that is running.
@@ -157,15 +169,16 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// How many identical runs the running body stands for; 1 outside [`Machine::repeat`].
+    /// How many identical runs the running bodies stand for; 1 outside [`Machine::repeat`].
     pub repeating: u32,
     /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
     pub in_backward: bool,
     /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
     /// ask for.
     pub due_workspaces: [[u64; 2]; 2],
-    /// Shared storages that lost their last reference inside a repeated body.
-    deferred: Vec<StorageId>,
+    /// Shared storages that lost their last reference inside a repeated body, each with the highest point of the body up
+    /// to then.
+    deferred: Vec<(StorageId, Peak)>,
 }
 
 impl State {
@@ -261,7 +274,9 @@ impl State {
         storage.references -= 1;
         if storage.references == 0 {
             if self.repeating > 1 && storage.shared {
-                self.deferred.push(id);
+                let until_then = self.ledger.peak();
+                self.ledger.reset_peak();
+                self.deferred.push((id, until_then));
                 return;
             }
             self.free(id);
@@ -271,7 +286,7 @@ impl State {
     fn free(&mut self, id: StorageId) {
         let storage = &self.storages[id as usize];
         // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
-        let times = if self.repeating > 1 { 1 } else { u64::from(storage.times) };
+        let times = u64::from(storage.times / self.repeating.max(1)).max(1);
         let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
         self.ledger.subtract(category, bytes);
         if let Some(record) = &mut self.record {
@@ -283,6 +298,13 @@ impl State {
     pub fn share(&mut self, id: StorageId) {
         if id != NOTHING {
             self.storages[id as usize].shared = true;
+        }
+    }
+
+    /// Says of a storage that it outlived the repeated body that made it: all runs but the last one have given theirs away.
+    pub fn counts_once(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].times = self.repeating;
         }
     }
 
@@ -314,13 +336,14 @@ impl State {
         }
     }
 
-    /// Notes the ledger at the start of a body that stands for several identical ones.
+    /// Notes the ledger at the start of a body that stands for several identical ones; bodies may be nested.
     pub fn begin_repeat(&mut self, times: u32) -> Repeat {
         self.ledger.note_peak();
         let before = self.ledger;
         self.ledger.reset_peak();
-        self.repeating = times;
-        Repeat { before }
+        let around = self.repeating;
+        self.repeating = around.saturating_mul(times);
+        Repeat { before, times, around }
     }
 
     /// Ends such a body: the ledger moves as if it had run `times` times.
@@ -328,9 +351,12 @@ impl State {
     /// Every run changes the live bytes by the same amounts, so the highest point of all runs lies in the first or in
     /// the last one. All runs but the first have `beside` bytes of activations beside them.
     pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
-        let Repeat { before } = repeat;
-        let more = u64::from(std::mem::replace(&mut self.repeating, 1)).saturating_sub(1);
-        let first = self.ledger.peak();
+        let Repeat { before, times, around } = repeat;
+        self.repeating = around;
+        let more = u64::from(times).saturating_sub(1);
+        let deferred = if around == 1 { std::mem::take(&mut self.deferred) } else { Vec::new() };
+        let end = self.ledger.peak();
+        let first = deferred.iter().map(|(_, peak)| *peak).fold(end, higher);
         let shift = |value: u64, from: u64, to: u64| {
             if to >= from {
                 value.saturating_add((to - from).saturating_mul(more))
@@ -339,29 +365,53 @@ impl State {
             }
         };
         let after = self.ledger;
-        let mut last = first;
-        last.bytes.0 = shift(first.bytes.0, before.current, after.current).saturating_add(beside);
-        self.ledger.current = shift(after.current, before.current, after.current);
-        for (index, part) in last.parts.0.iter_mut().enumerate() {
-            let (from, to) = (before.parts.0[index], after.parts.0[index]);
-            *part = shift(*part, from, to);
-            self.ledger.parts.0[index] = shift(to, from, to);
+        let in_last_run = |mut peak: Peak| {
+            peak.bytes.0 = shift(peak.bytes.0, before.current, after.current).saturating_add(beside);
+            for (index, part) in peak.parts.0.iter_mut().enumerate() {
+                *part = shift(*part, before.parts.0[index], after.parts.0[index]);
+            }
+            let part = &mut peak.parts.0[Category::Activations.index()];
+            *part = part.saturating_add(beside);
+            peak
+        };
+        // the last run frees what all of them shared where the others only stopped to use it
+        let mut last: Option<Peak> = None;
+        let mut freed = Parts::default();
+        let stretches = deferred.iter().map(|(id, peak)| (Some(*id), *peak)).chain([(None, end)]);
+        for (id, peak) in stretches {
+            let mut peak = in_last_run(peak);
+            for (part, freed) in peak.parts.0.iter_mut().zip(freed.0) {
+                *part = part.saturating_sub(freed);
+            }
+            peak.bytes.0 = peak.bytes.0.saturating_sub(freed.total().0);
+            last = Some(last.map_or(peak, |last| higher(last, peak)));
+            if let Some(storage) = id.and_then(|id| self.storages.get(id as usize)) {
+                let part = &mut freed.0[storage.category.index()];
+                *part = part.saturating_add(rounded(storage.requested));
+            }
         }
-        let part = &mut last.parts.0[Category::Activations.index()];
-        *part = part.saturating_add(beside);
-        self.ledger.peak = [before.peak, first, last]
-            .into_iter()
-            .reduce(|best, peak| if peak.bytes > best.bytes { peak } else { best })
-            .unwrap_or(first);
-        for id in std::mem::take(&mut self.deferred) {
+        self.ledger.current = shift(after.current, before.current, after.current);
+        for (index, part) in self.ledger.parts.0.iter_mut().enumerate() {
+            *part = shift(*part, before.parts.0[index], after.parts.0[index]);
+        }
+        self.ledger.peak = last.into_iter().fold(higher(before.peak, first), higher);
+        for (id, _) in deferred {
             self.free(id);
         }
     }
 }
 
+/// The higher of two points, the first where they are as high.
+fn higher(one: Peak, other: Peak) -> Peak {
+    if other.bytes > one.bytes { other } else { one }
+}
+
 /// The ledger at the start of a repeated body.
 pub(super) struct Repeat {
     before: Ledger,
+    times: u32,
+    /// What the bodies around it stand for.
+    around: u32,
 }
 
 /// The machine: shared by every tensor handle of a run.
@@ -394,6 +444,7 @@ impl Machine {
                 graph: Graph::default(),
                 params: Params::default(),
                 device,
+                sequences: 1,
                 category: Category::Activations,
                 module: "",
                 autocast: None,
@@ -448,7 +499,7 @@ impl Machine {
         let mut state = self.state.borrow_mut();
         let gone = held.filter(|held| state.references(held.storage) == 0);
         state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
-        state.storages[result.value.storage as usize].times = 1;
+        state.counts_once(result.value.storage);
         state.graph.note_repeat(first_node, times);
         let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
         drop(state);

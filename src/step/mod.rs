@@ -1,8 +1,8 @@
 //! The symbolic execution of a training step.
 //!
-//! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes;
+//! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes; `looped`: loops over tokens;
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
-//! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `loss`, `fused_loss`: the operations;
+//! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
 //!   `kernels`, `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much.
@@ -18,6 +18,7 @@ mod indexing;
 mod iteration;
 mod kernels;
 mod linear;
+mod looped;
 mod loss;
 mod machine;
 mod norm;
@@ -26,6 +27,7 @@ mod params;
 mod plan;
 mod pointwise;
 mod replay;
+mod scan;
 mod splits;
 mod support;
 mod tensor;

@@ -119,7 +119,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
-    fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
+    pub fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
         let x = self.to(Dtype::F32);
         let variance = {
             let squares = x.power();
@@ -144,7 +144,7 @@ impl<'m> Tensor<'m> {
         weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
     }
 
-    fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
+    pub fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
         norm.weight.map_or_else(|| self.clone(), |weight| self.times_weight(weight))
     }
 

@@ -182,7 +182,7 @@ impl Recording {
             }
             match event {
                 Event::Alloc(id) => {
-                    let requested = self.storage(*id).requested;
+                    let requested = self.storage(*id).bytes();
                     if requested == 0 {
                         continue;
                     }
@@ -230,12 +230,12 @@ impl Recording {
                 Event::Alloc(id) => {
                     let storage = self.storage(*id);
                     let part = &mut parts.0[storage.category.index()];
-                    *part = part.saturating_add(rounded(storage.requested));
+                    *part = part.saturating_add(rounded(storage.bytes()));
                 }
                 Event::Free(id) => {
                     let storage = self.storage(*id);
                     let part = &mut parts.0[storage.category.index()];
-                    *part = part.saturating_sub(rounded(storage.requested));
+                    *part = part.saturating_sub(rounded(storage.bytes()));
                 }
                 Event::Mark(next) => phase = *next,
             }
@@ -311,7 +311,7 @@ impl Recording {
                 bytes: Bytes(storage.requested),
                 count: 0,
             });
-            group.count += 1;
+            group.count += u64::from(storage.times);
         }
         let by_size = groups.into_iter().map(|((category, _, maker, bytes, dtype), group)| {
             ((category, u64::MAX - group.total().0, maker, bytes, dtype), group)
@@ -331,9 +331,9 @@ impl Recording {
             Event::Mark(phase) => Traced::Phase(phase),
             Event::Alloc(id) => {
                 let Maker { module, operation, .. } = self.makers[id as usize];
-                Traced::Alloc { id, bytes: self.storage(id).requested, module, operation }
+                Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation }
             }
-            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).requested },
+            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).bytes() },
         });
         (before.unwrap_or_default(), traced.collect())
     }

@@ -2,8 +2,10 @@
 //! it does not know.
 
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Wiring};
-use crate::scenario::{Checkpointing, Field, Issue, Scenario};
+use crate::model::blocks::{
+    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
+};
+use crate::scenario::{Checkpointing, Field, Issue, Method, Scenario};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -25,6 +27,17 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
     if checkpoints && architecture.model_type == "openai-gpt" {
         let message = "transformers has no gradient checkpointing for openai-gpt";
         return Err(Issue::error(Field::Checkpointing, message).with_fix("switch checkpointing off"));
+    }
+    if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
+        let message = match architecture.model_type.as_str() {
+            "jamba" => {
+                "jamba in 4-bit is not modelled: its steps are then computed in another way".to_owned()
+            }
+            other => format!(
+                "{other} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
+            ),
+        };
+        return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
     let part = match &architecture.encoder {
         Some(_)
@@ -51,8 +64,12 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
                 architecture.model_type
             ),
         )
-        .with_fix("choose a model whose layers attend with softmax")),
+        .with_fix("choose another model")),
     }
+}
+
+fn scans_by_token(block: &Block) -> bool {
+    matches!(&block.mixer, Mixer::StateSpace(space) if matches!(space.scan, Scan::Mamba { .. }))
 }
 
 fn block(block: &Block) -> Option<String> {
@@ -60,21 +77,15 @@ fn block(block: &Block) -> Option<String> {
         Mixer::Attention(attention) => unmodelled_attention(attention),
         Mixer::Latent(_) => None,
         Mixer::Cross(_) => return None,
-        Mixer::StateSpace(_) => Some(
-            "state-space layers, whose scan runs in kernels outside PyTorch or token by token".to_owned(),
-        ),
-        Mixer::DeltaNet(_) => {
-            Some("linear attention, which runs in kernels outside PyTorch or chunk by chunk".to_owned())
-        }
-        Mixer::ShortConv(_) => None,
+        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         Mixer::Module(module) => Some(module.what.to_owned()),
-        Mixer::None => Some("layers without attention".to_owned()),
+        Mixer::None => None,
     };
     let rest = match (&block.ffn, &block.cross, &block.wiring) {
         (_, Some(_), _) => Some("attention to an encoder"),
-        (FeedForward::None, _, _) => Some("layers without a feed-forward network"),
-        (FeedForward::Moe(moe), _, _) if moe.latent.is_some() => Some("experts in a smaller space"),
-        (_, _, Wiring::Single(_)) => Some("layers of one half"),
+        (FeedForward::None, _, wiring) if !matches!(wiring, Wiring::Single { .. }) => {
+            Some("layers without a feed-forward network")
+        }
         _ => None,
     };
     let pieces: Vec<&str> = block.loose.iter().filter_map(unknown).collect();
@@ -102,7 +113,6 @@ fn unmodelled_attention(attention: &Attention) -> Option<String> {
         }
         (_, Projection::QueriesOnly(_)) => Some("layers that borrow another's keys and values".to_owned()),
         _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
-        _ if attention.gated => Some("gated attention".to_owned()),
         _ => None,
     }
 }

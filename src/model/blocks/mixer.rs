@@ -72,6 +72,10 @@ pub enum Scan {
         heads: u64,
         /// Groups of B and C.
         groups: u64,
+        /// Groups that the gated norm is computed over, each by itself.
+        norm_groups: u64,
+        /// Tokens that are computed at once.
+        chunk: u64,
         /// The gated norm.
         norm: Norm,
     },

@@ -198,7 +198,19 @@ fn mamba(config: &Config<'_>) -> Result<Architecture, Issue> {
         "mixer.dt_proj",
         "mixer.out_proj",
     ];
-    let block = single("norm", hidden, mamba.mixer(names, Vec::new()), FeedForward::None);
+    let wide = config.flag("residual_in_fp32")?;
+    // falcon_mamba's norms of step, B and C have no weights
+    let norms = match config.model_type {
+        "falcon_mamba" => [
+            ("mixer.dt_layernorm", mamba.rank),
+            ("mixer.b_layernorm", mamba.state),
+            ("mixer.c_layernorm", mamba.state),
+        ]
+        .map(|(name, width)| Norm::new(name, width, NormKind::RmsPlain))
+        .to_vec(),
+        _ => Vec::new(),
+    };
+    let block = single("norm", hidden, wide, mamba.mixer(names, norms), FeedForward::None);
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }
@@ -210,9 +222,9 @@ fn expanded(config: &Config<'_>, key: &'static str, hidden: u64) -> Result<u64, 
 }
 
 /// A layer that has one half only.
-fn single(norm: &'static str, hidden: u64, mixer: Mixer, ffn: FeedForward) -> Block {
+fn single(norm: &'static str, hidden: u64, wide: bool, mixer: Mixer, ffn: FeedForward) -> Block {
     Block {
-        wiring: Wiring::Single(Norm::new(norm, hidden, NormKind::Rms)),
+        wiring: Wiring::Single { norm: Norm::new(norm, hidden, NormKind::Rms), wide },
         mixer,
         cross: None,
         ffn,
@@ -248,7 +260,7 @@ fn nemotron_h(config: &Config<'_>) -> Result<Architecture, Issue> {
             }
             Kind::Experts => (Mixer::None, FeedForward::Moe(Box::new(nemotron_experts(config, &shape)?))),
         };
-        Ok(single("norm", hidden, mixer, ffn))
+        Ok(single("norm", hidden, false, mixer, ffn))
     })?;
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }
@@ -300,6 +312,8 @@ struct Mamba2 {
     heads: u64,
     inner: u64,
     groups: u64,
+    norm_groups: u64,
+    chunk: u64,
     state: u64,
     kernel: u64,
     bias: bool,
@@ -319,6 +333,8 @@ impl Mamba2 {
             scan: Scan::Mamba2 {
                 heads: self.heads,
                 groups: self.groups,
+                norm_groups: self.norm_groups,
+                chunk: self.chunk,
                 norm: Norm::new(norm, self.inner, NormKind::Rms),
             },
             loose: [dt_bias, a_log, d].map(|name| Loose::new(name, &[self.heads])).to_vec(),
@@ -339,11 +355,14 @@ const MAMBA2_MIXER: [&str; 7] = [
 
 fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, Issue> {
     let heads = config.size("mamba_num_heads")?;
+    let groups = config.size("n_groups")?;
     Ok(Mamba2 {
         hidden,
         heads,
         inner: heads * config.size("mamba_head_dim")?,
-        groups: config.size("n_groups")?,
+        groups,
+        norm_groups: groups,
+        chunk: config.size("chunk_size")?,
         state: config.size("ssm_state_size")?,
         kernel: config.size("conv_kernel")?,
         bias: config.flag("use_bias")?,
@@ -361,13 +380,16 @@ fn mamba2(config: &Config<'_>) -> Result<Architecture, Issue> {
         heads,
         inner: expanded(config, "expand", hidden)?,
         groups: config.size("n_groups")?,
+        norm_groups: 1,
+        chunk: config.size("chunk_size")?,
         state: config.size("state_size")?,
         kernel: config.size("conv_kernel")?,
         bias: config.flag("use_bias")?,
         conv_bias: config.flag("use_conv_bias")?,
     }
     .mixer(MAMBA2_MIXER);
-    let block = single("norm", hidden, mixer, FeedForward::None);
+    let wide = config.flag("residual_in_fp32")?;
+    let block = single("norm", hidden, wide, mixer, FeedForward::None);
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     decoder(config, "embeddings", layers, Norm::new("norm_f", hidden, NormKind::Rms))
 }
@@ -388,6 +410,8 @@ pub fn bamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
         heads: config.size("mamba_n_heads")?,
         inner: config.size("mamba_expand")? * shape.hidden,
         groups: config.size("mamba_n_groups")?,
+        norm_groups: 1,
+        chunk: config.size("mamba_chunk_size")?,
         state: config.size("mamba_d_state")?,
         kernel: config.size("mamba_d_conv")?,
         bias: config.flag("mamba_proj_bias")?,

@@ -5,7 +5,7 @@ use super::load::Loader;
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::blocks::Linear;
-use crate::scenario::{LoraTargets, Method, Scenario, Stack};
+use crate::scenario::{LoraTargets, Method, Scenario, Stack, recurrent};
 use crate::step::linear::Adapter;
 use crate::step::params::ParamId;
 
@@ -19,7 +19,8 @@ pub(super) enum Part {
     Router,
     /// In front of the head itself, which is never adapted.
     Head,
-    /// Beside mixer and feed-forward network.
+    /// Of a state space or linear attention, or beside mixer and feed-forward network: no list of attention's or the
+    /// feed-forward network's layers names it.
     Other,
 }
 
@@ -36,6 +37,9 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
                 match (part, families::adapts_experts(loader.model_type)) {
+                    (Part::Other, _) if spec.leaf() == "out_proj" => {
+                        !recurrent::refuses_out_proj(loader.model_type)
+                    }
                     (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
                     (Part::Router, converted) => converted,
                     _ => true,

@@ -61,7 +61,11 @@ impl<'a> Model<'a> {
             | Code::Sparse
             | Code::ModernBert => {}
         }
-        let mut heads = self.projected(layer, attention, x);
+        let (mut heads, gate) = if attention.gated {
+            self.projected_with_gate(layer, attention, x)
+        } else {
+            (self.projected(layer, attention, x), None)
+        };
         let mut _passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
@@ -76,6 +80,12 @@ impl<'a> Model<'a> {
         if self.code == Code::Bert {
             // the output projection belongs to the module around it
             return Mixed { output, weights };
+        }
+        if let Some(gate) = &gate {
+            output = {
+                let open = gate.keeping_output("sigmoid");
+                output.mul(&open)
+            };
         }
         output = output.through(&layer.linear(&attention.output));
         if matches!(self.code, Code::Gpt2 | Code::Santa | Code::Llama) {

@@ -1,5 +1,6 @@
 //! The head and the loss.
 
+use super::families::single;
 use super::{Code, Model, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::{HeadTransform, Objective};
@@ -18,7 +19,7 @@ impl<'a> Model<'a> {
         let head = &self.architecture.head;
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         let transformed = match &head.transform {
-            None => hidden.clone(),
+            None => self.narrowed(&hidden),
             Some(HeadTransform::Project(linear)) => hidden.through(&bound(linear.name)),
             Some(HeadTransform::Dense { dense, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
@@ -53,11 +54,29 @@ impl<'a> Model<'a> {
         if self.architecture.head.scaled { hidden.scale() } else { hidden }
     }
 
+    /// The hidden states in the head's element type, where the residual is float32 (mamba).
+    fn narrowed(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
+        if !single::has_wide_residual(self.architecture) {
+            return hidden.clone();
+        }
+        let name = self.architecture.head.linear.name;
+        match find(&self.outside.linears, |layer| layer.name == name).weight {
+            Weight::Plain(weight) => {
+                let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+                hidden.to(dtype)
+            }
+            Weight::Quantised(_) => hidden.clone(),
+        }
+    }
+
     /// What a family does to its logits.
     fn finished(&self, mut logits: Tensor<'a>) -> Tensor<'a> {
         let head = &self.architecture.head;
         if self.code == Code::Bart {
             logits = self.bart_logits(&logits);
+        }
+        if single::returns_float_logits(self.architecture) {
+            logits = logits.to(Dtype::F32);
         }
         if head.scaled {
             logits = logits.scale();

@@ -102,10 +102,7 @@ impl<'a> Model<'a> {
                 drop(sum);
                 output
             }
-            Wiring::Single(norm) => {
-                let mixed = self.mixer(layer, &hidden.normed(&layer.norm(norm)), shared);
-                hidden.add(&self.feed_forward(layer, &mixed.output))
-            }
+            Wiring::Single { norm, wide } => self.single_layer(layer, (norm, *wide), hidden, shared),
             Wiring::PostNorm { attention, mlp } if self.code == Code::OpenAiGpt => {
                 self.openai_gpt_layer(layer, [attention, mlp], hidden, shared)
             }
@@ -479,8 +476,16 @@ impl<'a> Model<'a> {
                 let output = self.machine.within("conv", || self.short_conv(layer, short, hidden));
                 Mixed { output, weights: None }
             }
-            // refused by `support`
-            Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {
+            Mixer::DeltaNet(net) => {
+                let output = self.machine.within("linear_attn", || self.delta_net(layer, net, hidden));
+                Mixed { output, weights: None }
+            }
+            Mixer::StateSpace(space) => {
+                let output = self.machine.within("mixer", || self.mamba(layer, space, hidden));
+                Mixed { output, weights: None }
+            }
+            // refused by `support`, but for layers that have a feed-forward network only
+            Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => {
                 Mixed { output: hidden.clone(), weights: None }
             }
             Mixer::Attention(attention) => {

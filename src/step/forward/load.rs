@@ -11,7 +11,9 @@ use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Wiring};
+use crate::model::blocks::{
+    Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
+};
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
@@ -167,6 +169,22 @@ impl Loader<'_> {
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
+    /// A depthwise convolution.
+    pub fn conv(&mut self, conv: &Conv) -> (ParamId, Option<ParamId>) {
+        self.state.module = conv.name;
+        let weight = self.parameter((conv.channels, conv.kernel));
+        (weight, conv.bias.then(|| self.parameter((1, conv.channels))))
+    }
+
+    /// A parameter of its own.
+    pub fn loose(&mut self, loose: &Loose) -> ParamId {
+        self.state.module = loose.name;
+        match loose.shape[..] {
+            [rows, columns] => self.parameter((rows, columns)),
+            _ => self.parameter((1, loose.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+        }
+    }
+
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
     fn tower(&mut self, param: &Param, quantisable: bool) {
         let first = self.state.params.list.len();
@@ -240,6 +258,7 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = scenario.stack != Stack::Litgpt
             && !trains_embeddings
@@ -282,7 +301,9 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
-        let first_apart = scenario.method != Method::Full && !inputs_require_grad;
+        // the first layer is given what needs no gradient, or what is of another element type
+        let first_apart = scenario.method != Method::Full && !inputs_require_grad
+            || families::single::has_wide_residual(architecture);
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole, 1);

@@ -4,7 +4,8 @@ use super::BoundLayer;
 use super::adapters::{Part, adapts};
 use super::load::Loader;
 use crate::model::blocks::{
-    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Piece, Projection, Wiring,
+    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Piece, Projection, Scan,
+    Wiring,
 };
 use crate::scenario::Stack;
 use crate::step::linear;
@@ -22,6 +23,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         sinks: None,
         bias: None,
         conv: None,
+        loose: Vec::new(),
         leaves_keys: false,
         params: Vec::new(),
     };
@@ -41,11 +43,32 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             }
         }
         // refused by `support`
-        Mixer::StateSpace(_) | Mixer::DeltaNet(_) | Mixer::Module(_) | Mixer::None => {}
+        Mixer::Module(_) | Mixer::None => {}
+        Mixer::StateSpace(space) => {
+            bound.loose = space.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.conv = Some(loader.conv(&space.conv));
+            let (linears, norms): (Vec<&Linear>, Vec<&Norm>) = match &space.scan {
+                Scan::Mamba { x, dt, norms } => {
+                    (vec![&space.input, x, dt, &space.output], norms.iter().collect())
+                }
+                Scan::Mamba2 { norm, .. } => (vec![&space.input, &space.output], vec![norm]),
+            };
+            for linear in linears {
+                add(loader, &mut bound, linear, Part::Other);
+            }
+            bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
+        }
+        Mixer::DeltaNet(net) => {
+            bound.loose = net.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.conv = Some(loader.conv(&net.conv));
+            for linear in net.inputs.iter().chain([&net.output]) {
+                add(loader, &mut bound, linear, Part::Other);
+            }
+            let norm = loader.norm(&net.norm);
+            bound.norms.push(norm);
+        }
         Mixer::ShortConv(short) => {
-            let weight = loader.parameter((short.conv.channels, short.conv.kernel));
-            let bias = short.conv.bias.then(|| loader.parameter((1, short.conv.channels)));
-            bound.conv = Some((weight, bias));
+            bound.conv = Some(loader.conv(&short.conv));
             add(loader, &mut bound, &short.input, Part::Key);
             add(loader, &mut bound, &short.output, Part::Output);
         }
@@ -103,6 +126,9 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                 loader.parameter((1, moe.experts));
             }
             bound.experts = loader.experts(moe);
+            for linear in moe.latent.iter().flatten() {
+                add(loader, &mut bound, linear, Part::Mlp);
+            }
             if let Some(shared) = &moe.shared {
                 for linear in mlp_linears(shared) {
                     add(loader, &mut bound, linear, Part::Mlp);
@@ -194,6 +220,6 @@ fn wiring_norms(wiring: &Wiring) -> [Option<&Norm>; 4] {
             [Some(attention), Some(attention_post), Some(mlp), Some(mlp_post)]
         }
         Wiring::Parallel { attention, mlp } => [Some(attention), mlp.as_ref(), None, None],
-        Wiring::Single(norm) => [Some(norm), None, None, None],
+        Wiring::Single { norm, .. } => [Some(norm), None, None, None],
     }
 }

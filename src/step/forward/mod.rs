@@ -53,6 +53,8 @@ pub(super) struct BoundLayer<'a> {
     pub bias: Option<ParamId>,
     /// The weight and the bias of a short convolution.
     pub conv: Option<(ParamId, Option<ParamId>)>,
+    /// What a state space or linear attention has beside its layers, in the order of its description.
+    pub loose: Vec<ParamId>,
     /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
     pub leaves_keys: bool,
     /// Parameters that belong to no module of a kind, by name.
@@ -293,7 +295,11 @@ impl<'a> Model<'a> {
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
     pub fn has_bias(&self) -> (bool, bool) {
-        let own = |linear: &linear::Layer| linear.bias.is_some() && linear.class != LinearClass::Subclass;
+        // a state space adds the bias of its steps by itself
+        let apart = |linear: &linear::Layer| {
+            linear.class == LinearClass::Subclass || linear.name.ends_with(".dt_proj")
+        };
+        let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
         (inside || self.outside.linears.iter().any(own), inside)
     }

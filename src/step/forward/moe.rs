@@ -20,7 +20,14 @@ impl<'a> Model<'a> {
         let first = self.router.shared_first();
         let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
         let Routed { logits, weights, indices } = self.within("router", || self.routed(layer, moe, x));
-        let chosen = self.within("experts", || self.chosen_experts(layer, moe, x, &weights, indices.clone()));
+        let narrow = moe.latent.as_ref().map(|[down, _]| x.through(&layer.linear(down)));
+        let given = narrow.as_ref().unwrap_or(x);
+        let mut chosen =
+            self.within("experts", || self.chosen_experts(layer, moe, given, &weights, indices.clone()));
+        drop(narrow);
+        if let Some([_, up]) = &moe.latent {
+            chosen = chosen.through(&layer.linear(up));
+        }
         if let (Some(shared), false) = (&moe.shared, first) {
             // models/deepseek_v3: the shared experts are given the states as they came
             let chosen = chosen.unflattened();

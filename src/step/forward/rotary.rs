@@ -50,7 +50,10 @@ impl Join {
     fn of(model_type: &str) -> Join {
         match model_type {
             "phi" | "stablelm" | "persimmon" => Join::Kept,
-            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "minimax_m2" | "solar_open" => Join::Replacing,
+            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "minimax_m2" | "solar_open" | "qwen3_next" => {
+                Join::Replacing
+            }
+            _ if turns_by_grid(model_type) => Join::Replacing,
             "nemotron" => Join::Together,
             _ => Join::Nested,
         }
@@ -64,6 +67,11 @@ pub(super) fn turns_by_kind(architecture: &Architecture) -> bool {
     matches!(architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert")
         && windows().any(|window| window.is_some())
         && windows().any(|window| window.is_none())
+}
+
+/// Whether a family has positions in time, height and width, which it makes for a text too (qwen3_5).
+fn turns_by_grid(model_type: &str) -> bool {
+    matches!(model_type, "qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text")
 }
 
 impl<'a> Model<'a> {
@@ -92,6 +100,7 @@ impl<'a> Model<'a> {
             rotary == Rotary::Float32 && matches!(self.float_turn(), Float::Promoted | Float::Pairs);
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
         let make = || match rotary {
+            _ if turns_by_grid(&self.architecture.model_type) => self.rotary_grids(dim, dtype),
             Rotary::Halves => self.rotary_half(dim, dtype),
             Rotary::Complex => self.rotary_complex(dim),
             _ => self.rotary(dim, dtype),
@@ -130,6 +139,29 @@ impl<'a> Model<'a> {
         let (cos, sin) = (make(), make());
         let result = (cos.to(dtype), sin.to(dtype));
         drop((positions, freqs, emb));
+        result
+    }
+
+    /// The same for positions in three grids and every sequence (models/qwen3_5 `Qwen3_5TextRotaryEmbedding`).
+    #[inline(never)]
+    fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
+        let tokens = self.scenario.tokens();
+        let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
+        let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, "positions");
+        let freqs = self.constant(grids, Dtype::F32, "freqs");
+        let make = || {
+            let raw = self.constant(grids, Dtype::F32, "cos");
+            raw.scale()
+        };
+        let (raw_cos, raw_sin) = (make(), make());
+        let sin = self.constant(whole, Dtype::F32, "cat");
+        drop(raw_sin);
+        let cos = self.constant(whole, Dtype::F32, "cat");
+        drop(raw_cos);
+        let result = (cos.to(dtype), sin.to(dtype));
+        drop((positions, freqs));
+        drop(sin);
+        drop(cos);
         result
     }
 
@@ -235,6 +267,7 @@ impl<'a> Model<'a> {
                 drop(q_turned);
                 let k = k_turned.cat(&k_rest);
                 drop(k_turned);
+                drop((q_front, q_rest, k_front, k_rest));
                 heads.q = q;
                 heads.k = k;
                 None

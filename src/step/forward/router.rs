@@ -38,11 +38,11 @@ impl Router {
             "mixtral" => Router::Mixtral,
             "olmoe" | "qwen2_moe" => Router::Plain,
             "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" | "glm4_moe" | "glm4_moe_lite"
-            | "dots1" | "exaone_moe" | "solar_open" => Router::Groups,
+            | "dots1" | "exaone_moe" | "solar_open" | "nemotron_h" => Router::Groups,
             "deepseek_v2" => Router::SoftGroups,
             "minimax_m2" => Router::Sigmoid,
             "ernie4_5_moe" => Router::Corrected,
-            "granitemoe" | "granitemoeshared" => Router::BestFirst,
+            "granitemoe" | "granitemoeshared" | "granitemoehybrid" => Router::BestFirst,
             "gpt_oss" => Router::BestFirstInPlace,
             _ => Router::Qwen,
         }

@@ -149,7 +149,7 @@ impl<'a> Model<'a> {
             | Wiring::Sandwich { attention, mlp, .. }
             | Wiring::PostNorm { attention, mlp }
             | Wiring::OutputNorm { attention, mlp } => (attention, Some(mlp), false),
-            Wiring::Single(norm) => (norm, None, false),
+            Wiring::Single { norm, .. } => (norm, None, false),
         };
         let second = second.map(|norm| layer.norm(norm));
         let mut normed = hidden.litgpt_normed(&layer.norm(first));
