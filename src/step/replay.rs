@@ -316,7 +316,12 @@ impl Recording {
         let by_size = groups.into_iter().map(|((category, _, maker, bytes, dtype), group)| {
             ((category, u64::MAX - group.total().0, maker, bytes, dtype), group)
         });
-        by_size.collect::<BTreeMap<GroupKey, TensorGroup>>().into_values().collect()
+        // one by one: collecting would sort first, with code that nothing else in the first answer needs
+        let mut sorted: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
+        for (key, group) in by_size {
+            sorted.insert(key, group);
+        }
+        sorted.into_values().collect()
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.
