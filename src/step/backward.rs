@@ -305,18 +305,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let other = second.wants().then(|| like(state, grad, "neg"));
             [first.wants().then(|| share(state, grad)), other, None]
         }
-        Op::CopySlice => {
-            let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
-            let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
-            let own = if first.wants() {
-                state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
-                Some(whole)
-            } else {
-                state.release(whole.storage);
-                None
-            };
-            [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
-        }
+        Op::CopySlice => copy_slice(state, [first, second], grad),
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
@@ -423,17 +412,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             };
             [Some(result), None, None]
         }
-        Op::Baddbmm => {
-            let mut scaled = |input: Input| {
-                let raw = product(state, input.numel, grad.dtype);
-                let result = like(state, raw, "mul");
-                state.release(raw.storage);
-                result
-            };
-            let own = second.wants().then(|| scaled(second));
-            let other = third.wants().then(|| scaled(third));
-            [None, own, other]
-        }
+        Op::Baddbmm => baddbmm(state, [second, third], grad),
         Op::Index { rows, width } => {
             [Some(indexing::index_backward(state, &first, grad, rows, width)), None, None]
         }
@@ -445,19 +424,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let (numel, layout) = (first.numel, Layout::Expanded);
             [Some(Grad { numel, layout, view: true, ..share(state, grad) }), None, None]
         }
-        Op::DivideRows => {
-            let other = second.wants().then(|| {
-                // -grad * ((self / other) / other)
-                let negative = like(state, grad, "neg");
-                let quotient = like(state, grad, "div");
-                let again = like(state, grad, "div");
-                let result = like(state, grad, "mul");
-                [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
-                result
-            });
-            let own = first.wants().then(|| like(state, grad, "div"));
-            [own, other, None]
-        }
+        Op::DivideRows => divide_rows(state, [first, second], grad),
         Op::Grouped { groups } => experts::grouped_backward(state, node, groups, grad),
         Op::GroupedLoop => experts::looped_backward(state, node, grad),
         Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
@@ -466,14 +433,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             let own = first.wants().then(|| product(state, first.numel, grad.dtype));
             [own, other, None]
         }
-        Op::Convolution => {
-            let copies =
-                [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
-            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
-            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
-            copies.into_iter().for_each(|storage| state.release(storage));
-            [own, other, None]
-        }
+        Op::Convolution => convolution(state, [first, second], grad),
         Op::IndexCopy => {
             let storage = state.alloc(first.numel, grad.dtype, "index_select");
             [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
@@ -484,23 +444,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
         Op::LigerGated => liger::gated_backward(state, node),
         Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
-        Op::Conv => {
-            let copy = state.alloc(first.numel, first.dtype, "contiguous");
-            let weight = second.wants().then(|| {
-                let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
-                Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
-            });
-            let own = first.wants().then(|| {
-                let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
-                Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
-            });
-            let bias = third.wants().then(|| {
-                let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
-                Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
-            });
-            state.release(copy);
-            [own, weight, bias]
-        }
+        Op::Conv => depthwise(state, [first, second, third], grad),
         Op::Pad => {
             let storage = state.alloc(first.numel, grad.dtype, "pad");
             [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
@@ -518,6 +462,82 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],
     }
+}
+
+/// A slice filled in place: what was there before gets zeros, what came gets its part.
+#[inline(never)]
+fn copy_slice(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
+    let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
+    let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
+    let own = if first.wants() {
+        state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
+        Some(whole)
+    } else {
+        state.release(whole.storage);
+        None
+    };
+    [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
+}
+
+/// `x /= r` of rows, in place.
+#[inline(never)]
+fn divide_rows(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
+    let other = second.wants().then(|| {
+        // -grad * ((self / other) / other)
+        let negative = like(state, grad, "neg");
+        let quotient = like(state, grad, "div");
+        let again = like(state, grad, "div");
+        let result = like(state, grad, "mul");
+        [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
+        result
+    });
+    let own = first.wants().then(|| like(state, grad, "div"));
+    [own, other, None]
+}
+
+/// `baddbmm` with a factor, which scales the gradients of both operands.
+#[inline(never)]
+fn baddbmm(state: &mut State, [second, third]: [Input; 2], grad: Grad) -> Results {
+    let mut scaled = |input: Input| {
+        let raw = product(state, input.numel, grad.dtype);
+        let result = like(state, raw, "mul");
+        state.release(raw.storage);
+        result
+    };
+    let own = second.wants().then(|| scaled(second));
+    let other = third.wants().then(|| scaled(third));
+    [None, own, other]
+}
+
+/// A convolution over single tokens: its input and its gradient are copied.
+#[inline(never)]
+fn convolution(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
+    let copies =
+        [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+    let own = first.wants().then(|| product(state, first.numel, grad.dtype));
+    let other = second.wants().then(|| product(state, second.numel, grad.dtype));
+    copies.into_iter().for_each(|storage| state.release(storage));
+    [own, other, None]
+}
+
+/// A depthwise convolution.
+#[inline(never)]
+fn depthwise(state: &mut State, [first, second, third]: [Input; 3], grad: Grad) -> Results {
+    let copy = state.alloc(first.numel, first.dtype, "contiguous");
+    let weight = second.wants().then(|| {
+        let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
+        Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
+    });
+    let own = first.wants().then(|| {
+        let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
+        Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
+    });
+    let bias = third.wants().then(|| {
+        let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+        Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
+    });
+    state.release(copy);
+    [own, weight, bias]
 }
 
 fn name_of(op: Op) -> &'static str {
