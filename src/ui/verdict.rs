@@ -106,7 +106,7 @@ pub fn excuse(estimate: &Estimate) -> String {
 fn on_card(detail: &Detail, unit: Unit) -> String {
     let (class, title, told) = match &detail.on_card {
         Ok(on_card) => on_the_card(on_card, unit),
-        Err(issue) => ("tight", String::new(), Escaped(&capitalised(&issue.to_string())).to_string()),
+        Err(issue) => ("holes", String::new(), Escaped(&capitalised(&issue.to_string())).to_string()),
     };
     format!(
         "<span class=\"{class}\" title=\"{title}\">{told}</span><span title=\"{}\">{}</span>",
@@ -123,7 +123,7 @@ fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
             format!("PyTorch reserves {}, nvidia-smi shows {}", unit.amount(reserved), unit.amount(shown)),
         ),
         Outcome::RunsExpandable => (
-            "tight",
+            "holes",
             "Choose expandable segments as the allocator \
              (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and it runs"
                 .to_owned(),

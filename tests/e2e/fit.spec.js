@@ -52,6 +52,7 @@ test("what fits by its tensors only is no fit, and the allocator that makes it o
   await headroom.open("?v=1&m=meta-llama/Llama-2-7b-hf&method=lora&b=6&gpu=23GB");
   await expect(headroom.verdict).toContainText("Tight");
   await expect(headroom.verdict).toContainText("the holes between them take more");
+  await expect(headroom.verdict.getByText("expandable_segments:True")).toBeVisible();
   await headroom.choice("Allocator").selectOption("expandable");
   await expect(headroom.verdict).toContainText("Fits");
   await headroom.expectLink("alloc", "expandable");
