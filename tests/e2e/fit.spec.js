@@ -53,6 +53,8 @@ test("what fits by its tensors only is no fit, and the allocator that makes it o
   await expect(headroom.verdict).toContainText("Tight");
   await expect(headroom.verdict).toContainText("the holes between them take more");
   await expect(headroom.verdict.getByText("expandable_segments:True")).toBeVisible();
+  await headroom.page.setViewportSize({ width: 360, height: 700 });
+  expect(await headroom.page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360);
   await headroom.choice("Allocator").selectOption("expandable");
   await expect(headroom.verdict).toContainText("Fits");
   await headroom.expectLink("alloc", "expandable");
