@@ -66,6 +66,17 @@ fn file(name: &str, text: &str) -> String {
 const LLAMA: &str = "data/models/meta-llama__Llama-3.1-8B.json";
 
 #[test]
+fn params_counts_what_estimate_takes_for_a_model() {
+    let out = says(&["params", "openai-community/gpt2", "llama3-8b", "7b"]);
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines[..2], ["124439808\topenai-community/gpt2", "8030261248\tllama3-8b"], "{out}");
+    let of_size: u64 = lines[2].split('\t').next().and_then(|count| count.parse().ok()).expect("a count");
+    assert!((6_800_000_000..7_200_000_000).contains(&of_size), "{out}");
+    let unknown = headroom(&["params", "nobody/nothing"]);
+    assert!(unknown.status == Some(2) && unknown.err.contains("nobody/nothing"), "{}", unknown.err);
+}
+
+#[test]
 fn params_counts_every_file_that_it_understands() {
     let broken = file("broken.json", "{\"model_type\":");
     let run =

@@ -1,33 +1,45 @@
 //! `headroom params`: exact parameter counts.
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::Output;
-use crate::model::config;
+use crate::model::{Architecture, config};
+use crate::scenario::Scenario;
+use crate::scenario::keys::Key;
 
-/// Counts the parameters of models: for each config.json a line with the total, a tab, and the path
+/// Counts the parameters of models: for each a line with the total, a tab, and what it was called
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// config.json files
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    /// config.json files, Hub ids of the catalogue, or sizes such as 7b
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Output {
     let mut output = Output::default();
-    for path in &arguments.files {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-        match text.and_then(|text| config::parse(&text).map_err(|issue| issue.to_string())) {
-            Ok(architecture) => {
-                output.out.push_str(&format!("{}\t{}\n", architecture.parameters(), path.display()));
-            }
+    for model in &arguments.models {
+        match architecture(model) {
+            Ok(architecture) => output.out.push_str(&format!("{}\t{model}\n", architecture.parameters())),
             Err(problem) => {
-                output.say(format_args!("{}: {}", path.display(), problem.replace('\n', " ")));
+                output.say(format_args!("{model}: {}", problem.replace('\n', " ")));
                 output.status = 2;
             }
         }
     }
     output
+}
+
+/// What is a file is read; anything else is a model as `--model` takes it.
+fn architecture(model: &str) -> Result<Arc<Architecture>, String> {
+    let path = Path::new(model);
+    if path.exists() || path.extension().is_some_and(|extension| extension == "json") {
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        return config::parse(&text).map(Arc::new).map_err(|issue| issue.to_string());
+    }
+    let mut scenario = Scenario::default();
+    let named = Key::find("model").map_or(Ok(()), |key| key.read(&mut scenario, model));
+    named.and_then(|()| scenario.architecture()).map_err(|issue| issue.to_string())
 }
