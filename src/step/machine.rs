@@ -286,7 +286,13 @@ impl State {
     fn free(&mut self, id: StorageId) {
         let storage = &self.storages[id as usize];
         // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
-        let times = u64::from(storage.times / self.repeating.max(1)).max(1);
+        let times = match self.repeating {
+            0 | 1 => storage.times.max(1),
+            // nearly always, and a division costs as much as all the rest
+            repeating if repeating == storage.times => 1,
+            repeating => (storage.times / repeating).max(1),
+        };
+        let times = u64::from(times);
         let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
         self.ledger.subtract(category, bytes);
         if let Some(record) = &mut self.record {
