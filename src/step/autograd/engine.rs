@@ -1,0 +1,256 @@
+//! Autograd's engine: walks the graph of [`super`] backwards.
+//!
+//! Source of the order of events: torch/csrc/autograd/engine.cpp. Nodes run by descending sequence number (each node's
+//! consumers are younger, so the youngest unprocessed node is always ready); a node's gradient is freed after its
+//! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
+//! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
+
+use super::{Edge, Grad, INPUTS, Node, Repeated};
+use crate::estimate::Category;
+use crate::step::backward;
+use crate::step::machine::{Machine, NOTHING, Repeat, State};
+use crate::step::tensor::{Layout, Tensor};
+
+impl State {
+    /// Hands a gradient to an edge; takes over its reference.
+    pub fn give(&mut self, edge: Edge, grad: Grad) {
+        match edge {
+            Edge::None => self.release(grad.storage),
+            Edge::Param(param) => {
+                // a tied weight's gradients are summed before the parameter gets them
+                let index = param as usize;
+                let waiting = self.params.list[index].waiting.take();
+                let sum = self.sum(waiting, grad, Category::Temporaries);
+                let parameter = &mut self.params.list[index];
+                parameter.expected = parameter.expected.saturating_sub(1);
+                if parameter.expected > 0 {
+                    parameter.waiting = Some(sum);
+                } else {
+                    self.accumulate(param, sum);
+                }
+            }
+            Edge::Node { node, output } => {
+                let category = self.graph.nodes[node as usize].category;
+                let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
+                let waiting = self.graph.pending[index].take();
+                let sum = self.sum(waiting, grad, category);
+                // the hidden state's gradient leaves the head
+                if self.storages[sum.storage as usize].category == Category::Logits {
+                    self.recategorise(sum.storage, category);
+                }
+                self.graph.pending[index] = Some(sum);
+            }
+        }
+    }
+
+    /// torch/csrc/autograd/input_buffer.cpp `accumulate`.
+    fn sum(&mut self, waiting: Option<Grad>, grad: Grad, category: Category) -> Grad {
+        match waiting {
+            None => grad,
+            Some(old) if self.references(old.storage) == 1 && !old.view => {
+                self.release(grad.storage);
+                old
+            }
+            Some(old) => {
+                let bytes = old.numel.saturating_mul(old.dtype.bytes());
+                let storage = self.alloc_as(category, bytes, old.dtype, "gradient sum");
+                self.release(old.storage);
+                self.release(grad.storage);
+                Grad { storage, view: false, ..old }
+            }
+        }
+    }
+
+    /// torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is stolen, later ones are added in place.
+    fn accumulate(&mut self, param: u32, grad: Grad) {
+        let parameter = &mut self.params.list[param as usize];
+        if parameter.grad == NOTHING {
+            parameter.grad = grad.storage;
+            // the gradient of a leaf that is no parameter stays what the layers pass on to each other
+            if parameter.trainable {
+                let (rows, numel) = (parameter.rows, parameter.numel);
+                self.recategorise(grad.storage, Category::Gradients);
+                if self.record.is_some() {
+                    self.note_shape(grad.storage, (rows, numel / rows.max(1)));
+                }
+            }
+        } else {
+            self.release(grad.storage);
+        }
+    }
+
+    /// Runs one node's backward.
+    fn run(&mut self, index: u32) {
+        let node = self.graph.nodes[index as usize];
+        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        if let backward::Op::Pieces = node.op {
+            return self.join_pieces(&node, range);
+        }
+        if let backward::Op::Fan = node.op {
+            return self.fan_out(&node, index);
+        }
+        let mut grads = [None; INPUTS];
+        for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
+            *grad = pending.take();
+        }
+        if grads.iter().any(Option::is_some) {
+            let outer = std::mem::replace(&mut self.category, node.category);
+            self.module = node.module;
+            let mut results = backward::compute(self, &node, &mut grads);
+            // a recomputed variable is a local of the function: it goes before the function's arguments do
+            if node.frame != 0 {
+                self.release_saved(&node);
+            }
+            backward::validate(self, &node, &mut results);
+            self.module = "";
+            self.category = outer;
+            for grad in grads.into_iter().flatten() {
+                self.release(grad.storage);
+            }
+            if node.frame == 0 {
+                self.release_saved(&node);
+            }
+            self.leave_frame(&node);
+            for (input, result) in node.inputs.iter().zip(results) {
+                if let Some(grad) = result {
+                    self.give(input.edge, grad);
+                }
+            }
+        } else {
+            self.release_saved(&node);
+            self.leave_frame(&node);
+        }
+    }
+
+    /// SplitBackward: the gradients of all pieces are joined into the whole's.
+    fn join_pieces(&mut self, node: &Node, range: std::ops::Range<usize>) {
+        let grads: Vec<Grad> = self.graph.pending[range].iter_mut().filter_map(Option::take).collect();
+        let Some(first) = grads.first() else { return };
+        let whole = node.inputs[0];
+        let bytes = whole.numel.saturating_mul(first.dtype.bytes());
+        let storage = self.alloc_as(node.category, bytes, first.dtype, "cat");
+        let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
+        grads.into_iter().for_each(|grad| self.release(grad.storage));
+        self.give(whole.edge, joined);
+    }
+
+    /// StackBackward: each piece is given a view of the gradient.
+    fn fan_out(&mut self, node: &Node, index: u32) {
+        let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
+            return;
+        };
+        let piece = node.inputs[0];
+        let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
+            Some((_, edges)) => edges,
+            None => Vec::new(),
+        };
+        for edge in edges {
+            self.retain(grad.storage);
+            self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
+        }
+        self.release(grad.storage);
+    }
+
+    fn release_saved(&mut self, node: &Node) {
+        let count = node.saved.1 - node.saved.0;
+        for index in 0..count {
+            // recomputed variables are locals, destroyed from the last to the first
+            let index = if node.frame == 0 { index } else { count - 1 - index };
+            let storage = self.saved(node, index);
+            self.release(storage);
+        }
+    }
+
+    /// The last node of a frame that saved anything lets go of what the frame holds.
+    fn leave_frame(&mut self, node: &Node) {
+        if node.frame == 0 || node.saved.0 == node.saved.1 {
+            return;
+        }
+        let frame = &mut self.graph.frames[node.frame as usize - 1];
+        frame.nodes -= 1;
+        if frame.nodes == 0 {
+            let held = std::mem::take(&mut frame.held);
+            held.into_iter().for_each(|storage| self.release(storage));
+            if node.frame == 1 {
+                self.drop_left();
+            }
+        }
+    }
+
+    /// Gradients that wait for nodes older than `first`, or came to the leaf that all layers begin with, leave a repeated
+    /// body: they count once.
+    fn pass_on(&mut self, first: u32) {
+        let end = self.graph.nodes.get(first as usize).map_or(0, |node| node.pending as usize);
+        let waiting = self.graph.pending[..end].iter().flatten();
+        let at_leaves = self.params.leaves().iter().flat_map(|leaf| {
+            let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
+            [leaf.grad, waiting]
+        });
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+            self.storages[storage as usize].times = self.repeating;
+        }
+    }
+}
+
+impl Machine {
+    /// Walks the graph backwards from `loss`. Where a checkpointed layer is reached, `recompute` runs its forward once
+    /// more: it is given the layer and its input.
+    pub fn backward<'m>(&'m self, loss: Tensor<'m>, recompute: &dyn Fn(usize, Tensor<'m>)) {
+        let Edge::Node { node: last, output } = loss.value.edge else { return };
+        {
+            let mut state = self.state.borrow_mut();
+            state.in_backward = true;
+            let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
+            let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
+            state.give(Edge::Node { node: last, output }, seed);
+        }
+        let mut running: Vec<(Repeated, Repeat)> = Vec::new();
+        for index in (0..=last).rev() {
+            let frame = {
+                let mut state = self.state.borrow_mut();
+                while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
+                    running.push((repeated, state.begin_repeat(repeated.times)));
+                }
+                let node = &state.graph.nodes[index as usize];
+                let wanted = node.saved.0 < node.saved.1;
+                match node.frame {
+                    0 => None,
+                    number => {
+                        let frame = number as usize - 1;
+                        (wanted && !state.graph.frames[frame].done).then_some(frame)
+                    }
+                }
+            };
+            if let Some(frame) = frame {
+                self.recompute(frame, recompute);
+            }
+            let mut state = self.state.borrow_mut();
+            state.run(index);
+            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
+                state.end_repeat(repeat, 0);
+                state.pass_on(repeated.first);
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        state.graph.clear();
+        state.in_backward = false;
+        drop(state);
+        drop(loss);
+    }
+
+    fn recompute<'m>(&'m self, frame: usize, recompute: &dyn Fn(usize, Tensor<'m>)) {
+        let (outer, layer, value) = {
+            let mut state = self.state.borrow_mut();
+            state.graph.recomputing = frame as u32 + 1;
+            state.graph.frames[frame].done = true;
+            let (layer, value) = (state.graph.frames[frame].layer, state.graph.frames[frame].input);
+            state.retain(value.storage);
+            (std::mem::replace(&mut state.category, Category::Temporaries), layer, value)
+        };
+        recompute(layer, Tensor { machine: self, value });
+        let mut state = self.state.borrow_mut();
+        state.graph.recomputing = 0;
+        state.graph.stopped = false;
+        state.category = outer;
+    }
+}
