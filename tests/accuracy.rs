@@ -16,6 +16,7 @@ const STACKS: &str = "data/measurements/null-device-stacks.json";
 const FIT: &str = "tests/fixtures/measurements/fit.json";
 const PUBLISHED: &str = "data/measurements/published.json";
 const FAMILIES: &str = "data/measurements/families.json";
+const SWITCHES: &str = "data/measurements/switches.json";
 const RANDOM: &str = "data/measurements/random.json";
 const KINDS: &str = "data/accuracy.tsv";
 
@@ -82,6 +83,15 @@ fn every_measured_family_is_predicted() {
     within(&report.summary.allocated, 208, [0.01, 0.3, 1.0]);
 }
 
+/// Steps in less memory by switches of the loop, whoever's code runs the model.
+#[test]
+fn every_switch_is_predicted() {
+    let report = check::check(&read(SWITCHES), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, 28, [0.01, 0.1, 0.1]);
+    within(&report.summary.reserved, 28, [0.01, 0.1, 0.1]);
+}
+
 /// Settings that a random generator chose: combinations that nobody had in mind.
 #[test]
 fn random_steps_are_predicted() {
@@ -96,11 +106,13 @@ fn random_steps_are_predicted() {
 fn the_bands_are_what_was_measured() {
     let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
-    let [null_device, families, stacks, random] = [NULL_DEVICE, FAMILIES, STACKS, RANDOM].map(check);
+    let [null_device, families, stacks, switches, random] =
+        [NULL_DEVICE, FAMILIES, STACKS, SWITCHES, RANDOM].map(check);
     let files = [
         (NULL_DEVICE, &null_device),
         (FAMILIES, &families),
         (STACKS, &stacks),
+        (SWITCHES, &switches),
         (RANDOM, &random),
         (PUBLISHED, published()),
     ];

@@ -4,7 +4,8 @@
 
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Optimizer, Precision, Scenario,
+    AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Optimizer, Precision, Savings, Scenario,
+    StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -24,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 5] {
+fn variations() -> [Scenario; 7] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -33,6 +34,7 @@ fn variations() -> [Scenario; 5] {
         precision: Precision::Bf16,
         ..Scenario::default()
     };
+    let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
     let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
     [
         base.clone(),
@@ -50,7 +52,19 @@ fn variations() -> [Scenario; 5] {
             training_loop: kept,
             ..base.clone()
         },
-        Scenario { method: Method::Qlora, precision: Precision::AmpBf16Weights, dropout: Some(100), ..base },
+        Scenario {
+            method: Method::Qlora,
+            precision: Precision::AmpBf16Weights,
+            dropout: Some(100),
+            ..base.clone()
+        },
+        Scenario { savings: in_backward, optimizer: Optimizer::AdamW, ..base.clone() },
+        Scenario {
+            savings: in_backward,
+            optimizer: Optimizer::AdamW8bit,
+            checkpointing: Checkpointing::NonReentrant,
+            ..base
+        },
     ]
 }
 

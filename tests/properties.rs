@@ -9,7 +9,8 @@ use headroom::plan::{
 };
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask,
-    Method, ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, WeightFormat,
+    Method, ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, StepTime,
+    WeightFormat,
 };
 use headroom::units::Bytes;
 use headroom::{estimate, export};
@@ -45,6 +46,10 @@ fn loras() -> impl Strategy<Value = Lora> {
     )
 }
 
+fn savings() -> impl Strategy<Value = Savings> {
+    (select(LossKernel::ALL), select(StepTime::ALL)).prop_map(|(loss, step)| Savings { loss, step })
+}
+
 /// Scenarios of sizes that people run.
 fn scenarios() -> impl Strategy<Value = Scenario> {
     (
@@ -57,9 +62,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         ),
         (1u64..=16, select(vec![1u64, 17, 128, 512, 1024, 2048, 4096]), 1u64..=3, select(Mask::ALL)),
         (any::<(bool, bool, bool, bool)>(), select(GPUS.to_vec())),
-        (select(Stack::ALL), select(LossKernel::ALL), select(WeightFormat::ALL)),
+        (select(Stack::ALL), select(WeightFormat::ALL), savings()),
     )
-        .prop_map(|(what, how, sizes, rest, (stack, loss, format))| {
+        .prop_map(|(what, how, sizes, rest, (stack, format, savings))| {
             let (model, method, lora, (double_quant, prepare)) = what;
             let (precision, optimizer, checkpointing, attention) = how;
             let (batch, sequence, accumulation, mask) = sizes;
@@ -78,7 +83,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 attention,
                 mask,
                 stack,
-                savings: Savings { loss },
+                savings,
                 gpu: GpuChoice::Catalogue(gpu.to_owned()),
                 ..Scenario::default()
             };
@@ -130,7 +135,7 @@ proptest! {
         // where the sequence is cut into pieces, a shorter last one is a smaller copy
         let whole = |scenario: Scenario| match (scenario.stack, scenario.savings.loss) {
             (Stack::Litgpt, _) | (_, LossKernel::Chunked) => {
-                Scenario { stack: Stack::Transformers, savings: Savings { loss: LossKernel::Standard }, ..scenario }
+                Scenario { stack: Stack::Transformers, savings: Savings { loss: LossKernel::Standard, ..scenario.savings }, ..scenario }
             }
             _ => scenario,
         };

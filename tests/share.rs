@@ -8,7 +8,7 @@ use std::path::Path;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack, WeightFormat, modules,
+    Stack, StepTime, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -143,6 +143,10 @@ fn lengths() -> impl Strategy<Value = Lengths> {
     prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform), spread]
 }
 
+fn savings() -> impl Strategy<Value = Savings> {
+    (select(LossKernel::ALL), select(StepTime::ALL)).prop_map(|(loss, step)| Savings { loss, step })
+}
+
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
@@ -168,15 +172,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(Mask::ALL),
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
-        (
-            select(Stack::ALL),
-            select(LossKernel::ALL),
-            select(WeightFormat::ALL),
-            lengths(),
-            select(Allocator::ALL),
-        ),
+        (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
     )
-        .prop_map(|(what, how, rest, (stack, loss, format, lengths, allocator))| {
+        .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
@@ -197,7 +195,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
                 lengths,
                 stack,
-                savings: Savings { loss },
+                savings,
                 allocator,
                 gpu,
             }

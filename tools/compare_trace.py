@@ -20,7 +20,7 @@ import tempfile
 
 TRACER = r"""
 import json, sys
-import measure
+import measure, more_switches
 import torch
 # compiled at run time, which the null device does not do; what weights hold changes nothing
 torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
@@ -61,7 +61,7 @@ measure.run_case(case, True, True)
 
 def torch_events(harness, case, cc):
     python = os.path.join(harness, ".truthenv", "bin", "python")
-    env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=harness,
+    env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, os.path.dirname(os.path.abspath(__file__))]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1")
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
         f.write(TRACER)

@@ -11,7 +11,7 @@ use crate::model::Objective;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack, WeightFormat,
+    Stack, StepTime, WeightFormat,
 };
 use crate::step::Instant;
 use crate::units::Bytes;
@@ -152,7 +152,13 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             fills_cache: fields.switch("use_cache", false),
         },
         stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
-        savings: Savings { loss: loss(fields.text("loss", "standard"))? },
+        savings: Savings {
+            loss: loss(fields.text("loss", "standard"))?,
+            step: match fields.switch("in_backward", false) {
+                false => StepTime::AfterBackward,
+                true => StepTime::InBackward,
+            },
+        },
         allocator: Allocator::Native,
         gpu: card(fields, row)?,
     })

@@ -161,6 +161,14 @@ choices! {
 }
 
 choices! {
+    /// When the optimizer steps.
+    StepTime {
+        AfterBackward = "after-backward", "After backward", "All gradients are there when it steps: optimizer.step().";
+        InBackward = "in-backward", "In backward", "Each parameter steps as soon as its gradient is there, which is then freed (torchtune's optimizer_in_bwd).";
+    }
+}
+
+choices! {
     /// How PyTorch's caching allocator gets memory from the driver.
     Allocator {
         Native = "native", "Default", "Blocks are cut out of segments of fixed size; holes between them may stay empty.";

@@ -35,6 +35,7 @@ pub enum Field {
     Mask,
     Stack,
     Loss,
+    Step,
     Allocator,
     Gpu,
     Link,

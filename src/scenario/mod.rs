@@ -21,7 +21,7 @@ use crate::units::Bytes;
 
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision,
-    Stack, WeightFormat,
+    Stack, StepTime, WeightFormat,
 };
 pub use issue::{Field, Issue, Severity};
 pub use lengths::Lengths;
@@ -96,6 +96,8 @@ pub struct Loop {
 pub struct Savings {
     /// How the head and the loss are computed.
     pub loss: LossKernel,
+    /// When the optimizer steps.
+    pub step: StepTime,
 }
 
 /// Which card.
@@ -188,7 +190,7 @@ impl Default for Scenario {
                 fills_cache: false,
             },
             stack: Stack::Transformers,
-            savings: Savings { loss: LossKernel::Standard },
+            savings: Savings { loss: LossKernel::Standard, step: StepTime::AfterBackward },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }

@@ -5,7 +5,9 @@ use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::units::grouped;
 
-use super::{Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity};
+use super::{
+    Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity, StepTime,
+};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -39,6 +41,9 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
         let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
         issues.push(Issue::error(Field::Loss, message).with_fix(fix));
     }
+    if scenario.savings.step == StepTime::InBackward {
+        step_in_backward(scenario, &mut issues);
+    }
     if let Ok(architecture) = scenario.architecture() {
         issues.extend(beyond_positions(&architecture, scenario.sequence));
     }
@@ -54,6 +59,25 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
         issues.push(Issue::new(Severity::Note, Field::Sequence, message));
     }
     issues
+}
+
+/// What goes with a step of every parameter by itself.
+#[inline(never)]
+fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    if scenario.accumulation > 1 {
+        let message =
+            "parameters that step in backward cannot wait for the gradients of further micro-batches";
+        let fix = "set the accumulation to 1, or let the optimizer step after backward";
+        issues.push(Issue::error(Field::Step, message).with_fix(fix));
+    }
+    if scenario.precision == Precision::AmpFp16 {
+        let message = "a gradient scaler looks at all gradients before any parameter steps";
+        issues.push(Issue::error(Field::Step, message).with_fix("train in bfloat16"));
+    }
+    if scenario.training_loop.clips {
+        let message = "gradients are not clipped: their norm would need all of them at once";
+        issues.push(Issue::new(Severity::Note, Field::Step, message));
+    }
 }
 
 /// What a sequence longer than the model knows positions for comes to.

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use super::forward::{Model, Output};
 use super::kernels::Device;
 use super::machine::{Machine, StorageId};
+use super::optimizer::Stepper;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario};
+use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario, StepTime};
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
 ///
@@ -93,6 +94,9 @@ impl<'a> Training<'a> {
         };
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);
+        if scenario.savings.step == StepTime::InBackward {
+            state.stepper = Some(Stepper { optimizer: scenario.optimizer, has_state: false });
+        }
         // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
         if !self.model.whole {
             for in_backward in [true, false] {
@@ -137,13 +141,17 @@ impl<'a> Training<'a> {
         self.begin(Phase::Step);
         {
             let mut state = self.machine().state.borrow_mut();
-            if scenario.training_loop.clips {
-                state.clip();
-            }
-            if self.has_state {
-                state.step(scenario.optimizer);
+            if let Some(stepper) = &mut state.stepper {
+                stepper.has_state = true;
             } else {
-                state.first_step(scenario.optimizer);
+                if scenario.training_loop.clips {
+                    state.clip();
+                }
+                if self.has_state {
+                    state.step(scenario.optimizer);
+                } else {
+                    state.first_step(scenario.optimizer);
+                }
             }
         }
         self.has_state = true;
@@ -198,7 +206,8 @@ impl<'a> Training<'a> {
     /// one's above that state.
     fn steady(&mut self, first: &Iteration) -> Iteration {
         let scenario = self.model.scenario;
-        if scenario.training_loop.keeps_outputs || !scenario.training_loop.grads_to_none {
+        let alters = scenario.savings.step == StepTime::InBackward;
+        if alters || scenario.training_loop.keeps_outputs || !scenario.training_loop.grads_to_none {
             return self.iteration();
         }
         let state = self.machine().state.borrow().ledger.parts.get(Category::Optimizer);

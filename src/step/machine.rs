@@ -8,6 +8,7 @@ use std::cell::RefCell;
 
 use super::autograd::Graph;
 use super::kernels::Device;
+use super::optimizer::Stepper;
 use super::params::{ParamId, Params};
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
@@ -176,6 +177,8 @@ pub(super) struct State {
     /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
     /// ask for.
     pub due_workspaces: [[u64; 2]; 2],
+    /// How parameters step as soon as their gradients are there, where they do.
+    pub stepper: Option<Stepper>,
     /// Shared storages that lost their last reference inside a repeated body, each with the highest point of the body up
     /// to then.
     deferred: Vec<(StorageId, Peak)>,
@@ -458,6 +461,7 @@ impl Machine {
                 repeating: 1,
                 in_backward: false,
                 due_workspaces: [[0; 2]; 2],
+                stepper: None,
                 deferred: Vec::new(),
             }),
         }

@@ -5,7 +5,7 @@
 
 use super::kernels;
 use super::machine::{NOTHING, State, StorageId};
-use super::params::Parameter;
+use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::scenario::Optimizer;
@@ -26,6 +26,15 @@ struct Trained {
     rows: u64,
     times: u32,
     dtype: Dtype,
+}
+
+/// How parameters step in backward.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stepper {
+    /// What each of them has one of.
+    pub optimizer: Optimizer,
+    /// Whether a step was made before.
+    pub has_state: bool,
 }
 
 /// The trained parameters in order.
@@ -247,21 +256,43 @@ impl State {
     /// Every later step.
     pub fn step(&mut self, optimizer: Optimizer) {
         let params = trained(self);
+        self.step_all(optimizer, &params);
+    }
+
+    /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
+    /// Inside a repeated body each run steps its own.
+    #[inline(never)]
+    pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
+        let Parameter { module, numel, rows, dtype, .. } = self.params.list[param as usize];
+        let own = Trained { module, numel, rows, times: 1, dtype };
+        let outer = std::mem::replace(&mut self.module, module);
+        if !stepper.has_state {
+            let first = self.storages.len();
+            self.make_state(stepper.optimizer, &own);
+            self.note_shapes(first, (rows, numel / rows.max(1)));
+        }
+        self.step_all(stepper.optimizer, &[own]);
+        self.module = outer;
+        let grad = std::mem::replace(&mut self.params.list[param as usize].grad, NOTHING);
+        self.release(grad);
+    }
+
+    fn step_all(&mut self, optimizer: Optimizer, params: &[Trained]) {
         match optimizer {
             Optimizer::AdamW
             | Optimizer::Adam
             | Optimizer::RmsProp
             | Optimizer::NAdam
-            | Optimizer::AmsGrad => self.scratch_all(&params, 1),
+            | Optimizer::AmsGrad => self.scratch_all(params, 1),
             // the denominator beside the root
-            Optimizer::Adagrad | Optimizer::AdamWEarly => self.scratch_all(&params, 2),
-            Optimizer::AdamWForLoop => self.step_adam_one_by_one(&params),
-            Optimizer::Adafactor => self.step_adafactor(&params),
-            Optimizer::AdafactorTorch => self.step_adafactor_torch(&params),
+            Optimizer::Adagrad | Optimizer::AdamWEarly => self.scratch_all(params, 2),
+            Optimizer::AdamWForLoop => self.step_adam_one_by_one(params),
+            Optimizer::Adafactor => self.step_adafactor(params),
+            Optimizer::AdafactorTorch => self.step_adafactor_torch(params),
             // the residual to the mean and the denominator
-            Optimizer::AdaBelief => self.step_with(&params, 2, None),
+            Optimizer::AdaBelief => self.step_with(params, 2, None),
             // a preconditioned gradient and the product that makes it
-            Optimizer::Shampoo => self.step_with(&params, 2, Some(Dtype::F32)),
+            Optimizer::Shampoo => self.step_with(params, 2, Some(Dtype::F32)),
             Optimizer::Sgd
             | Optimizer::SgdMomentum
             | Optimizer::Nesterov

@@ -45,11 +45,11 @@ struct Row {
 }
 
 /// Words, wherever they stand in a row's settings, of things that a scenario has no word for.
-const NOT_MODELLED: [(&str, &str); 10] = [
+const NOT_MODELLED: [(&str, &str); 9] = [
     ("fused ce", "a fused loss of its own"),
     ("compile", "torch.compile"),
-    ("in_bwd", "an optimizer that steps inside backward"),
-    ("in-backward", "an optimizer that steps inside backward"),
+    // rows of a table in which each adds a switch to those of the row before, the first of them torch.compile
+    ("previous +", "torch.compile"),
     ("offload", "offloading"),
     ("float8", "8-bit floats"),
     ("fp8", "8-bit floats"),

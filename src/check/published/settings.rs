@@ -7,7 +7,7 @@ use super::sources::Habits;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack,
+    Stack, StepTime,
 };
 
 impl Row {
@@ -125,7 +125,9 @@ impl Row {
             Stack::Transformers if words.contains("chunked") => LossKernel::Chunked,
             Stack::Transformers => LossKernel::Standard,
         };
-        Savings { loss }
+        let in_backward = ["in_bwd", "in-backward"].iter().any(|word| words.contains(word));
+        let step = if in_backward { StepTime::InBackward } else { StepTime::AfterBackward };
+        Savings { loss, step }
     }
 
     fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, String> {

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack,
+    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, StepTime,
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};
@@ -33,6 +33,7 @@ const fn control(field: Field) -> &'static str {
         Field::Mask => "mask",
         Field::Stack => "stack",
         Field::Loss => "loss",
+        Field::Step => "step",
         Field::Allocator => "allocator",
         Field::Link => "",
     }
@@ -203,6 +204,12 @@ pub fn Configure() -> impl IntoView {
                     choices!(LossKernel),
                     |scenario| scenario.savings.loss.index(),
                     set_choice!(LossKernel, savings.loss),
+                )}
+                {choice(
+                    ("step", "Optimizer step"),
+                    choices!(StepTime),
+                    |scenario| scenario.savings.step.index(),
+                    set_choice!(StepTime, savings.step),
                 )}
                 {choice(
                     ("allocator", "Allocator"),
