@@ -39,6 +39,15 @@ impl Lengths {
         (0..count).map(|_| (0..batch.clamp(1, 100)).map(|_| one()).max().unwrap_or(longest)).collect()
     }
 
+    /// The tokens of `count` batches of so many sequences each, where none is padded.
+    pub fn draw_sums(self, batch: u64, longest: u64, count: usize) -> Vec<u64> {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        // the sum of a hundred stands for that of more
+        let drawn = batch.clamp(1, 100);
+        let mut sum = || (0..drawn).map(|_| self.one(longest, &mut random)).fold(0, u64::saturating_add);
+        (0..count).map(|_| sum().saturating_mul(batch) / drawn).collect()
+    }
+
     fn one(self, longest: u64, random: &mut Random) -> u64 {
         match self {
             Lengths::Equal => longest,

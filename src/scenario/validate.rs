@@ -6,7 +6,7 @@ use crate::model::Architecture;
 use crate::units::grouped;
 
 use super::{
-    Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity, StepTime,
+    Field, Issue, Lengths, LossKernel, Mask, Method, ModelChoice, Precision, Scenario, Severity, StepTime,
 };
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -54,7 +54,7 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
                        what it offers of bitsandbytes are not followed";
         issues.push(Issue::warning(Field::Gpu, message));
     }
-    if scenario.lengths != Lengths::Equal {
+    if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed {
         let message = "sequences are of different lengths: the peak is that of a batch of the longest";
         issues.push(Issue::new(Severity::Note, Field::Sequence, message));
     }

@@ -19,6 +19,7 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario, StepTime};
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     super::support::unmodelled(architecture, scenario)?;
+    let scenario = &*scenario.laid_out();
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);
@@ -81,6 +82,7 @@ impl<'a> Training<'a> {
         let scenario = self.model.scenario;
         let mut state = self.machine().state.borrow_mut();
         let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
+        // ids, labels, and a mask or positions
         let tensors: u64 = if scenario.mask == Mask::None { 2 } else { 3 };
         for _ in 0..tensors {
             state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");

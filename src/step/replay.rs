@@ -124,6 +124,7 @@ impl Recording {
         let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
         let plan = Plan::of(architecture, scenario, device)?;
+        let scenario = &*scenario.laid_out();
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
