@@ -458,8 +458,8 @@ impl<'a> Model<'a> {
         let same = {
             let of_each = || {
                 let indices = || self.constant(self.scenario.tokens(), Dtype::I64, "text numbers");
-                // of one sequence the rows are one number, and no index needs a copy
-                let _index = (batch > 1).then(|| [indices(), indices()]);
+                // the number of the sequence needs no copy where there is but one
+                let _index = [Some(indices()), (batch > 1).then(indices)];
                 indices()
             };
             let _texts = [of_each(), of_each()];
