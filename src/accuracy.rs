@@ -56,7 +56,15 @@ pub struct Kind {
 /// The settings that make two scenarios of one kind.
 pub fn key(scenario: &Scenario) -> String {
     let checkpointing = if scenario.checkpointing == Checkpointing::Off { "kept" } else { "recomputed" };
-    let attention = if scenario.attention == AttentionKernel::Eager { "eager" } else { "sdpa" };
+    let attention = match scenario.attention {
+        AttentionKernel::Eager => "eager",
+        AttentionKernel::FlashAttn => "flash-attn",
+        AttentionKernel::Sdpa
+        | AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Math
+        | AttentionKernel::Cudnn => "sdpa",
+    };
     format!("{} {} {checkpointing} {attention}", scenario.method.slug(), scenario.precision.slug())
 }
 

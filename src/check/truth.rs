@@ -132,6 +132,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "sdpa_efficient" => AttentionKernel::Efficient,
             "sdpa_math" => AttentionKernel::Math,
             "sdpa_cudnn" => AttentionKernel::Cudnn,
+            "flash_attention_2" => AttentionKernel::FlashAttn,
             other => return Err(unknown("attention", other)),
         },
         mask: match fields.text("attention_mask", "none") {

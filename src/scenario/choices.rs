@@ -113,10 +113,11 @@ choices! {
     AttentionKernel {
         Sdpa = "sdpa", "SDPA (PyTorch chooses)", "scaled_dot_product_attention with the kernel that PyTorch picks for this GPU and dtype.";
         Eager = "eager", "Eager", "The scores are written out: sequence × sequence per head.";
-        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed; also what flash_attention_2 keeps.";
+        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed.";
         Efficient = "efficient", "SDPA, memory-efficient", "Only the memory-efficient kernel is allowed.";
         Math = "math", "SDPA, math", "Only the reference implementation is allowed.";
         Cudnn = "cudnn", "SDPA, cuDNN", "Only cuDNN's kernel is allowed.";
+        FlashAttn = "flash-attention-2", "flash-attn 2", "The package flash-attn (attn_implementation=\"flash_attention_2\"): texts that share a row need no mask.";
     }
 }
 

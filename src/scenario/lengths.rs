@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The lengths of the batches. Where they vary, so do the sizes of all activations, and what PyTorch's allocator cached
-/// for one batch does not fit the next: reserved memory grows far above what is ever allocated.
+/// for one batch does not fit the next: reserved memory grows far above what is ever allocated. Where texts are packed
+/// ([`Mask::Packed`](super::Mask)) sequences are as good as full, and this is how long the texts in them are.
 ///
 /// ```
 /// use headroom::scenario::Lengths;

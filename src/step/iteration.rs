@@ -18,10 +18,10 @@ use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario, StepTime};
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    super::support::unmodelled(architecture, scenario)?;
+    let device = Device::of(gpu);
+    super::support::unmodelled(architecture, scenario, device)?;
     let scenario = &*scenario.laid_out();
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
-    let device = Device::of(gpu);
     let machine = Machine::new(device, false);
     let model = Model::load(&machine, architecture, scenario, device, false);
     let mut training = Training::new(model);

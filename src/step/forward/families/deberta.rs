@@ -17,7 +17,10 @@ impl<'a> Model<'a> {
     #[inline(never)]
     pub(in crate::step::forward) fn deberta_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let tokens = self.scenario.tokens();
-        let given = self.scenario.mask.is_given()
+        let given = self
+            .scenario
+            .mask
+            .is_given()
             .then(|| Tensor { machine: self.machine, value: Value::plain(NOTHING, tokens, Dtype::I64) });
         let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, "attention mask"));
         let types = self.constant(tokens, Dtype::I64, "token types");
