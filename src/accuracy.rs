@@ -43,7 +43,7 @@ pub struct Kind {
     pub software: String,
     /// `model_type` of the config.
     pub family: String,
-    /// The method, precision, checkpointing and attention, as [`key`] writes them.
+    /// The method, precision, checkpointing, attention and packing, as [`key`] writes them.
     pub settings: String,
     /// How many rows.
     pub rows: u64,
@@ -65,7 +65,8 @@ pub fn key(scenario: &Scenario) -> String {
         | AttentionKernel::Math
         | AttentionKernel::Cudnn => "sdpa",
     };
-    format!("{} {} {checkpointing} {attention}", scenario.method.slug(), scenario.precision.slug())
+    let packed = if scenario.mask.is_packed() { " packed" } else { "" };
+    format!("{} {} {checkpointing} {attention}{packed}", scenario.method.slug(), scenario.precision.slug())
 }
 
 /// The stack and, where it is not the standard one, the loss.
