@@ -119,7 +119,7 @@ pub(super) struct Node {
 enum Saved {
     /// Kept alive.
     Storage(StorageId),
-    /// Dropped by checkpointing; comes back as this entry of [`Graph::recomputed`] of the node's frame.
+    /// Dropped by checkpointing; comes back as this entry of [`Frame::recomputed`] of the node's frame.
     Slot(u32),
     /// Waits in the CPU's memory.
     Packed(u32),

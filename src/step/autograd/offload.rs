@@ -98,9 +98,12 @@ impl State {
         } else {
             self.alloc_as(self.category, bytes, value.dtype, "contiguous")
         };
-        while let Some((old, storage)) = offload.stash.pop_front_if(|(old, _)| *old + STASHED <= number) {
-            self.release(storage);
+        while let Some((old, storage)) =
+            offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
+        {
+            offload.stash.pop_front();
             offload.tracked.retain(|(_, last)| *last != old);
+            self.release(storage);
         }
         offload.stash.push_back((number, storage));
         offload.tracked.extend(key.map(|key| (key, number)));
