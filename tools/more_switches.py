@@ -3,17 +3,16 @@
   in_backward  true: an optimizer for each parameter that steps in a hook as soon as its gradient is there, as
                torch's tutorial "How to save memory by fusing the optimizer step into the backward pass" has it, and
                torchtune's `optimizer_in_bwd`. Takes "clip": false.
-  attention    "flash_attention_2" too: the package flash-attn over flash_attn_2_cuda.py of this folder. Its own Python
-               files are needed; FLASH_ATTN names a checkout of flash-attn 2.8.4.
-  packed       so many texts in every sequence: position ids that restart at each, and no attention mask.
+  offload      "trl": what backward needs waits in the CPU's memory, as trl's `activation_offloading` does it around
+               forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
+  packed, attention "flash_attention_2": see packed_switches.py.
 """
+import importlib.util
 import os
-import sys
 
 import measure
 
-measure.DEFAULTS["in_backward"] = False
-measure.DEFAULTS["packed"] = 0
+measure.DEFAULTS.update(in_backward=False, offload=None)
 
 
 class InBackward:
@@ -43,92 +42,35 @@ def build_optimizer(case, params, build=measure.build_optimizer):
     return InBackward(build, case, params) if case["in_backward"] else build(case, params)
 
 
-measure.build_optimizer = build_optimizer
-
-
-def patch_value_reads(case, null, patch=measure.patch_value_reads):
-    """The null device reads zeros, from which transformers would conclude nothing about packed sequences."""
-    patch(case, null)
-    if case["attention"] == "flash_attention_2":
-        offer_flash_attn()
-    if case["packed"] and null:
-        see_packed(case)
-
-
-def text_lengths(case):
-    each, rest = divmod(case["seq"], case["packed"])
-    return [each + (rest if i == 0 else 0) for i in range(case["packed"])]
-
-
-def see_packed(case):
-    import torch
-    from transformers import masking_utils
-    from transformers import modeling_flash_attention_utils as flash
-
-    def find_packed_sequence_indices(position_ids):
-        first = position_ids[:, :1] - 1
-        diff = torch.diff(position_ids, prepend=first, dim=-1)
-        return (diff != 1).cumsum(-1)
-
-    def is_packed_sequence(position_ids, batch_size):
-        if position_ids is None:
-            return False
-        increasing = torch.arange(position_ids.shape[1], device=position_ids.device) + position_ids.min()
-        return batch_size == 1 and (increasing - position_ids).abs().sum().bool() is not None
-
-    def prepare_fa_kwargs_from_position_ids(position_ids):
-        position_ids = position_ids.reshape(-1)
-        starts = (position_ids == position_ids.min())
-        starts = torch.zeros(case["packed"], dtype=torch.int64, device=position_ids.device)
-        sizes = dict(dtype=torch.int32, device=position_ids.device)
-        starts = torch.cat((starts.to(**sizes), torch.tensor(position_ids.size(), **sizes)))
-        return (starts, starts), (max(text_lengths(case)),) * 2
-    masking_utils.find_packed_sequence_indices = find_packed_sequence_indices
-    flash._is_packed_sequence = is_packed_sequence
-    flash.prepare_fa_kwargs_from_position_ids = prepare_fa_kwargs_from_position_ids
-
-
-def offer_flash_attn():
-    sys.path[:0] = [os.environ["FLASH_ATTN"], os.path.dirname(os.path.abspath(__file__))]
-    from transformers import modeling_flash_attention_utils as flash
-    flash.is_flash_attn_2_available = lambda *a, **k: True
-    about = flash.FLASH_ATTENTION_COMPATIBILITY_MATRIX[2]
-    about["general_availability_check"] = about["pkg_availability_check"] = lambda *a, **k: True
-    usual = measure.model_class
-
-    class Flash:
-        def __init__(self, case):
-            self.usual = usual(case)
-
-        def from_config(self, config, attn_implementation=None, **kwargs):
-            return self.usual.from_config(config, attn_implementation="flash_attention_2", **kwargs)
-    measure.model_class = Flash
-
-
-def set_sdpa(case, choose=measure.set_sdpa):
-    if case["attention"] != "flash_attention_2":
-        choose(case)
-
-
 def build_model(case, device, build=measure.build_model):
-    """The position ids are a tensor of the batch, which the harness makes itself: a hook adds them."""
     model = build(case, device)
-    if case["packed"]:
-        import torch
-        row = torch.cat([torch.arange(length) for length in text_lengths(case)])
-        ids = []
-
-        def add(module, args, kwargs):
-            if not ids:
-                ids.append(row.expand(case["batch"], -1).contiguous().to(device))
-            return args, dict(kwargs, position_ids=ids[0])
-        model.register_forward_pre_hook(add, with_kwargs=True)
+    if case["offload"] == "trl":
+        offload(model)
     return model
 
 
-measure.patch_value_reads = patch_value_reads
-measure.set_sdpa = set_sdpa
-measure.build_model = build_model
+def offload(model):
+    """Enters trl's context with the model's forward pass and leaves it after `backward`."""
+    import torch
+    spec = importlib.util.spec_from_file_location("activation_offloading", os.environ["TRL_OFFLOADING"])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    context = module.get_act_offloading_ctx_manager(model)
+    forward, backward = model.forward, torch.Tensor.backward
+
+    def entered(*args, **kwargs):
+        context.__enter__()
+        return forward(*args, **kwargs)
+
+    def left(*args, **kwargs):
+        backward(*args, **kwargs)
+        context.__exit__(None, None, None)
+    model.forward, torch.Tensor.backward = entered, left
+
+
+measure.build_optimizer, measure.build_model = build_optimizer, build_model
+
+import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 
 if __name__ == "__main__":
     measure.main()

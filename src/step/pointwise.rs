@@ -165,7 +165,7 @@ impl<'m> Tensor<'m> {
             let copy =
                 if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
             let node = state.node(Op::DivideRows, inputs);
-            state.save(node, r.storage);
+            state.save_view(node, r);
             if r.requires_grad() {
                 state.save(node, copy);
             }
@@ -180,9 +180,9 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let r = &rows.value;
             let node = state.node(Op::DivideRows, [x.into(), r.into(), Input::NONE]);
-            state.save(node, r.storage);
+            state.save_view(node, r);
             if r.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, x.dtype, "div", node.output(0))
         })
@@ -255,7 +255,7 @@ impl<'m> Tensor<'m> {
         let result = run(&like);
         let mut state = self.machine.state.borrow_mut();
         let node = state.node(op, [(&self.value).into(), Input::NONE, Input::NONE]);
-        state.save(node, self.value.storage);
+        state.save_view(node, &self.value);
         drop(state);
         result.with(|value| value.edge = node.output(0))
     }
@@ -276,10 +276,10 @@ impl<'m> Tensor<'m> {
             let y = &other.value;
             let node = state.node(Op::Mul, [x.into(), y.into(), Input::NONE]);
             if x.requires_grad() {
-                state.save(node, y.storage);
+                state.save_view(node, y);
             }
             if y.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
         })
@@ -290,7 +290,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &constant.value;
             let node = state.node(Op::MulConstant, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, y.storage);
+            state.save_view(node, y);
             state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
         })
     }
@@ -301,10 +301,10 @@ impl<'m> Tensor<'m> {
             let r = &rows.value;
             let node = state.node(Op::MulRows, [x.into(), r.into(), Input::NONE]);
             if x.requires_grad() {
-                state.save(node, r.storage);
+                state.save_view(node, r);
             }
             if r.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, promoted(x.dtype, r.dtype), "mul", node.output(0))
         })
@@ -315,7 +315,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
             let node = state.node(Op::Power, [(&x).into(), Input::NONE, Input::NONE]);
-            state.save(node, x.storage);
+            state.save_view(node, &x);
             let result = state.new_like(&x, x.dtype, "pow", node.output(0));
             state.release(x.storage);
             result
@@ -336,7 +336,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Rsqrt, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, x.dtype, "rsqrt", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }
@@ -345,7 +345,7 @@ impl<'m> Tensor<'m> {
     pub fn keeping_input(&self, operation: &'static str) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, x.storage);
+            state.save_view(node, x);
             state.new_like(x, x.dtype, operation, node.output(0))
         })
     }
@@ -355,7 +355,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, x.dtype, operation, node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }
@@ -382,7 +382,7 @@ impl<'m> Tensor<'m> {
             let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
             let node = state.node(Op::Softmax, [(&x).into(), Input::NONE, Input::NONE]);
             let result = state.new_like(&x, x.dtype, "softmax", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             state.release(x.storage);
             result
         })
@@ -397,7 +397,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }
