@@ -7,9 +7,7 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
 };
 use crate::model::{Architecture, Objective};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, Mask, Method, Precision, Scenario, Stack,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, Field, Issue, Method, Precision, Scenario, Stack};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -139,8 +137,6 @@ fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) 
         || family == "llama4"
     {
         (format!("{family} with flash-attn is not modelled"), fix)
-    } else if scenario.mask == Mask::Padded {
-        ("padded batches with flash-attn are not modelled".to_owned(), "choose the mask of all ones")
     } else {
         return None;
     };
