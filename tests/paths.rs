@@ -5,7 +5,7 @@
 use headroom::model::catalogue;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Optimizer, Precision, Savings, Scenario,
-    StepTime,
+    Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 7] {
+fn variations() -> [Scenario; 9] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -62,6 +62,13 @@ fn variations() -> [Scenario; 7] {
         Scenario {
             savings: in_backward,
             optimizer: Optimizer::AdamW8bit,
+            checkpointing: Checkpointing::NonReentrant,
+            ..base.clone()
+        },
+        Scenario { stack: Stack::Torchtune, method: Method::Lora, ..base.clone() },
+        Scenario {
+            stack: Stack::Torchtune,
+            method: Method::Qlora,
             checkpointing: Checkpointing::NonReentrant,
             ..base
         },

@@ -1,10 +1,12 @@
 //! What a model registers as buffers: tensors that are no parameters and stay on the device.
 
+use super::adapters::lora_is_on;
 use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
 use super::load::{Loader, weights_dtype};
 use super::rotary::turns_by_kind;
 use super::router::Router;
+use super::stacks::torchtune;
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
@@ -36,6 +38,13 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
         store(bytes, "cos");
         store(bytes, "sin");
+        return;
+    }
+    if let (Some(dim), Stack::Torchtune) = (rotary, scenario.stack) {
+        let (tables, bytes) = torchtune::position_tables(architecture, lora_is_on(scenario), dim);
+        for _ in 0..tables {
+            bytes.into_iter().zip(["theta", "cache"]).for_each(|(bytes, name)| store(bytes, name));
+        }
         return;
     }
     if let (Some(dim), Code::Qwen) = (rotary, loader.code) {

@@ -22,6 +22,7 @@ use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quanti
 use crate::step::machine::{Machine, State};
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::torchao;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -91,6 +92,9 @@ impl Loader<'_> {
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
+        if self.scenario.stack == Stack::Torchtune {
+            return self.torchao_weight(spec);
+        }
         let double = self.scenario.quantization.double_quant;
         self.has_quantised = true;
         let numel = spec.weight_numel();
@@ -118,11 +122,25 @@ impl Loader<'_> {
         };
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => compute,
+            // torchao's are another affair
+            Stack::Transformers | Stack::Liger | Stack::Torchtune => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        Quantised { compute, origin, double, early }
+        Quantised { compute, origin, double, early, torchao: false }
+    }
+
+    /// torchao's `NF4Tensor`.
+    #[inline(never)]
+    fn torchao_weight(&mut self, spec: &Linear) -> Quantised {
+        let dtype = self.dtype;
+        let first = self.state.storages.len();
+        for (bytes, dtype, name) in torchao::stored(spec.weight_numel(), dtype) {
+            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
+            self.state.persistent(bytes, dtype, self.times, category, name);
+        }
+        self.state.note_shapes(first, (spec.output, spec.input));
+        Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true }
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -254,13 +272,15 @@ impl<'a> Model<'a> {
         whole: bool,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
-        let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
+        let prepared = scenario.method == Method::Qlora
+            && scenario.quantization.prepare
+            && scenario.stack != Stack::Torchtune;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
         machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
-        let inputs_require_grad = scenario.stack != Stack::Litgpt
+        let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
