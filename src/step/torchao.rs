@@ -9,21 +9,76 @@ use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape};
 use super::machine::{State, StorageId};
 use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
+use crate::estimate::Category;
 
-/// What an `NF4Tensor` of so many weights of an element type keeps: bytes and element type of each of its tensors.
-pub(super) fn stored(numel: u64, dtype: Dtype) -> [(u64, Dtype, &'static str); 5] {
-    let scales = numel.div_ceil(QUANT_BLOCK);
-    let bytes = |count: u64| count.saturating_mul(dtype.bytes());
-    [
-        (numel.div_ceil(2), Dtype::U8, "4-bit weight"),
-        (scales, Dtype::U8, "scales (8-bit)"),
-        (bytes(scales.div_ceil(DOUBLE_QUANT_BLOCK)), dtype, "scales of scales"),
-        (bytes(1), dtype, "offset"),
-        (bytes(16), dtype, "code book"),
-    ]
-}
+/// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
+const CHUNK: u64 = 1 << 20;
 
 impl State {
+    /// `to_nf4` of a weight of its own, which is returned: its five tensors. What quantising takes meanwhile is followed where events are
+    /// recorded: it decides out of which cached blocks the tensors that stay are cut.
+    #[inline(never)]
+    pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> StorageId {
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
+        let weight = self.while_loading(numel, dtype);
+        self.keep_nf4(16, dtype, times, "code book");
+        let largest = self.largest_of_blocks(numel, scales, dtype);
+        self.keep_nf4(1, dtype, times, "offset");
+        let centred = self.while_loading(scales, dtype);
+        self.release(largest);
+        let largest = self.largest_of_blocks(scales, factors, dtype);
+        let doubled = self.while_loading(scales, dtype);
+        let reciprocal = self.while_loading(scales, dtype);
+        let factor = self.while_loading(scales, dtype);
+        self.release(reciprocal);
+        self.release(doubled);
+        let mut quantised = self.while_loading(scales, dtype);
+        for _ in ["round", "clamp"] {
+            let next = self.while_loading(scales, dtype);
+            self.release(quantised);
+            quantised = next;
+        }
+        self.keep_nf4(scales, Dtype::U8, times, "scales (8-bit)");
+        self.keep_nf4(factors, dtype, times, "scales of scales");
+        [centred, largest, factor, quantised].into_iter().for_each(|local| self.release(local));
+        let largest = self.largest_of_blocks(numel, scales, dtype);
+        let scaled = self.while_loading(numel, dtype);
+        let bytes = self.while_loading(numel, Dtype::U8);
+        // all whole chunks are like the first
+        for chunk in [numel.min(CHUNK), numel % CHUNK] {
+            let difference = self.while_loading(chunk.saturating_mul(16), dtype);
+            let absolute = self.while_loading(chunk.saturating_mul(16), dtype);
+            self.release(difference);
+            let values = self.while_loading(chunk, dtype);
+            let indices = self.while_loading(chunk, Dtype::I64);
+            self.release(values);
+            self.release(absolute);
+            let small = self.while_loading(chunk, Dtype::U8);
+            self.release(indices);
+            self.release(small);
+        }
+        let shifted = self.while_loading(numel / 2, Dtype::U8);
+        self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, "4-bit weight");
+        [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
+        weight
+    }
+
+    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, name: &'static str) {
+        let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
+        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, name);
+    }
+
+    /// `get_block_absmax`.
+    fn largest_of_blocks(&mut self, numel: u64, blocks: u64, dtype: Dtype) -> StorageId {
+        let absolute = self.while_loading(numel, dtype);
+        let values = self.while_loading(blocks, dtype);
+        let indices = self.while_loading(blocks, Dtype::I64);
+        self.release(absolute);
+        self.release(indices);
+        values
+    }
+
     /// `linear_nf4`.
     #[inline(never)]
     pub fn linear_nf4(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {

@@ -1,12 +1,10 @@
 //! What a model registers as buffers: tensors that are no parameters and stay on the device.
 
-use super::adapters::lora_is_on;
 use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
 use super::load::{Loader, weights_dtype};
 use super::rotary::turns_by_kind;
 use super::router::Router;
-use super::stacks::torchtune;
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
@@ -31,6 +29,12 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
     }
+    if let Some(table) = loader.positions {
+        if !table.each_layer {
+            loader.position_table(table);
+        }
+        return;
+    }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
@@ -38,13 +42,6 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
         store(bytes, "cos");
         store(bytes, "sin");
-        return;
-    }
-    if let (Some(dim), Stack::Torchtune) = (rotary, scenario.stack) {
-        let (tables, bytes) = torchtune::position_tables(architecture, lora_is_on(scenario), dim);
-        for _ in 0..tables {
-            bytes.into_iter().zip(["theta", "cache"]).for_each(|(bytes, name)| store(bytes, name));
-        }
         return;
     }
     if let (Some(dim), Code::Qwen) = (rotary, loader.code) {

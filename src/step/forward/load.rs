@@ -6,6 +6,7 @@ use super::families::{self, Code, HeadNorms, gemma4};
 use super::load_layer::{load_block, load_piece};
 use super::router::Router;
 use super::stacks::liger;
+use super::stacks::torchtune::Positions;
 use super::stretches::{stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
@@ -19,10 +20,9 @@ use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, S
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
 use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
-use crate::step::machine::{Machine, State};
+use crate::step::machine::{Machine, NOTHING, State, StorageId};
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
-use crate::step::torchao;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -53,6 +53,8 @@ pub(super) struct Loader<'a> {
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
     pub(super) times: u32,
+    /// torchtune's table of sines and cosines.
+    pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
 }
@@ -73,10 +75,17 @@ impl Loader<'_> {
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
             self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
-        let weight = if quantised {
-            Weight::Quantised(self.quantised_weight(spec))
-        } else {
-            Weight::Plain(self.parameter((spec.output, spec.input)))
+        let mut original = NOTHING;
+        let weight = match (quantised, self.scenario.stack) {
+            (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
+            (true, Stack::Torchtune) => {
+                let quantised;
+                (quantised, original) = self.torchao_weight(spec);
+                Weight::Quantised(quantised)
+            }
+            (true, Stack::Transformers | Stack::Liger | Stack::Litgpt) => {
+                Weight::Quantised(self.quantised_weight(spec))
+            }
         };
         let bias = spec.bias.then(|| match weight {
             // the first forward turns it into the type of the computation for good
@@ -86,15 +95,13 @@ impl Loader<'_> {
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
         let adapter = adapted.then(|| self.adapter(spec, quantised));
+        self.state.release(original);
         linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
     }
 
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
-        if self.scenario.stack == Stack::Torchtune {
-            return self.torchao_weight(spec);
-        }
         let double = self.scenario.quantization.double_quant;
         self.has_quantised = true;
         let numel = spec.weight_numel();
@@ -130,17 +137,17 @@ impl Loader<'_> {
         Quantised { compute, origin, double, early, torchao: false }
     }
 
-    /// torchao's `NF4Tensor`.
+    /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
     #[inline(never)]
-    fn torchao_weight(&mut self, spec: &Linear) -> Quantised {
+    fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
         let dtype = self.dtype;
         let first = self.state.storages.len();
-        for (bytes, dtype, name) in torchao::stored(spec.weight_numel(), dtype) {
-            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
-            self.state.persistent(bytes, dtype, self.times, category, name);
-        }
+        let times = self.times;
+        let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true }
+        let quantised =
+            Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true };
+        (quantised, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -298,6 +305,7 @@ impl<'a> Model<'a> {
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
+            positions: Positions::of(architecture, scenario),
             has_quantised: false,
         };
         let embeddings = &architecture.embeddings;

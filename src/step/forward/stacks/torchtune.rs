@@ -9,11 +9,15 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
-use crate::scenario::{AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, WeightFormat};
+use crate::scenario::{
+    AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, Stack, WeightFormat,
+};
 use crate::step::attention::{Arguments, scaled_dot_product};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
+use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::forward::load::Loader;
 use crate::step::forward::{BoundLayer, Model, find};
 use crate::step::linear::{Adapter, Layer, Shape};
 use crate::step::loss;
@@ -107,19 +111,51 @@ fn shares_positions(architecture: &Architecture) -> bool {
         && (architecture.head.tied || architecture.max_positions.is_some_and(|most| most > 16_384))
 }
 
-/// Tables of sines and cosines of all positions, float32: how many there are, and the bytes of each and of its
-/// frequencies.
-#[inline(never)]
-pub(in crate::step::forward) fn position_tables(
-    architecture: &Architecture,
-    adapted: bool,
+/// A table of the sines and cosines of all positions, float32.
+#[derive(Clone, Copy)]
+pub(in crate::step::forward) struct Positions {
+    rows: u64,
     width: u64,
-) -> (usize, [u64; 2]) {
-    let tables = if adapted && !shares_positions(architecture) { architecture.order.len() } else { 1 };
-    // qwen2 keeps each sine and cosine twice
-    let entries = if architecture.model_type == "qwen2" { width.saturating_mul(2) } else { width };
-    let rows = architecture.max_positions.unwrap_or(0);
-    (tables, [width / 2 * 4, rows.saturating_mul(entries).saturating_mul(4)])
+    /// Whether each entry stands there twice (qwen2).
+    doubled: bool,
+    /// Whether every layer makes its own.
+    pub each_layer: bool,
+}
+
+impl Positions {
+    /// The model's; none with other stacks.
+    #[inline(never)]
+    pub fn of(architecture: &Architecture, scenario: &Scenario) -> Option<Positions> {
+        if scenario.stack != Stack::Torchtune {
+            return None;
+        }
+        let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
+        Some(Positions {
+            rows: architecture.max_positions.unwrap_or(0),
+            width: attention.rotary.width(attention.head_dim)?,
+            doubled: architecture.model_type == "qwen2",
+            each_layer: lora_is_on(scenario) && !shares_positions(architecture),
+        })
+    }
+}
+
+impl Loader<'_> {
+    /// `build_rope_cache`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn position_table(&mut self, table: Positions) {
+        let Positions { rows, width, doubled, .. } = table;
+        let (state, times) = (&mut *self.state, self.times);
+        state.module = "pos_embeddings";
+        state.persistent(width / 2 * 4, Dtype::F32, times, Category::Buffers, "theta");
+        let angles = rows.saturating_mul(width / 2);
+        let entries = if doubled { angles.saturating_mul(2) } else { angles };
+        let scratch = [rows, angles, if doubled { entries } else { 0 }, entries, entries];
+        let scratch = scratch.map(|count| state.while_loading(count, Dtype::F32));
+        let bytes = entries.saturating_mul(8);
+        state.persistent(bytes, Dtype::F32, times, Category::Buffers, "cache");
+        let [index, angles, doubled, cosines, sines] = scratch;
+        [sines, cosines, index, angles, doubled].into_iter().for_each(|local| state.release(local));
+    }
 }
 
 impl<'a> Model<'a> {
