@@ -5,7 +5,7 @@
 use headroom::model::catalogue;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Offloading, Optimizer, Precision, Savings,
-    Scenario, StepTime,
+    Scenario, Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 8] {
+fn variations() -> [Scenario; 10] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -63,6 +63,13 @@ fn variations() -> [Scenario; 8] {
         Scenario {
             savings: in_backward,
             optimizer: Optimizer::AdamW8bit,
+            checkpointing: Checkpointing::NonReentrant,
+            ..base.clone()
+        },
+        Scenario { stack: Stack::Torchtune, method: Method::Lora, ..base.clone() },
+        Scenario {
+            stack: Stack::Torchtune,
+            method: Method::Qlora,
             checkpointing: Checkpointing::NonReentrant,
             ..base.clone()
         },

@@ -135,7 +135,7 @@ proptest! {
     fn more_tokens_never_need_less(scenario in scenarios(), more in 1u64..512) {
         // where the sequence is cut into pieces, a shorter last one is a smaller copy
         let whole = |scenario: Scenario| match (scenario.stack, scenario.savings.loss) {
-            (Stack::Litgpt, _) | (_, LossKernel::Chunked) => {
+            (Stack::Litgpt | Stack::Torchtune, _) | (_, LossKernel::Chunked) => {
                 Scenario { stack: Stack::Transformers, savings: Savings { loss: LossKernel::Standard, ..scenario.savings }, ..scenario }
             }
             _ => scenario,

@@ -151,7 +151,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             clips: fields.switch("clip", true),
             fills_cache: fields.switch("use_cache", false),
         },
-        stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
+        stack: stack(fields)?,
         savings: Savings {
             loss: loss(fields.text("loss", "standard"))?,
             step: match fields.switch("in_backward", false) {
@@ -167,6 +167,12 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         allocator: Allocator::Native,
         gpu: card(fields, row)?,
     })
+}
+
+fn stack(fields: &mut Fields<'_>) -> Result<Stack, String> {
+    let liger = fields.switch("liger", false);
+    let slug = fields.text("stack", if liger { "liger" } else { "transformers" });
+    Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
 }
 
 fn loss(slug: &str) -> Result<LossKernel, String> {

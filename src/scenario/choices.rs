@@ -177,6 +177,7 @@ choices! {
     Stack {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
+        Torchtune = "torchtune", "torchtune", "PyTorch's torchtune, its single-device recipes: norms and rotary positions in float32, logits in 8 pieces, torchao's 4-bit weights; bf16 or fp32 without autocast.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }
@@ -185,6 +186,7 @@ choices! {
     /// How the head and the loss are computed.
     LossKernel {
         Standard = "standard", "Standard", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
+        Full = "full", "All logits at once", "The logits of all tokens, whatever the stack's own code would do.";
         Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
         Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
         Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";

@@ -90,7 +90,7 @@ impl Loader<'_> {
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
             Stack::Transformers | Stack::Liger => true,
-            Stack::Litgpt => false,
+            Stack::Litgpt | Stack::Torchtune => false,
         };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
         let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };

@@ -180,6 +180,7 @@ impl<'a> Model<'a> {
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.code {
             _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
+            _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),

@@ -194,6 +194,10 @@ impl<'a> Model<'a> {
                 output
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
+            Stack::Torchtune => {
+                replace();
+                (self.torchtune_head(hidden), Vec::new())
+            }
         });
         logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
@@ -225,6 +229,8 @@ impl<'a> Model<'a> {
             hidden = match self.scenario.stack {
                 Stack::Transformers | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
+                // its variable lives on beside the normed one: the head's code does both
+                Stack::Torchtune => hidden,
             };
         }
         if self.scenario.checkpointing == Checkpointing::Off {

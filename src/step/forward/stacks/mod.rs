@@ -5,6 +5,7 @@
 
 pub(in crate::step) mod liger;
 mod litgpt;
+pub(in crate::step::forward) mod torchtune;
 
 use std::borrow::Cow;
 
@@ -27,6 +28,7 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
+        Stack::Torchtune => torchtune::architecture(architecture, scenario).map(Cow::Owned),
     }
 }
 
@@ -37,6 +39,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Full, _) => return Ok(()),
         _ if !scenario.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
+        (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
         _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
@@ -49,6 +52,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
 pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
     match (scenario.stack, scenario.savings.loss) {
         (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
+        (Stack::Torchtune, LossKernel::Standard) => LossKernel::Chunked,
         (_, kernel) => kernel,
     }
 }
@@ -59,12 +63,16 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(scenario, head),
-        LossKernel::Standard | LossKernel::Chunked => false,
+        LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {
         return Ok(());
     } else if scenario.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in pieces of 128 tokens"
+    } else if scenario.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
+        "torchtune, which has none of it"
+    } else if kernel == LossKernel::Full {
+        return Ok(());
     } else if Code::of(&architecture.model_type) == Code::Qwen {
         "the code of its own that this model brings"
     } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
