@@ -6,6 +6,7 @@ mod engine;
 
 use super::attention::Scores;
 use super::backward;
+use super::linear::Layer;
 use super::machine::{Machine, NOTHING, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
@@ -140,6 +141,9 @@ pub(super) struct Frame {
     held: [StorageId; HELD],
     /// Which layer it is.
     layer: usize,
+    /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
+    /// the function that runs both.
+    kept: Vec<StorageId>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -159,6 +163,8 @@ pub(super) struct Graph {
     frames: Vec<Frame>,
     /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
     pub scores: Vec<Scores>,
+    /// Layers whose products and adapters run as one function; kept beside the nodes too.
+    pub layers: Vec<Layer>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -186,6 +192,7 @@ impl Default for Graph {
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
             scores: Vec::new(),
+            layers: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
@@ -229,6 +236,7 @@ impl Graph {
         self.pending.clear();
         self.frames.clear();
         self.scores.clear();
+        self.layers.clear();
         self.repeats.clear();
         self.fans.clear();
     }
@@ -289,7 +297,7 @@ impl State {
             let graph = &mut self.graph;
             let frame = &mut graph.frames[graph.recomputing as usize - 1];
             frame.recomputed.push(storage);
-            if frame.recomputed.len() as u32 == frame.slots {
+            if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant {
                 graph.stopped = true;
             }
             return;
@@ -347,6 +355,15 @@ impl State {
         node
     }
 
+    /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
+    pub fn keep_output(&mut self, storage: StorageId) {
+        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
+        if let Some(frame) = frame {
+            self.retain(storage);
+            self.graph.frames[frame].kept.push(storage);
+        }
+    }
+
     /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
     #[inline(never)]
     pub fn recomputed(&self) -> &[StorageId] {
@@ -365,13 +382,32 @@ impl Machine {
         shared: [StorageId; HELD - 1],
         body: impl FnOnce() -> Tensor<'m>,
     ) -> Tensor<'m> {
+        self.checkpointed_from(layer, input.value, shared, body)
+    }
+
+    /// The same with what will be the layer's input when it is recomputed.
+    pub fn checkpointed_from<'m>(
+        &'m self,
+        layer: usize,
+        input: Value,
+        shared: [StorageId; HELD - 1],
+        body: impl FnOnce() -> Tensor<'m>,
+    ) -> Tensor<'m> {
         {
             let mut state = self.state.borrow_mut();
-            let mut held = [input.value.storage; HELD];
+            let mut held = [input.storage; HELD];
             held[..HELD - 1].copy_from_slice(&shared);
             held.into_iter().for_each(|storage| state.retain(storage));
-            let input = input.value;
-            let frame = Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input, held, layer };
+            let frame = Frame {
+                slots: 0,
+                recomputed: Vec::new(),
+                done: false,
+                nodes: 0,
+                input,
+                held,
+                layer,
+                kept: Vec::new(),
+            };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;
         }

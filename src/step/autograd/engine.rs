@@ -101,7 +101,8 @@ impl State {
             self.module = node.module;
             let mut results = backward::compute(self, &node, &mut grads);
             // a recomputed variable is a local of the function: it goes before the function's arguments do
-            if node.frame != 0 {
+            let locals = node.frame != 0 && !self.graph.reentrant;
+            if locals {
                 self.release_saved(&node);
             }
             backward::validate(self, &node, &mut results);
@@ -110,7 +111,7 @@ impl State {
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);
             }
-            if node.frame == 0 {
+            if !locals {
                 self.release_saved(&node);
             }
             self.leave_frame(&node);
@@ -158,9 +159,21 @@ impl State {
         let count = node.saved.1 - node.saved.0;
         for index in 0..count {
             // recomputed variables are locals, destroyed from the last to the first
-            let index = if node.frame == 0 { index } else { count - 1 - index };
+            let locals = node.frame != 0 && !self.graph.reentrant;
+            let index = if locals { count - 1 - index } else { index };
             let storage = self.saved(node, index);
             self.release(storage);
+        }
+    }
+
+    /// Keeps the gradients that a checkpointed layer is given until its backward is through.
+    fn keep_gradients(&mut self, frame: usize, node: u32) {
+        let node = self.graph.nodes[node as usize];
+        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        for storage in self.graph.pending[range].iter().flatten().map(|grad| grad.storage).collect::<Vec<_>>()
+        {
+            self.retain(storage);
+            self.graph.frames[frame].kept.push(storage);
         }
     }
 
@@ -172,8 +185,8 @@ impl State {
         let frame = &mut self.graph.frames[node.frame as usize - 1];
         frame.nodes -= 1;
         if frame.nodes == 0 {
-            let held = std::mem::take(&mut frame.held);
-            held.into_iter().for_each(|storage| self.release(storage));
+            let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
+            kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             if node.frame == 1 {
                 self.drop_left();
             }
@@ -220,12 +233,14 @@ impl Machine {
                     0 => None,
                     number => {
                         let frame = number as usize - 1;
+                        // the reentrant one is a function of its own, which comes before the layer's
+                        let wanted = wanted || state.graph.reentrant && state.graph.frames[frame].nodes > 0;
                         (wanted && !state.graph.frames[frame].done).then_some(frame)
                     }
                 }
             };
             if let Some(frame) = frame {
-                self.recompute(frame, recompute);
+                self.recompute(frame, index, recompute);
             }
             let mut state = self.state.borrow_mut();
             state.run(index);
@@ -241,9 +256,12 @@ impl Machine {
         drop(loss);
     }
 
-    fn recompute<'m>(&'m self, frame: usize, recompute: &dyn Fn(usize, Tensor<'m>)) {
+    fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {
         let (outer, layer, value) = {
             let mut state = self.state.borrow_mut();
+            if state.graph.reentrant {
+                state.keep_gradients(frame, node);
+            }
             state.graph.recomputing = frame as u32 + 1;
             state.graph.frames[frame].done = true;
             let (layer, value) = (state.graph.frames[frame].layer, state.graph.frames[frame].input);

@@ -23,6 +23,7 @@ impl<'a> Model<'a> {
         match self.scenario.stack {
             Stack::Transformers | Stack::Liger => self.transformers_layer(layer, hidden, shared),
             Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
+            Stack::Unsloth => self.unsloth_layer(layer, hidden),
         }
     }
 

@@ -118,7 +118,7 @@ impl Loader<'_> {
         };
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => compute,
+            Stack::Transformers | Stack::Liger | Stack::Unsloth => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
@@ -254,18 +254,20 @@ impl<'a> Model<'a> {
         whole: bool,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
-        let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
+        // Unsloth has a preparation of its own, which leaves element types as they are
+        let own = scenario.stack == Stack::Unsloth;
+        let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare && !own;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant();
         machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = scenario.stack != Stack::Litgpt
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
-                Method::Lora => checkpoints,
-                Method::Qlora => checkpoints && prepared,
+                Method::Lora => checkpoints || own,
+                Method::Qlora => checkpoints && prepared || own,
             };
         let code = Code::of(&architecture.model_type);
         let sandwich =
@@ -326,6 +328,9 @@ impl<'a> Model<'a> {
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
+            None if scenario.checkpointing == Checkpointing::Offloaded => {
+                stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
         };

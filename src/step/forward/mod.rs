@@ -194,6 +194,7 @@ impl<'a> Model<'a> {
                 output
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
+            Stack::Unsloth => self.unsloth_head(hidden, replace),
         });
         logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
@@ -225,6 +226,7 @@ impl<'a> Model<'a> {
             hidden = match self.scenario.stack {
                 Stack::Transformers | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
+                Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
         if self.scenario.checkpointing == Checkpointing::Off {
@@ -257,6 +259,7 @@ impl<'a> Model<'a> {
                 }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
+            Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }
     }
 
@@ -275,6 +278,9 @@ impl<'a> Model<'a> {
         });
         self.machine.state.borrow_mut().autocast = self.autocast;
         let output = self.layer(&self.layers[index], &hidden, &shared);
+        let mut state = self.machine.state.borrow_mut();
+        state.keep_output(output.value.storage);
+        drop(state);
         drop(output);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;

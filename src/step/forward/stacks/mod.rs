@@ -5,6 +5,7 @@
 
 pub(in crate::step) mod liger;
 mod litgpt;
+pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;
 
@@ -27,6 +28,7 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
+        Stack::Unsloth => unsloth::architecture(architecture, scenario).map(Cow::Owned),
     }
 }
 
@@ -37,6 +39,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Full, _) => return Ok(()),
         _ if !scenario.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
+        (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
         _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
