@@ -8,6 +8,7 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
+use crate::step::forward::adapters::{Part, adapts};
 use crate::step::forward::load::{Loader, weights_dtype};
 
 /// Positions that the rotary tables have at first at most, and by how many they grow.
@@ -20,6 +21,7 @@ impl Loader<'_> {
     #[inline(never)]
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
         let dtype = weights_dtype(self.scenario.precision);
+        let scratch = if self.scenario.method == Method::Qlora { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, name: &'static str| {
             let bytes = numel.saturating_mul(dtype.bytes());
             self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
@@ -36,8 +38,8 @@ impl Loader<'_> {
         for name in ["cos", "sin"] {
             store(rows.saturating_mul(width.unwrap_or(0)), name);
         }
-        if self.scenario.method == Method::Qlora {
-            store(largest(architecture), "dequantised weight");
+        if scratch > 0 {
+            store(scratch, "dequantised weight");
         }
         let input = self.scenario.tokens().saturating_mul(architecture.hidden);
         if offloads(self.scenario, input.saturating_mul(dtype.bytes())) {
@@ -47,17 +49,26 @@ impl Loader<'_> {
     }
 }
 
-/// Weights of the largest layer inside the blocks.
-fn largest(architecture: &Architecture) -> u64 {
-    let of = |layers: &[&Linear]| layers.iter().map(|layer| layer.weight_numel()).max().unwrap_or(0);
+/// Weights of the largest layer that one of Unsloth's functions runs: only these dequantise into the buffer that stays.
+fn largest(loader: &Loader<'_>, architecture: &Architecture) -> u64 {
+    let of = |layers: &[(&Linear, Part)]| {
+        let fused = layers.iter().all(|(layer, part)| !layer.bias && adapts(loader, layer, *part));
+        let weights = layers.iter().map(|(layer, _)| layer.weight_numel()).max();
+        weights.filter(|_| fused).unwrap_or(0)
+    };
     let blocks = architecture.blocks.iter().map(|block| {
         let attention = block.mixer.attention().map_or(0, |attention| match &attention.projection {
-            Projection::Separate { q, k, v } => of(&[q, k, v, &attention.output]),
+            Projection::Separate { q, k, v } => {
+                let inputs = [(q, Part::QueryOrValue), (k, Part::Key), (v, Part::QueryOrValue)];
+                of(&inputs).max(of(&[(&attention.output, Part::Output)]))
+            }
             // refused by `architecture`
             Projection::Fused(_) | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => 0,
         });
         match &block.ffn {
-            FeedForward::Dense(Mlp::Gated { gate, up, down, .. }) => attention.max(of(&[gate, up, down])),
+            FeedForward::Dense(Mlp::Gated { gate, up, down, .. }) => {
+                attention.max(of(&[gate, up, down].map(|layer| (layer, Part::Mlp))))
+            }
             FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => attention,
         }
     });

@@ -30,6 +30,10 @@ pub(in crate::step) enum Function {
     Rope,
     /// `Fast_QK_Norm_RoPE`; saves queries, keys, weights and a number for each row.
     NormRope,
+    /// `x.contiguous()` of heads that lie token after token.
+    Contiguous,
+    /// `F.pad` of sequences.
+    Padded,
     /// The head and the loss; saves the gradient of its input.
     Loss,
 }
@@ -134,10 +138,33 @@ pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -
     for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
         state.save(node, storage);
     }
-    inverses.into_iter().for_each(|storage| state.release(storage));
+    inverses.into_iter().rev().for_each(|storage| state.release(storage));
     drop(state);
     let [q, k] = outputs.map(|value| Tensor { machine, value });
     (q, k)
+}
+
+/// `x.contiguous()` of heads: a copy where they lie token after token.
+#[inline(never)]
+pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
+    if x.value.layout == Layout::Heads {
+        return x.clone();
+    }
+    heads_of(x, Function::Contiguous, x.value.numel)
+}
+
+/// `F.pad(x, (0, 0, 0, …))` of heads: sequences of the first length get the second.
+#[inline(never)]
+pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
+    heads_of(x, Function::Padded, (x.value.numel / from.max(1)).saturating_mul(to))
+}
+
+fn heads_of<'m>(x: &Tensor<'m>, function: Function, numel: u64) -> Tensor<'m> {
+    x.apply(|state, x| {
+        let node = state.node(Op::Unsloth(function), [x.into(), Input::NONE, Input::NONE]);
+        let heads = Value { layout: Layout::Heads, numel, ..*x };
+        state.new_like(&heads, x.dtype, "heads", node.output(0))
+    })
 }
 
 impl State {
@@ -255,6 +282,17 @@ pub(in crate::step) fn backward(
             };
             let [own, other] = [input, other].map(fresh);
             [own, other, None]
+        }
+        Function::Contiguous => {
+            let result = grads[0].map(|grad| {
+                state.retain(grad.storage);
+                Grad { layout: Layout::Heads, ..grad }
+            });
+            [result, None, None]
+        }
+        Function::Padded => {
+            let storage = state.alloc(input.numel, input.dtype, "pad");
+            [Some(Grad::new(storage, input.numel, input.dtype, Layout::Heads)), None, None]
         }
         Function::Loss => {
             let storage = state.alloc(input.numel, input.dtype, "scaled gradient");

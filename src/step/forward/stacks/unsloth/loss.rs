@@ -96,9 +96,12 @@ impl State {
         } else {
             self.unsloth_pieces(rows, shape, (dtype, x.dtype), logit)
         };
-        self.scratch(rows.saturating_mul(Dtype::I64.bytes()).saturating_mul(2), "sum");
+        // the sum is made in float64, of eight bytes as an index has
+        let wide = self.alloc(rows, Dtype::I64, "log-probabilities in float64");
+        let negative = self.alloc(rows, Dtype::I64, "neg");
+        self.release(wide);
         let loss = self.alloc(1, Dtype::F32, "loss");
-        for storage in [index].into_iter().chain(kept).chain([sums]) {
+        for storage in [index].into_iter().chain(kept).chain([sums, negative]) {
             self.release(storage);
         }
         self.save(node, gradient);
@@ -155,7 +158,7 @@ impl State {
             let next = self.alloc(parts, Dtype::F32, "partial sums");
             self.release(std::mem::replace(&mut partial, next));
         }
-        for storage in [taken, partial, buffer, sums, running, maxima] {
+        for storage in [taken, sums, partial, buffer, running, maxima] {
             self.release(storage);
         }
         Vec::new()

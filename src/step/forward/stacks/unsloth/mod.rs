@@ -18,20 +18,22 @@ use crate::scenario::{
     StepTime,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
-use crate::step::autograd::{HELD, Input};
-use crate::step::backward::Op;
+use crate::step::autograd::HELD;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model};
 use crate::step::linear;
 use crate::step::machine::NOTHING;
 use crate::step::norm::NormLayer;
-use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::tensor::{Tensor, Value};
 
 /// Families that were compared.
 const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "qwen3", "gemma"];
 
 /// Bytes of a layer's input above which it is moved to CPU memory (gradient_checkpointing.py `MINIMUM_SIZE`).
 const SMALLEST_OFFLOADED: u64 = 2 << 20;
+
+/// What sequences are padded to a multiple of for cuDNN's kernel (utils/attention_dispatch.py `_CUDNN_LENGTH_BUCKET`).
+const BUCKET: u64 = 128;
 
 /// The model as Unsloth runs it.
 ///
@@ -199,32 +201,63 @@ impl<'a> Model<'a> {
                 (q.heads_first(), k.heads_first())
             }
         };
-        let attended = self.unsloth_attend(attention, [&q, &k, &v]);
+        let heads = self.unsloth_attend(attention, [&q, &k, &v]);
+        let attended = heads.to_tokens();
         let output = layer.linear(&attention.output);
         let output = if fuses(&[output]) { attended.unsloth_out(output) } else { attended.through(&output) };
         drop((q, k, v));
+        drop(heads);
         drop(attended);
         output
     }
 
-    /// `run_attention`: grouped heads are repeated, and all of them copied one after the other, where no kernel takes them
-    /// grouped or they are not.
+    /// `run_attention` where neither flash-attn nor xformers is installed: grouped heads are repeated, and all of them copied
+    /// one after the other, where no kernel takes them grouped or they are not.
     #[inline(never)]
     fn unsloth_attend(&self, attention: &Attention, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
-        let head_dims = [attention.head_dim; 2];
         let groups = attention.heads / attention.kv_heads.max(1);
+        let grouped = self.unsloth_kernel(attention, q, groups > 1);
+        if groups > 1 && grouped != Kernel::Math {
+            return self.unsloth_product((attention, grouped, attention.kv_heads), [q, k, v]);
+        }
+        let kernel = self.unsloth_kernel(attention, q, false);
+        let output = {
+            let (k, v) = (k.repeat_heads(groups), v.repeat_heads(groups));
+            let heads = [q, &k, &v].map(functions::contiguous);
+            self.unsloth_product((attention, kernel, attention.heads), heads.each_ref())
+        };
+        output.to_tokens()
+    }
+
+    /// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
+    fn unsloth_kernel(&self, attention: &Attention, q: &Tensor<'a>, grouped: bool) -> Kernel {
         let dtype = self.autocast.unwrap_or(q.value.dtype);
-        let kernel = self.kernel(dtype, None, groups > 1, head_dims);
-        let run = |scores: Scores, q: &Tensor<'a>, k: &Tensor<'a>, v: &Tensor<'a>| {
+        match self.kernel(dtype, None, grouped, [attention.head_dim; 2]) {
+            Kernel::Cudnn if self.device.capability >= 100 => Kernel::Flash,
+            kernel => kernel,
+        }
+    }
+
+    /// `_training_sdpa`: for cuDNN's kernel sequences are padded to the next multiple of 128, a whole one where they are one.
+    fn unsloth_product(
+        &self,
+        (attention, kernel, kv_heads): (&Attention, Kernel, u64),
+        heads: [&Tensor<'a>; 3],
+    ) -> Tensor<'a> {
+        let run = |scores: Scores, [q, k, v]: [&Tensor<'a>; 3]| {
             scaled_dot_product(scores, &Arguments { q, k, v, mask: None, causal: true, dropout: false })
         };
-        if groups > 1 && kernel != Kernel::Math {
-            return run(self.scores(attention, kernel, attention.kv_heads), q, k, v).to_tokens();
+        let scores = self.scores(attention, kernel, kv_heads);
+        if kernel != Kernel::Cudnn {
+            return run(scores, heads);
         }
-        let (k, v) = (k.repeat_heads(groups), v.repeat_heads(groups));
-        let kernel = self.kernel(dtype, None, false, head_dims);
-        let (q, k, v) = (q.contiguous_heads(), k.contiguous_heads(), v.contiguous_heads());
-        run(self.scores(attention, kernel, attention.heads), &q, &k, &v).to_tokens()
+        let sequence = scores.sequence.saturating_add(BUCKET - scores.sequence % BUCKET);
+        let [q, ..] = heads;
+        let output = {
+            let padded = heads.map(|x| functions::padded(x, (scores.sequence, sequence)));
+            run(Scores { sequence, ..scores }, padded.each_ref())
+        };
+        output.slice(q.value.numel)
     }
 
     #[inline(never)]
@@ -246,18 +279,6 @@ impl<'m> Tensor<'m> {
     pub(in crate::step::forward) fn unsloth_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         let in_place = norm.kind != NormKind::RmsPlusOne;
         self.machine.within(norm.name, || self.unsloth_norm(norm.width, in_place))
-    }
-
-    /// `x.contiguous()` of heads: a copy where they lie token after token.
-    fn contiguous_heads(&self) -> Tensor<'m> {
-        if self.value.layout == Layout::Heads {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
-            let heads = Value { layout: Layout::Heads, ..*x };
-            state.new_like(&heads, x.dtype, "contiguous", node.output(0))
-        })
     }
 }
 
