@@ -5,7 +5,7 @@
 use headroom::model::catalogue;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Optimizer, Precision, Savings, Scenario,
-    StepTime,
+    Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 7] {
+fn variations() -> [Scenario; 10] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -35,6 +35,12 @@ fn variations() -> [Scenario; 7] {
         ..Scenario::default()
     };
     let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
+    let unsloth = Scenario {
+        stack: Stack::Unsloth,
+        method: Method::Qlora,
+        checkpointing: Checkpointing::Offloaded,
+        ..base.clone()
+    };
     let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
     [
         base.clone(),
@@ -65,6 +71,9 @@ fn variations() -> [Scenario; 7] {
             checkpointing: Checkpointing::NonReentrant,
             ..base
         },
+        unsloth.clone(),
+        Scenario { checkpointing: Checkpointing::Reentrant, method: Method::Lora, ..unsloth.clone() },
+        Scenario { checkpointing: Checkpointing::Off, accumulation: 4, ..unsloth },
     ]
 }
 

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use super::adapters;
 use super::families::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, Field, Issue, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///
@@ -22,6 +22,7 @@ pub(in crate::step) fn architecture<'a>(
     architecture: &'a Architecture,
     scenario: &Scenario,
 ) -> Result<Cow<'a, Architecture>, Issue> {
+    checkpointing(scenario)?;
     loss(architecture, scenario)?;
     embeddings(architecture, scenario)?;
     match scenario.stack {
@@ -29,6 +30,18 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Unsloth => unsloth::architecture(architecture, scenario).map(Cow::Owned),
+    }
+}
+
+/// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
+fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
+    match (scenario.checkpointing, scenario.stack) {
+        (Checkpointing::Offloaded, Stack::Transformers | Stack::Liger | Stack::Litgpt) => {
+            let message = "checkpoints in CPU memory are Unsloth's";
+            Err(Issue::error(Field::Checkpointing, message)
+                .with_fix("choose Unsloth, or gradient checkpointing on"))
+        }
+        _ => Ok(()),
     }
 }
 
