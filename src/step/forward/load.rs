@@ -259,7 +259,8 @@ impl<'a> Model<'a> {
         let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare && !own;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant();
+        // Unsloth asks for the reentrant kind whatever is chosen
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
         machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = scenario.stack != Stack::Litgpt

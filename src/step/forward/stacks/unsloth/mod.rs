@@ -15,7 +15,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Precision, Scenario,
-    StepTime,
+    StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
@@ -76,6 +76,7 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => true,
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => false,
     };
+    let early = scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early;
     let kernel = matches!(scenario.attention, AttentionKernel::Sdpa | AttentionKernel::Flash);
     let refusals = [
         (
@@ -97,6 +98,7 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
             "switch fp32-adapters on",
         ),
         (lora.dropout, Field::LoraTargets, "Unsloth with LoRA dropout is not modelled", "switch dropout off"),
+        (early, Field::Method, "Unsloth needs a bitsandbytes after 0.43.1", "choose nf4"),
         (
             head,
             Field::LoraTargets,
