@@ -160,7 +160,10 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
                 true => StepTime::InBackward,
             },
         },
-        allocator: Allocator::Native,
+        allocator: {
+            let slug = fields.text("allocator", Allocator::Native.slug());
+            Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
+        },
         gpu: card(fields, row)?,
     })
 }
