@@ -136,6 +136,17 @@ choices! {
         Off = "off", "Off", "Every activation is kept from forward to backward.";
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
+        Offloaded = "offloaded", "On, layer inputs in CPU memory", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+    }
+}
+
+impl Checkpointing {
+    /// Whether a checkpointed layer is one node of the graph, which runs the layer's own backward inside.
+    pub const fn is_reentrant(self) -> bool {
+        match self {
+            Checkpointing::Off | Checkpointing::NonReentrant => false,
+            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+        }
     }
 }
 
@@ -178,6 +189,7 @@ choices! {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
         Torchtune = "torchtune", "torchtune", "PyTorch's torchtune, its single-device recipes: norms and rotary positions in float32, logits in 8 pieces, torchao's 4-bit weights; bf16 or fp32 without autocast.";
+        Unsloth = "unsloth", "Unsloth", "Unsloth's FastLanguageModel for LoRA and QLoRA: projections and adapters as one function each, and a loss that never holds all logits.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }

@@ -101,8 +101,8 @@ impl<'a> Training<'a> {
         // runs it in autograd's thread
         let light = match (self.model.has_bias(), scenario.checkpointing) {
             ((false, _), _) => [0, 0],
-            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => [CUBLASLT_WORKSPACE; 2],
-            ((true, _), _) => [CUBLASLT_WORKSPACE, 0],
+            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
+            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         };
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);
