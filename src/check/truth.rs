@@ -100,6 +100,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
     if fields.count("iters", 3)? < 2 {
         return Err("a single iteration has no steady state".to_owned());
     }
+    let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
         model: model(fields, row)?,
         method,
@@ -112,8 +113,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         precision: precision(fields)?,
         optimizer: optimizer(fields.text("optimizer", "adamw"))?,
         batch: fields.count("batch", 1)?,
-        sequence: fields.count("seq", 512)?,
-        lengths: Lengths::Equal,
+        sequence,
+        lengths: match texts {
+            0 => Lengths::Equal,
+            texts => Lengths::Spread { mean: sequence / texts, deviation: 0 },
+        },
         accumulation: fields.count("grad_accumulation", 1)?,
         checkpointing: match fields.text("gradient_checkpointing", "none") {
             "none" => Checkpointing::Off,
@@ -129,9 +133,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "sdpa_efficient" => AttentionKernel::Efficient,
             "sdpa_math" => AttentionKernel::Math,
             "sdpa_cudnn" => AttentionKernel::Cudnn,
+            "flash_attention_2" => AttentionKernel::FlashAttn,
             other => return Err(unknown("attention", other)),
         },
         mask: match fields.text("attention_mask", "none") {
+            "none" if texts > 0 => Mask::Packed,
             "none" => Mask::None,
             "ones" => Mask::Ones,
             "padded" => Mask::Padded,
@@ -343,6 +349,7 @@ mod tests {
             ("seq", json!(128), "s=128"),
             ("grad_accumulation", json!(2), "ga=2"),
             ("attention_mask", json!("padded"), "mask=padded"),
+            ("packed", json!(4), "len=128~0&mask=packed"),
             ("dropout", json!(0.2), "drop=0.2"),
             ("loop", json!("naive"), "out=on"),
             ("zero_grad", json!("zero"), "stn=off"),

@@ -155,10 +155,11 @@ choices! {
     AttentionKernel {
         Sdpa = "sdpa", "SDPA (PyTorch chooses)", "scaled_dot_product_attention with the kernel that PyTorch picks for this GPU and dtype.";
         Eager = "eager", "Eager", "The scores are written out: sequence × sequence per head.";
-        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed; also what flash_attention_2 keeps.";
+        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed.";
         Efficient = "efficient", "SDPA, memory-efficient", "Only the memory-efficient kernel is allowed.";
         Math = "math", "SDPA, math", "Only the reference implementation is allowed.";
         Cudnn = "cudnn", "SDPA, cuDNN", "Only cuDNN's kernel is allowed.";
+        FlashAttn = "flash-attention-2", "flash-attn 2", "The package flash-attn (attn_implementation=\"flash_attention_2\"): texts that share a row need no mask.";
     }
 }
 
@@ -177,9 +178,29 @@ choices! {
 choices! {
     /// The attention mask that the batch carries.
     Mask {
-        None = "none", "None", "No padding: packed or equal lengths.";
+        None = "none", "None", "No padding: texts of one length, or chunks that run across texts.";
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
+        Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
+        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row of batch × sequence tokens: TRL's packing and padding_free, DataCollatorWithFlattening, axolotl's sample_packing.";
+    }
+}
+
+impl Mask {
+    /// Whether the batch has a tensor `attention_mask`.
+    pub const fn is_given(self) -> bool {
+        match self {
+            Mask::Ones | Mask::Padded => true,
+            Mask::None | Mask::Packed | Mask::PaddingFree => false,
+        }
+    }
+
+    /// Whether several texts share a sequence, as position ids say that start anew.
+    pub const fn is_packed(self) -> bool {
+        match self {
+            Mask::Packed | Mask::PaddingFree => true,
+            Mask::None | Mask::Ones | Mask::Padded => false,
+        }
     }
 }
 

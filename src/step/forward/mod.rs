@@ -8,6 +8,7 @@ mod adapters;
 mod attention;
 mod buffers;
 mod families;
+mod flash_attn;
 mod head;
 mod inputs;
 mod latent;
@@ -37,7 +38,8 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::{Code, HeadNorms};
+use families::HeadNorms;
+pub(super) use families::{Code, fills_cache};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
