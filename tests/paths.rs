@@ -5,7 +5,7 @@
 use headroom::model::catalogue;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Offloading, Optimizer, Precision, Savings,
-    Scenario, StepTime,
+    Scenario, Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 8] {
+fn variations() -> [Scenario; 13] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -36,6 +36,12 @@ fn variations() -> [Scenario; 8] {
     };
     let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
     let offloaded = Savings { offloading: Offloading::On, ..base.savings };
+    let unsloth = Scenario {
+        stack: Stack::Unsloth,
+        method: Method::Qlora,
+        checkpointing: Checkpointing::Offloaded,
+        ..base.clone()
+    };
     let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
     [
         base.clone(),
@@ -66,7 +72,17 @@ fn variations() -> [Scenario; 8] {
             checkpointing: Checkpointing::NonReentrant,
             ..base.clone()
         },
+        Scenario { stack: Stack::Torchtune, method: Method::Lora, ..base.clone() },
+        Scenario {
+            stack: Stack::Torchtune,
+            method: Method::Qlora,
+            checkpointing: Checkpointing::NonReentrant,
+            ..base.clone()
+        },
         Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base },
+        unsloth.clone(),
+        Scenario { checkpointing: Checkpointing::Reentrant, method: Method::Lora, ..unsloth.clone() },
+        Scenario { checkpointing: Checkpointing::Off, accumulation: 4, ..unsloth },
     ]
 }
 

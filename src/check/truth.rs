@@ -123,6 +123,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "none" => Checkpointing::Off,
             "full" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
+            "offloaded" => Checkpointing::Offloaded,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
         attention: match fields.text("attention", "sdpa") {
@@ -157,7 +158,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             clips: fields.switch("clip", true),
             fills_cache: fields.switch("use_cache", false),
         },
-        stack: if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers },
+        stack: stack(fields)?,
         savings: Savings {
             loss: loss(fields.text("loss", "standard"))?,
             step: match fields.switch("in_backward", false) {
@@ -170,9 +171,19 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
                 Some(other) => return Err(unknown("offload", other)),
             },
         },
-        allocator: Allocator::Native,
+        allocator: {
+            let slug = fields.text("allocator", Allocator::Native.slug());
+            Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
+        },
         gpu: card(fields, row)?,
     })
+}
+
+/// Whose code ran; rows with Liger's kernels say so by a switch.
+fn stack(fields: &mut Fields<'_>) -> Result<Stack, String> {
+    let default = if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers };
+    let slug = fields.text("stack", default.slug());
+    Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
 }
 
 fn loss(slug: &str) -> Result<LossKernel, String> {

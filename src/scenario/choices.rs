@@ -136,6 +136,17 @@ choices! {
         Off = "off", "Off", "Every activation is kept from forward to backward.";
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
+        Offloaded = "offloaded", "On, layer inputs in CPU memory", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+    }
+}
+
+impl Checkpointing {
+    /// Whether a checkpointed layer is one node of the graph, which runs the layer's own backward inside.
+    pub const fn is_reentrant(self) -> bool {
+        match self {
+            Checkpointing::Off | Checkpointing::NonReentrant => false,
+            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+        }
     }
 }
 
@@ -198,6 +209,8 @@ choices! {
     Stack {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
+        Torchtune = "torchtune", "torchtune", "PyTorch's torchtune, its single-device recipes: norms and rotary positions in float32, logits in 8 pieces, torchao's 4-bit weights; bf16 or fp32 without autocast.";
+        Unsloth = "unsloth", "Unsloth", "Unsloth's FastLanguageModel for LoRA and QLoRA: projections and adapters as one function each, and a loss that never holds all logits.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }
@@ -206,6 +219,7 @@ choices! {
     /// How the head and the loss are computed.
     LossKernel {
         Standard = "standard", "Standard", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
+        Full = "full", "All logits at once", "The logits of all tokens, whatever the stack's own code would do.";
         Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
         Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
         Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";

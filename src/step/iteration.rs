@@ -11,7 +11,7 @@ use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Issue, Mask, Method, Offloading, Scenario, StepTime};
+use crate::scenario::{Checkpointing, Issue, Mask, Method, Offloading, Scenario, Stack, StepTime};
 use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
@@ -90,7 +90,12 @@ impl<'a> Training<'a> {
         let mut state = self.machine().state.borrow_mut();
         let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = if scenario.mask == Mask::None { 2 } else { 3 };
+        let tensors: u64 = match (scenario.stack, scenario.mask) {
+            // its labels are shifted into new ones, and no mask is made of padding
+            (Stack::Torchtune, _) => 1,
+            (_, Mask::None) => 2,
+            (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
+        };
         for _ in 0..tensors {
             self.ids = state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
         }
@@ -98,8 +103,8 @@ impl<'a> Training<'a> {
         // runs it in autograd's thread
         let light = match (self.model.has_bias(), scenario.checkpointing) {
             ((false, _), _) => [0, 0],
-            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => [CUBLASLT_WORKSPACE; 2],
-            ((true, _), _) => [CUBLASLT_WORKSPACE, 0],
+            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
+            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         };
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);

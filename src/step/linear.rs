@@ -6,6 +6,7 @@ use super::four_bit;
 use super::machine::{NOTHING, State, StorageId};
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
+use super::torchao;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 
@@ -34,6 +35,8 @@ pub(super) struct Quantised {
     pub double: bool,
     /// Whether it is bitsandbytes' before 0.43.2: always dequantised, and the input is held.
     pub early: bool,
+    /// Whether it is torchao's `NF4Tensor`.
+    pub torchao: bool,
 }
 
 /// Weights of one 4-bit scale (bitsandbytes' default block size).
@@ -191,6 +194,14 @@ impl State {
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 
+    /// Whether a layer's own weight is trained.
+    pub fn trains(&self, layer: &Layer) -> bool {
+        match layer.weight {
+            Weight::Plain(id) => self.params.list.get(id as usize).is_some_and(|param| param.trainable),
+            Weight::Quantised(_) => false,
+        }
+    }
+
     /// A depthwise convolution over channels that lie token after token: the input is copied for it. The output has `more`
     /// elements than the input: the padding.
     pub fn convolved(&mut self, x: &Value, weight: ParamId, bias: Option<ParamId>, more: u64) -> Value {
@@ -229,6 +240,9 @@ impl State {
     ///
     /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
     pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
+        if quantised.torchao {
+            return self.linear_nf4(x, shape, quantised);
+        }
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
         let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
@@ -301,7 +315,7 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    fn base(&self, layer: &Layer) -> Tensor<'m> {
+    pub fn base(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let value = match layer.weight {
@@ -433,6 +447,9 @@ pub(super) fn backward_4bit(
     grad: Grad,
 ) -> Results {
     let x = node.inputs[0];
+    if quantised.torchao {
+        return torchao::backward(state, node, shape, quantised, grad);
+    }
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
     let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");

@@ -258,6 +258,17 @@ impl State {
         }
     }
 
+    /// A tensor that is gone before the model is loaded, where events are recorded: it leaves its block in the
+    /// allocator's cache, out of which later ones are cut.
+    #[inline(never)]
+    pub fn while_loading(&mut self, count: u64, dtype: Dtype) -> StorageId {
+        if self.record.is_none() || count == 0 {
+            return NOTHING;
+        }
+        let bytes = count.saturating_mul(dtype.bytes());
+        self.alloc_as(Category::Temporaries, bytes, dtype, "loading")
+    }
+
     /// Allocates and frees at once: a kernel's scratch space.
     pub fn scratch(&mut self, bytes: u64, operation: &'static str) {
         if bytes > 0 {

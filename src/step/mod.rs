@@ -31,6 +31,7 @@ mod scan;
 mod splits;
 mod support;
 mod tensor;
+mod torchao;
 mod views;
 
 pub use iteration::run;

@@ -243,6 +243,23 @@ impl<'m> Tensor<'m> {
         Tensor { machine, value }
     }
 
+    /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
+    #[inline(never)]
+    pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let rows = x.numel / norm.width.max(1);
+            let node = state.node(Op::LayerNorm { rows }, [x.into(), weight, Input::NONE]);
+            state.save(node, x.storage);
+            state.save(node, NOTHING);
+            let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
+            let root = state.alloc(rows, Dtype::F32, "rstd");
+            state.save(node, root);
+            state.release(root);
+            output
+        })
+    }
+
     /// `F.layer_norm`: one kernel that keeps its input, mean and reciprocal deviation (float32). Under autocast it runs
     /// in float32 (ATen/autocast_mode.h, list `AT_FORALL_FP32`).
     fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {

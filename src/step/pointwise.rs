@@ -120,6 +120,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x += number`.
+    pub fn add_number_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
     /// `x * number` or `x / number`: the number is no tensor that checkpointing would see.
     pub fn scale(&self) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -29,6 +29,15 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
     }
+    if let Some(table) = loader.positions {
+        if !table.each_layer {
+            loader.position_table(table);
+        }
+        return;
+    }
+    if scenario.stack == Stack::Unsloth {
+        return loader.unsloth_buffers(architecture);
+    }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };

@@ -31,7 +31,8 @@ impl<'a> Model<'a> {
         let head = bound(head.linear.name);
         let kernel = stacks::loss_kernel(self.scenario);
         let (loss, logits) = match (kernel, head.weight) {
-            (LossKernel::Standard, _) | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
+            (LossKernel::Standard | LossKernel::Full, _)
+            | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
                 self.full_logits(transformed, &head)
             }
             (LossKernel::Chunked, _) => self.logits_in_pieces(transformed, &head),
@@ -136,8 +137,10 @@ impl<'a> Model<'a> {
         let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
         let logits: Vec<Tensor<'a>> = {
             let pieces = hidden.pieces(&numels);
-            // of several sequences a piece is no stretch of memory
-            let whole = |piece: &Tensor<'a>| if batch > 1 { piece.copied() } else { piece.clone() };
+            // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
+            // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
+            let copies = batch > 1 && self.machine.state.borrow().trains(head);
+            let whole = |piece: &Tensor<'a>| if copies { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
         };
         let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");

@@ -3,7 +3,7 @@
 use super::{Code, HeadNorms, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
-use crate::scenario::{Mask, Stack};
+use crate::scenario::{Checkpointing, Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
 use crate::step::machine::{NOTHING, State, StorageId};
@@ -180,6 +180,8 @@ impl<'a> Model<'a> {
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.code {
             _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
+            _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
+            _ if self.scenario.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
@@ -330,6 +332,7 @@ impl<'a> Model<'a> {
         let between = embeddings.positions.is_some()
             || embeddings.norm.is_some()
             || self.encoder.is_some()
+            || self.scenario.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
         let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole || between);
         hidden.with(|value| value.edge = Edge::Param(id))

@@ -6,6 +6,7 @@ use super::families::{self, Code, HeadNorms, gemma4};
 use super::load_layer::{load_block, load_piece};
 use super::router::Router;
 use super::stacks::liger;
+use super::stacks::torchtune::Positions;
 use super::stretches::{stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
@@ -19,7 +20,7 @@ use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, S
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;
 use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
-use crate::step::machine::{Machine, State};
+use crate::step::machine::{Machine, NOTHING, State, StorageId};
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 
@@ -52,6 +53,8 @@ pub(super) struct Loader<'a> {
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
     pub(super) times: u32,
+    /// torchtune's table of sines and cosines.
+    pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
 }
@@ -72,10 +75,17 @@ impl Loader<'_> {
         let shape = Shape { input: spec.input, output: spec.output };
         let quantised =
             self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
-        let weight = if quantised {
-            Weight::Quantised(self.quantised_weight(spec))
-        } else {
-            Weight::Plain(self.parameter((spec.output, spec.input)))
+        let mut original = NOTHING;
+        let weight = match (quantised, self.scenario.stack) {
+            (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
+            (true, Stack::Torchtune) => {
+                let quantised;
+                (quantised, original) = self.torchao_weight(spec);
+                Weight::Quantised(quantised)
+            }
+            (true, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
+                Weight::Quantised(self.quantised_weight(spec))
+            }
         };
         let bias = spec.bias.then(|| match weight {
             // the first forward turns it into the type of the computation for good
@@ -85,6 +95,7 @@ impl Loader<'_> {
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
         let adapter = adapted.then(|| self.adapter(spec, quantised));
+        self.state.release(original);
         linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
     }
 
@@ -118,11 +129,25 @@ impl Loader<'_> {
         };
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => compute,
+            // torchao's are another affair
+            Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        Quantised { compute, origin, double, early }
+        Quantised { compute, origin, double, early, torchao: false }
+    }
+
+    /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
+    #[inline(never)]
+    fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
+        let dtype = self.dtype;
+        let first = self.state.storages.len();
+        let times = self.times;
+        let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
+        self.state.note_shapes(first, (spec.output, spec.input));
+        let quantised =
+            Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true };
+        (quantised, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -254,18 +279,24 @@ impl<'a> Model<'a> {
         whole: bool,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
-        let prepared = scenario.method == Method::Qlora && scenario.quantization.prepare;
+        // torchtune prepares nothing, Unsloth in a way of its own, which leaves element types as they are
+        let own = scenario.stack == Stack::Unsloth;
+        let prepared = scenario.method == Method::Qlora
+            && scenario.quantization.prepare
+            && !own
+            && scenario.stack != Stack::Torchtune;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        // Unsloth asks for the reentrant kind whatever is chosen
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
         machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
-        let inputs_require_grad = scenario.stack != Stack::Litgpt
+        let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
-                Method::Lora => checkpoints,
-                Method::Qlora => checkpoints && prepared,
+                Method::Lora => checkpoints || own,
+                Method::Qlora => checkpoints && prepared || own,
             };
         let code = Code::of(&architecture.model_type);
         let sandwich =
@@ -278,6 +309,7 @@ impl<'a> Model<'a> {
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
+            positions: Positions::of(architecture, scenario),
             has_quantised: false,
         };
         let embeddings = &architecture.embeddings;
@@ -326,6 +358,9 @@ impl<'a> Model<'a> {
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
+            None if scenario.checkpointing == Checkpointing::Offloaded => {
+                stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
         };

@@ -93,6 +93,9 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                 }
             }
             add(loader, &mut bound, &attention.output, Part::Output);
+            if let Some(table) = loader.positions.filter(|table| table.each_layer) {
+                loader.position_table(table);
+            }
             bound.bias = attention.position_bias.as_ref().map(|table| loader.table(table));
             if let Some(norms) = &attention.qk_norm {
                 for norm in [&norms.q, &norms.k] {

@@ -196,6 +196,11 @@ impl<'a> Model<'a> {
                 output
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
+            Stack::Torchtune => {
+                replace();
+                (self.torchtune_head(hidden), Vec::new())
+            }
+            Stack::Unsloth => self.unsloth_head(hidden, replace),
         });
         logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
@@ -227,6 +232,9 @@ impl<'a> Model<'a> {
             hidden = match self.scenario.stack {
                 Stack::Transformers | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
+                // its variable lives on beside the normed one: the head's code does both
+                Stack::Torchtune => hidden,
+                Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
         if self.scenario.checkpointing == Checkpointing::Off {
@@ -259,6 +267,7 @@ impl<'a> Model<'a> {
                 }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
+            Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }
     }
 
@@ -277,6 +286,9 @@ impl<'a> Model<'a> {
         });
         self.machine.state.borrow_mut().autocast = self.autocast;
         let output = self.layer(&self.layers[index], &hidden, &shared);
+        let mut state = self.machine.state.borrow_mut();
+        state.keep_output(output.value.storage);
+        drop(state);
         drop(output);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;

@@ -5,13 +5,15 @@
 
 pub(in crate::step) mod liger;
 mod litgpt;
+pub(in crate::step::forward) mod torchtune;
+pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;
 
 use super::adapters;
 use super::families::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, Field, Issue, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///
@@ -21,12 +23,27 @@ pub(in crate::step) fn architecture<'a>(
     architecture: &'a Architecture,
     scenario: &Scenario,
 ) -> Result<Cow<'a, Architecture>, Issue> {
+    checkpointing(scenario)?;
     loss(architecture, scenario)?;
     embeddings(architecture, scenario)?;
     match scenario.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
+        Stack::Torchtune => torchtune::architecture(architecture, scenario).map(Cow::Owned),
+        Stack::Unsloth => unsloth::architecture(architecture, scenario).map(Cow::Owned),
+    }
+}
+
+/// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
+fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
+    match (scenario.checkpointing, scenario.stack) {
+        (Checkpointing::Offloaded, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Torchtune) => {
+            let message = "checkpoints in CPU memory are Unsloth's";
+            Err(Issue::error(Field::Checkpointing, message)
+                .with_fix("choose Unsloth, or gradient checkpointing on"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -37,6 +54,8 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Full, _) => return Ok(()),
         _ if !scenario.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
+        (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
+        (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
         _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
@@ -49,6 +68,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
 pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
     match (scenario.stack, scenario.savings.loss) {
         (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
+        (Stack::Torchtune, LossKernel::Standard) => LossKernel::Chunked,
         (_, kernel) => kernel,
     }
 }
@@ -59,12 +79,16 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(scenario, head),
-        LossKernel::Standard | LossKernel::Chunked => false,
+        LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {
         return Ok(());
     } else if scenario.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in pieces of 128 tokens"
+    } else if scenario.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
+        "torchtune, which has none of it"
+    } else if kernel == LossKernel::Full {
+        return Ok(());
     } else if Code::of(&architecture.model_type) == Code::Qwen {
         "the code of its own that this model brings"
     } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {

@@ -1,0 +1,435 @@
+//! torchtune's modules as its single-device recipes run them: norms and rotary positions in float32, heads of keys and values
+//! copied for every group, logits in pieces of the sequence.
+//!
+//! Source: torchtune 0.6.1 modules/{transformer,attention,feed_forward,rms_norm,position_embeddings,tied_linear}.py,
+//! modules/peft/lora.py, models/qwen2/_positional_embeddings.py, the `_component_builders.py` of its models, and
+//! recipes/{full,lora}_finetune_single_device.py. Compared with the allocator's trace of that code.
+
+use crate::dtype::Dtype;
+use crate::estimate::Category;
+use crate::model::Architecture;
+use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
+use crate::scenario::{
+    AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, Stack, WeightFormat,
+};
+use crate::step::attention::{Arguments, scaled_dot_product};
+use crate::step::autograd::Input;
+use crate::step::backward::Op;
+use crate::step::forward::adapters::lora_is_on;
+use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::forward::load::Loader;
+use crate::step::forward::{BoundLayer, Model, find};
+use crate::step::linear::{Adapter, Layer, Shape};
+use crate::step::loss;
+use crate::step::machine::NOTHING;
+use crate::step::norm::NormLayer;
+use crate::step::tensor::{Tensor, Value};
+
+/// Pieces that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
+const PIECES: u64 = 8;
+
+/// Families of torchtune that were compared.
+const FAMILIES: [&str; 3] = ["llama", "mistral", "qwen2"];
+
+/// Positions of Qwen2's models (models/qwen2/_model_builders.py); the configs of the larger ones say four times as many.
+const QWEN2_POSITIONS: u64 = 32_768;
+
+/// transformers' blocks as torchtune builds them.
+#[inline(never)]
+pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
+    settings(scenario)?;
+    let family = architecture.model_type.as_str();
+    let refuse = |what: &str| {
+        let message = format!("torchtune's {family} is not modelled: {what}");
+        Err(Issue::error(Field::Stack, message).with_fix(format!("choose {}", FAMILIES.join(", "))))
+    };
+    if !FAMILIES.contains(&family) {
+        return refuse("of its families three were compared");
+    }
+    let mut own = architecture.clone();
+    for block in &mut own.blocks {
+        let Mixer::Attention(attention) = &mut block.mixer else {
+            return refuse("layers without attention");
+        };
+        if attention.heads.saturating_mul(attention.head_dim) != architecture.hidden {
+            return refuse("its heads are together as wide as the model");
+        }
+        // its models have no windows
+        attention.window = None;
+        if let Projection::Separate { q, .. } = &attention.projection
+            && q.bias != (family == "qwen2")
+        {
+            return refuse("it has biases on queries, keys and values in qwen2 and nowhere else");
+        }
+    }
+    if family == "mistral" && architecture.head.tied {
+        return refuse("its head is a matrix of its own");
+    }
+    if scenario.model_name().starts_with("Qwen/Qwen2-") {
+        own.max_positions = own.max_positions.map(|most| most.min(QWEN2_POSITIONS));
+    }
+    if let Some(most) = own.max_positions.filter(|most| scenario.sequence > *most) {
+        let message = format!("torchtune refuses sequences longer than the model's {most} positions");
+        return Err(Issue::error(Field::Sequence, message).with_fix(format!("use at most {most}")));
+    }
+    let adapted_head = super::adapters::adapts_head(scenario, architecture.head.linear.name);
+    if adapted_head && architecture.head.tied {
+        let message = "torchtune cannot adapt an output head that is tied to the embedding";
+        return Err(Issue::error(Field::LoraTargets, message).with_fix("choose all-linear"));
+    }
+    if scenario.method == Method::Qlora && family == "qwen2" {
+        let message = "torchtune has no QLoRA of qwen2";
+        return Err(Issue::error(Field::Method, message).with_fix("choose LoRA"));
+    }
+    Ok(own)
+}
+
+/// Refuses what its recipes do not take.
+fn settings(scenario: &Scenario) -> Result<(), Issue> {
+    match scenario.precision {
+        Precision::Fp32 | Precision::Bf16 => {}
+        Precision::Fp16 | Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
+            let message = "torchtune computes in the element type of the weights, without autocast";
+            return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 (pure) or fp32"));
+        }
+    }
+    if scenario.attention == AttentionKernel::Eager {
+        let message = "torchtune's attention is scaled_dot_product_attention";
+        return Err(Issue::error(Field::Attention, message).with_fix("choose one of the others"));
+    }
+    if scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early {
+        let message = "torchtune's 4-bit weights are torchao's, not those of an early bitsandbytes";
+        return Err(Issue::error(Field::Method, message).with_fix("choose NF4"));
+    }
+    Ok(())
+}
+
+/// Whether the model's builder makes one rotary embedding for all layers; the others make one a layer once there are
+/// adapters. Those of Llama 3.1 and 3.2 do, which know more positions or tie the head.
+fn shares_positions(architecture: &Architecture) -> bool {
+    architecture.model_type == "llama"
+        && (architecture.head.tied || architecture.max_positions.is_some_and(|most| most > 16_384))
+}
+
+/// A table of the sines and cosines of all positions, float32.
+#[derive(Clone, Copy)]
+pub(in crate::step::forward) struct Positions {
+    rows: u64,
+    width: u64,
+    /// Whether each entry stands there twice (qwen2).
+    doubled: bool,
+    /// Whether every layer makes its own.
+    pub each_layer: bool,
+}
+
+impl Positions {
+    /// The model's; none with other stacks.
+    #[inline(never)]
+    pub fn of(architecture: &Architecture, scenario: &Scenario) -> Option<Positions> {
+        if scenario.stack != Stack::Torchtune {
+            return None;
+        }
+        let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
+        Some(Positions {
+            rows: architecture.max_positions.unwrap_or(0),
+            width: attention.rotary.width(attention.head_dim)?,
+            doubled: architecture.model_type == "qwen2",
+            each_layer: lora_is_on(scenario) && !shares_positions(architecture),
+        })
+    }
+}
+
+impl Loader<'_> {
+    /// `build_rope_cache`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn position_table(&mut self, table: Positions) {
+        let Positions { rows, width, doubled, .. } = table;
+        let (state, times) = (&mut *self.state, self.times);
+        state.module = "pos_embeddings";
+        state.persistent(width / 2 * 4, Dtype::F32, times, Category::Buffers, "theta");
+        let angles = rows.saturating_mul(width / 2);
+        let entries = if doubled { angles.saturating_mul(2) } else { angles };
+        let scratch = [rows, angles, if doubled { entries } else { 0 }, entries, entries];
+        let scratch = scratch.map(|count| state.while_loading(count, Dtype::F32));
+        let bytes = entries.saturating_mul(8);
+        state.persistent(bytes, Dtype::F32, times, Category::Buffers, "cache");
+        let [index, angles, doubled, cosines, sines] = scratch;
+        [sines, cosines, index, angles, doubled].into_iter().for_each(|local| state.release(local));
+    }
+}
+
+impl<'a> Model<'a> {
+    /// The embedding: masks and positions are nobody's business but the attention's.
+    #[inline(never)]
+    pub(in crate::step::forward) fn torchtune_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let hidden = self.embed_tokens();
+        (Embedded { hidden, kept: false, positions: None, locals: Vec::new() }, Shared::none())
+    }
+
+    /// `TransformerSelfAttentionLayer.forward`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn torchtune_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+    ) -> Tensor<'a> {
+        // others are refused by `architecture`
+        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else { return hidden.clone() };
+        let mut h = hidden.torchtune_normed(&layer.norm(attention));
+        let attended = self.within("self_attn", || self.torchtune_attention(layer, &h));
+        h = attended.add(hidden);
+        let fed = {
+            let normed = h.torchtune_normed(&layer.norm(mlp));
+            self.within("mlp", || self.torchtune_mlp(layer, &normed))
+        };
+        let output = h.add(&fed);
+        drop(h);
+        drop(attended);
+        drop(fed);
+        output
+    }
+
+    /// `MultiHeadAttention.forward`.
+    #[inline(never)]
+    fn torchtune_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
+        let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
+        let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
+        let mut queries = x.torchtune_through(&layer.linear(q)).split_heads();
+        queries = self.torchtune_turned(attention, &queries);
+        queries = queries.heads_first();
+        let mut keys = x.torchtune_through(&layer.linear(k));
+        let mut values = x.torchtune_through(&layer.linear(v));
+        keys = keys.split_heads();
+        values = values.split_heads();
+        keys = self.torchtune_turned(attention, &keys);
+        keys = keys.heads_first();
+        values = values.heads_first();
+        let groups = attention.heads / attention.kv_heads.max(1);
+        keys = keys.repeat_heads(groups);
+        values = values.repeat_heads(groups);
+        let mut attended = {
+            let kernel = self.kernel(queries.value.dtype, None, false, [attention.head_dim; 2]);
+            let scores = self.scores(attention, kernel, attention.heads);
+            let arguments =
+                Arguments { q: &queries, k: &keys, v: &values, mask: None, causal: true, dropout: false };
+            scaled_dot_product(scores, &arguments)
+        };
+        attended = attended.to_tokens();
+        let output = attended.torchtune_through(&layer.linear(&attention.output));
+        drop(queries);
+        drop(keys);
+        drop(values);
+        output
+    }
+
+    /// The rotary embedding of the model's family.
+    fn torchtune_turned(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
+        self.within("pos_embeddings", || match self.architecture.model_type.as_str() {
+            "qwen2" => self.torchtune_turned_halves(attention, x),
+            _ => x.torchtune_turned_pairs(),
+        })
+    }
+
+    /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes.
+    #[inline(never)]
+    fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
+        let table = self.scenario.sequence.saturating_mul(attention.head_dim);
+        let buffer = || Tensor { machine: self.machine, value: Value::plain(NOTHING, table, Dtype::F32) };
+        let cos = buffer().to(x.value.dtype);
+        let sin = buffer().to(x.value.dtype);
+        let half = x.value.numel / 2;
+        let (first, second) = (x.slice(half), x.slice(half));
+        let rotated = {
+            let negative = second.negate();
+            negative.cat(&first)
+        };
+        let straight = x.mul_constant(&cos);
+        let turned = rotated.mul_constant(&sin);
+        let output = straight.add(&turned);
+        drop(turned);
+        drop(straight);
+        drop(cos);
+        drop(sin);
+        drop(rotated);
+        output
+    }
+
+    /// `FeedForward.forward`.
+    #[inline(never)]
+    fn torchtune_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
+        // others are refused by `architecture`
+        let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
+            return x.clone();
+        };
+        let mut h = {
+            let gated = x.torchtune_through(&layer.linear(gate));
+            gated.activated(*act)
+        };
+        h = {
+            let up = x.torchtune_through(&layer.linear(up));
+            h.mul(&up)
+        };
+        h.torchtune_through(&layer.linear(down))
+    }
+
+    /// `TransformerDecoder.unembed` and the recipe's `_loss_step`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn torchtune_head(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+        let name = self.architecture.head.linear.name;
+        let head = find(&self.outside.linears, |layer| layer.name == name);
+        let normed = self.machine.as_category(Category::Activations, || {
+            let norm = self.architecture.final_norm.as_ref();
+            norm.map_or_else(
+                || hidden.clone(),
+                |norm| hidden.torchtune_normed(&find(&self.outside.norms, |bound| bound.name == norm.name)),
+            )
+        });
+        match super::loss_kernel(self.scenario) {
+            LossKernel::Full => {
+                let logits = {
+                    let logits = normed.torchtune_through(&head);
+                    logits.to(Dtype::F32)
+                };
+                drop(normed);
+                drop(hidden);
+                let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+                logits.cross_entropy(&labels)
+            }
+            // the others are refused by `loss`
+            LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
+                self.torchtune_pieces(hidden, normed, &head)
+            }
+        }
+    }
+
+    /// `CEWithChunkedOutputLoss` over the pieces of `chunked_output`.
+    fn torchtune_pieces(&self, hidden: Tensor<'a>, normed: Tensor<'a>, head: &Layer) -> Tensor<'a> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
+        let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
+        let mut logits: Vec<Tensor<'a>> = {
+            let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
+            let pieces = normed.pieces(&numels);
+            // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
+            // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
+            let strided = batch > 1;
+            let trained = self.machine.state.borrow().trains(head);
+            let whole = |piece: &Tensor<'a>| if strided && trained { piece.copied() } else { piece.clone() };
+            pieces.iter().map(|piece| whole(piece).torchtune_beside(head, strided)).collect()
+        };
+        drop(normed);
+        drop(hidden);
+        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let own: Vec<Tensor<'a>> = rows
+            .iter()
+            .map(|rows| if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() })
+            .collect();
+        let losses =
+            logits.iter().zip(&own).map(|(piece, labels)| piece.to(Dtype::F32).cross_entropy(labels));
+        let loss = Tensor::total(losses.collect());
+        drop(own);
+        // a list lets go of its last element first
+        while logits.pop().is_some() {}
+        loss.unwrap_or(labels)
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `RMSNorm.forward`: `F.rms_norm` of a float32 copy. With a float32 weight it is one kernel; a weight of another
+    /// element type sends it through its parts (aten/src/ATen/native/layer_norm.cpp `rms_norm_symint`).
+    #[inline(never)]
+    pub(in crate::step::forward) fn torchtune_normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        self.machine.within(norm.name, || {
+            let x = self.to(Dtype::F32);
+            let float = norm
+                .weight
+                .is_none_or(|weight| self.machine.state.borrow().parameter_input(weight).dtype == Dtype::F32);
+            let output =
+                if float { x.fused_root_mean_square(norm) } else { x.torchtune_root_mean_square(norm) };
+            drop(x);
+            output.to(self.value.dtype)
+        })
+    }
+
+    fn torchtune_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
+        let inverse = {
+            let squares = self.power();
+            let mean = squares.mean_rows(norm.width);
+            let shifted = mean.add_number_in_place();
+            drop(mean);
+            let inverse = shifted.rsqrt();
+            drop(shifted);
+            drop(squares);
+            inverse
+        };
+        let normed = self.mul_rows(&inverse);
+        let weighted = match norm.weight {
+            None => normed.clone(),
+            Some(weight) => normed.apply(|state, x| {
+                let weight = state.parameter_input(weight);
+                let node = state.node(Op::MulWeight, [x.into(), weight, Input::NONE]);
+                if weight.wants() {
+                    state.save(node, x.storage);
+                }
+                if x.requires_grad() {
+                    state.save(node, NOTHING);
+                }
+                state.new_like(x, x.dtype, "mul", node.output(0))
+            }),
+        };
+        drop(normed);
+        drop(inverse);
+        weighted
+    }
+
+    /// `RotaryPositionalEmbeddings.forward` and `Llama3ScaledRoPE.forward`: pairs of neighbours, in float32.
+    #[inline(never)]
+    fn torchtune_turned_pairs(&self) -> Tensor<'m> {
+        let x = self.to(Dtype::F32).viewed();
+        let half = x.value.numel / 2;
+        let table = Tensor { machine: self.machine, value: Value::plain(NOTHING, half, Dtype::F32) };
+        let part = || x.slice(half).mul_constant(&table);
+        let first = {
+            let (cosine, sine) = (part(), part());
+            cosine.minus(&sine)
+        };
+        let second = {
+            let (cosine, sine) = (part(), part());
+            cosine.add(&sine)
+        };
+        let turned = first.cat(&second);
+        drop(second);
+        drop(first);
+        let turned = turned.viewed();
+        let output = turned.to(self.value.dtype);
+        drop(x);
+        drop(turned);
+        output
+    }
+
+    /// `nn.Linear.forward`, `FrozenNF4Linear.forward` or `LoRALinear.forward`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn torchtune_through(&self, layer: &Layer) -> Tensor<'m> {
+        self.torchtune_beside(layer, false)
+    }
+
+    /// The same; the adapter copies an input that is no stretch of memory.
+    fn torchtune_beside(&self, layer: &Layer, strided: bool) -> Tensor<'m> {
+        self.machine.within(layer.name, || {
+            let base = self.base(layer);
+            let Some(Adapter { a, b, rank, dropout, .. }) = layer.adapter else { return base };
+            let mut low = {
+                let dropped = if strided && !dropout { self.copied() } else { self.dropout(dropout) };
+                dropped.parameter_product(Shape { input: layer.shape.input, output: rank }, a)
+            };
+            low = {
+                let high = low.parameter_product(Shape { input: rank, output: layer.shape.output }, b);
+                high.scale()
+            };
+            let sum = base.add(&low);
+            drop(base);
+            drop(low);
+            sum
+        })
+    }
+}
