@@ -272,9 +272,14 @@ impl<'a> Model<'a> {
         h.torchtune_through(&layer.linear(down))
     }
 
-    /// `TransformerDecoder.unembed` and the recipe's `_loss_step`.
+    /// `TransformerDecoder.unembed` and the recipe's `_loss_step`. Returns the loss and the logits, for a loop that keeps
+    /// them as those before `_loss_step` did.
     #[inline(never)]
-    pub(in crate::step::forward) fn torchtune_head(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+    pub(in crate::step::forward) fn torchtune_head(
+        &self,
+        hidden: Tensor<'a>,
+        replace: &dyn Fn(),
+    ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let name = self.architecture.head.linear.name;
         let head = find(&self.outside.linears, |layer| layer.name == name);
         let normed = self.machine.as_category(Category::Activations, || {
@@ -292,18 +297,25 @@ impl<'a> Model<'a> {
                 };
                 drop(normed);
                 drop(hidden);
+                replace();
                 let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
-                logits.cross_entropy(&labels)
+                (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
             LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
-                self.torchtune_pieces(hidden, normed, &head)
+                self.torchtune_pieces(hidden, normed, &head, replace)
             }
         }
     }
 
     /// `CEWithChunkedOutputLoss` over the pieces of `chunked_output`.
-    fn torchtune_pieces(&self, hidden: Tensor<'a>, normed: Tensor<'a>, head: &Layer) -> Tensor<'a> {
+    fn torchtune_pieces(
+        &self,
+        hidden: Tensor<'a>,
+        normed: Tensor<'a>,
+        head: &Layer,
+        replace: &dyn Fn(),
+    ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
@@ -319,6 +331,7 @@ impl<'a> Model<'a> {
         };
         drop(normed);
         drop(hidden);
+        replace();
         let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
         let own: Vec<Tensor<'a>> = rows
             .iter()
@@ -329,8 +342,8 @@ impl<'a> Model<'a> {
         let loss = Tensor::total(losses.collect());
         drop(own);
         // a list lets go of its last element first
-        while logits.pop().is_some() {}
-        loss.unwrap_or(labels)
+        logits.reverse();
+        (loss.unwrap_or(labels), logits)
     }
 }
 
