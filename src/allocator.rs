@@ -16,6 +16,36 @@ const MIN_LARGE: u64 = 10 << 20;
 /// Such a segment is rounded up to a multiple of this (`kRoundLarge`).
 const ROUND_LARGE: u64 = 2 << 20;
 
+/// Which stream memory is asked for on: a block serves one stream until its segment is given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stream {
+    /// The one that computes.
+    #[default]
+    Compute,
+    /// The one that copies to and from the CPU.
+    Copies,
+}
+
+impl Stream {
+    /// The stream of what was asked for aside.
+    pub fn of(aside: bool) -> Stream {
+        if aside { Stream::Copies } else { Stream::Compute }
+    }
+}
+
+/// Large and small blocks of each stream.
+const POOLS: usize = 4;
+
+/// The pool of a request; the small ones have odd numbers.
+fn pool_of(size: u64, stream: Stream) -> usize {
+    usize::from(size <= SMALL_SIZE) + 2 * stream as usize
+}
+
+/// Whether a pool is one of small blocks.
+const fn is_small(pool: usize) -> bool {
+    pool % 2 == 1
+}
+
 /// Index of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u32);
@@ -35,7 +65,8 @@ struct Entry {
     /// Neighbours in the same segment.
     previous: u32,
     next: u32,
-    small: bool,
+    /// Which of the lists it is in while it is free.
+    pool: usize,
     used: bool,
     /// Whether there is memory behind its addresses; under expandable segments only may there be none.
     mapped: bool,
@@ -72,20 +103,20 @@ pub struct Stats {
     pub retries: u64,
 }
 
-/// The allocator of one device and stream.
+/// The allocator of one device.
 #[derive(Debug)]
 pub struct CachingAllocator {
     settings: Settings,
     stats: Stats,
     blocks: Vec<Entry>,
-    /// Free blocks by size and address: of the large pool, of the small one.
-    free: [BTreeSet<(u64, u64, u32)>; 2],
+    /// Free blocks of each pool by size and address.
+    free: [BTreeSet<(u64, u64, u32)>; POOLS],
     recycled: Vec<u32>,
     /// Where the last segment begins. Of equal blocks the one at the lowest address is taken, and the driver, as mmap does
     /// where the measurements come from, hands out addresses from above.
     frontier: u64,
-    /// Under expandable segments: addresses without memory, of the large pool and of the small one.
-    unmapped: [BTreeSet<(u64, u32)>; 2],
+    /// Under expandable segments: addresses without memory of each pool.
+    unmapped: [BTreeSet<(u64, u32)>; POOLS],
 }
 
 impl CachingAllocator {
@@ -95,10 +126,10 @@ impl CachingAllocator {
             settings,
             stats: Stats::default(),
             blocks: Vec::new(),
-            free: [BTreeSet::new(), BTreeSet::new()],
+            free: [const { BTreeSet::new() }; POOLS],
             recycled: Vec::new(),
             frontier: HIGHEST,
-            unmapped: [BTreeSet::new(), BTreeSet::new()],
+            unmapped: [const { BTreeSet::new() }; POOLS],
         }
     }
 
@@ -117,14 +148,14 @@ impl CachingAllocator {
     ///
     /// # Errors
     /// [`OutOfMemory`] where the capacity does not allow it even after the cache was emptied.
-    pub fn malloc(&mut self, bytes: u64) -> Result<Block, OutOfMemory> {
+    pub fn malloc(&mut self, bytes: u64, stream: Stream) -> Result<Block, OutOfMemory> {
         let size = bytes.div_ceil(MIN_BLOCK).saturating_mul(MIN_BLOCK).max(MIN_BLOCK);
-        let small = size <= SMALL_SIZE;
-        let index = match self.best_fit(size, small) {
+        let pool = pool_of(size, stream);
+        let index = match self.best_fit(size, pool) {
             Some(index) => index,
-            None => self.grow(size, small).ok_or(OutOfMemory { requested: bytes })?,
+            None => self.grow(size, pool).ok_or(OutOfMemory { requested: bytes })?,
         };
-        self.cut(index, size, small);
+        self.cut(index, size, pool);
         let block = &mut self.blocks[index as usize];
         block.used = true;
         self.stats.allocated = self.stats.allocated.saturating_add(block.size);
@@ -138,9 +169,8 @@ impl CachingAllocator {
         let entry = self.blocks[index as usize];
         self.blocks[index as usize].used = false;
         self.stats.allocated = self.stats.allocated.saturating_sub(entry.size);
-        let pool = usize::from(entry.small);
-        index = self.merged(index, pool);
-        self.list(index, pool);
+        index = self.merged(index, entry.pool);
+        self.list(index, entry.pool);
     }
 
     /// Joins a block that is in no list with those neighbours that are as free and as mapped as it is
@@ -183,7 +213,7 @@ impl CachingAllocator {
 
     /// `torch.cuda.empty_cache()`: gives segments without a used block back, and of expandable ones every free page.
     pub fn empty_cache(&mut self) {
-        for pool in 0..2 {
+        for pool in 0..POOLS {
             let blocks: Vec<u32> = self.free[pool].iter().map(|(_, _, index)| *index).collect();
             for index in blocks {
                 let block = self.blocks[index as usize];
@@ -200,7 +230,7 @@ impl CachingAllocator {
 
     /// Gives the whole pages of a free block back (`unmap_block`).
     fn unmap(&mut self, index: u32, pool: usize) {
-        let page = page(pool == 1);
+        let page = page(pool);
         let block = self.blocks[index as usize];
         let end = block.address.saturating_add(block.size);
         let (first, last) = (block.address.div_ceil(page).saturating_mul(page), end / page * page);
@@ -225,8 +255,7 @@ impl CachingAllocator {
     }
 
     /// The smallest free block that is large enough. A block that can grow counts with all that it can grow to.
-    fn best_fit(&mut self, size: u64, small: bool) -> Option<u32> {
-        let pool = usize::from(small);
+    fn best_fit(&mut self, size: u64, pool: usize) -> Option<u32> {
         let mut larger = self.free[pool].range((size, 0, 0)..).map(|(_, _, index)| *index);
         let mut best = larger.next()?;
         if self.settings.expandable_segments {
@@ -270,11 +299,11 @@ impl CachingAllocator {
     }
 
     /// A new segment, or further pages of the expandable one.
-    fn grow(&mut self, size: u64, small: bool) -> Option<u32> {
+    fn grow(&mut self, size: u64, pool: usize) -> Option<u32> {
         if self.settings.expandable_segments {
-            return self.expand(size, small);
+            return self.expand(size, pool);
         }
-        let bytes = if small {
+        let bytes = if is_small(pool) {
             SMALL_SEGMENT
         } else if size < MIN_LARGE {
             LARGE_SEGMENT
@@ -296,14 +325,13 @@ impl CachingAllocator {
             size: bytes,
             previous: NONE,
             next: NONE,
-            small,
+            pool,
             used: false,
             mapped: true,
         }))
     }
 
-    fn expand(&mut self, size: u64, small: bool) -> Option<u32> {
-        let pool = usize::from(small);
+    fn expand(&mut self, size: u64, pool: usize) -> Option<u32> {
         let grown = self.mapped_for(size, pool);
         if grown.is_some() {
             return grown;
@@ -338,7 +366,7 @@ impl CachingAllocator {
                 size: ADDRESSES,
                 previous: NONE,
                 next: NONE,
-                small: pool == 1,
+                pool,
                 used: false,
                 mapped: false,
             };
@@ -365,7 +393,7 @@ impl CachingAllocator {
     /// Maps the first pages of a block without memory, up to `size` or its end, and joins them with what is free around
     /// them (`map_block`).
     fn map(&mut self, index: u32, size: u64, pool: usize) -> Option<u32> {
-        let page = page(pool == 1);
+        let page = page(pool);
         let block = self.blocks[index as usize];
         let bytes = size.min(block.size).div_ceil(page).saturating_mul(page);
         if !self.allows(bytes) {
@@ -384,16 +412,19 @@ impl CachingAllocator {
     }
 
     /// `should_split`: the rest goes back to the pool where it is worth keeping.
-    fn cut(&mut self, index: u32, size: u64, small: bool) {
+    fn cut(&mut self, index: u32, size: u64, pool: usize) {
         let block = self.blocks[index as usize];
         let rest = block.size - size;
-        let worth =
-            if small || self.settings.expandable_segments { rest >= MIN_BLOCK } else { rest > SMALL_SIZE };
+        let worth = if is_small(pool) || self.settings.expandable_segments {
+            rest >= MIN_BLOCK
+        } else {
+            rest > SMALL_SIZE
+        };
         if !worth {
             return;
         }
         let other = self.split(index, size);
-        self.list(other, usize::from(small));
+        self.list(other, pool);
     }
 
     /// Cuts a block after `size` bytes; returns the rest, which is in no list.
@@ -423,8 +454,8 @@ impl CachingAllocator {
 }
 
 /// Granularity of an expandable segment.
-const fn page(small: bool) -> u64 {
-    if small { SMALL_SEGMENT } else { LARGE_SEGMENT }
+const fn page(pool: usize) -> u64 {
+    if is_small(pool) { SMALL_SEGMENT } else { LARGE_SEGMENT }
 }
 
 #[cfg(test)]
@@ -439,7 +470,7 @@ mod tests {
 
     #[track_caller]
     fn malloc(allocator: &mut CachingAllocator, bytes: u64) -> Block {
-        allocator.malloc(bytes).expect("no capacity is set")
+        allocator.malloc(bytes, Stream::Compute).expect("no capacity is set")
     }
 
     #[test]
@@ -481,7 +512,7 @@ mod tests {
         allocator.free(block);
         malloc(&mut allocator, 80 * MIB);
         assert_eq!(allocator.stats().retries, 1);
-        assert_eq!(allocator.malloc(40 * MIB), Err(OutOfMemory { requested: 40 * MIB }));
+        assert_eq!(allocator.malloc(40 * MIB, Stream::Compute), Err(OutOfMemory { requested: 40 * MIB }));
     }
 
     #[test]

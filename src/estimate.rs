@@ -1,6 +1,6 @@
 //! The answer: [`estimate`] executes one training step of a [`Scenario`] and says what it needs.
 
-use crate::scenario::{Issue, Scenario, Severity};
+use crate::scenario::{Field, Issue, Scenario, Severity};
 use crate::step;
 use crate::units::Bytes;
 
@@ -238,6 +238,8 @@ pub struct Memory {
     pub resting: Parts,
     /// What the driver takes outside PyTorch's allocator (context, kernels).
     pub context: Bytes,
+    /// The most that offloaded activations take of the CPU's memory.
+    pub offloaded: Bytes,
 }
 
 impl Memory {
@@ -280,7 +282,10 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
         (Ok(architecture), Ok(gpu)) => {
             if !failed(&issues) {
                 match step::run(&architecture, scenario, &gpu) {
-                    Ok(answer) => memory = Some(answer),
+                    Ok(answer) => {
+                        issues.extend(offloaded(answer.offloaded));
+                        memory = Some(answer);
+                    }
                     Err(issue) => issues.push(issue),
                 }
             }
@@ -288,4 +293,13 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
         (architecture, gpu) => issues.extend([architecture.err(), gpu.err()].into_iter().flatten()),
     }
     Estimate { issues, memory }
+}
+
+/// What waits in the CPU's memory, which must have room for it.
+fn offloaded(bytes: Bytes) -> Option<Issue> {
+    if bytes == Bytes::ZERO {
+        return None;
+    }
+    let message = format!("up to {bytes} of activations wait in the CPU's memory");
+    Some(Issue::new(Severity::Note, Field::Offloading, message))
 }

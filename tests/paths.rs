@@ -4,8 +4,8 @@
 
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Optimizer, Precision, Savings, Scenario,
-    Stack, StepTime,
+    AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Offloading, Optimizer, Precision, Savings,
+    Scenario, Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 9] {
+fn variations() -> [Scenario; 10] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -35,6 +35,7 @@ fn variations() -> [Scenario; 9] {
         ..Scenario::default()
     };
     let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
+    let offloaded = Savings { offloading: Offloading::On, ..base.savings };
     let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
     [
         base.clone(),
@@ -70,8 +71,9 @@ fn variations() -> [Scenario; 9] {
             stack: Stack::Torchtune,
             method: Method::Qlora,
             checkpointing: Checkpointing::NonReentrant,
-            ..base
+            ..base.clone()
         },
+        Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base },
     ]
 }
 

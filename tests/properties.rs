@@ -9,7 +9,7 @@ use headroom::plan::{
 };
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask,
-    Method, ModelChoice, Optimizer, Precision, Quantization, Savings, Scenario, Stack, StepTime,
+    Method, ModelChoice, Offloading, Optimizer, Precision, Quantization, Savings, Scenario, Stack, StepTime,
     WeightFormat,
 };
 use headroom::units::Bytes;
@@ -47,7 +47,8 @@ fn loras() -> impl Strategy<Value = Lora> {
 }
 
 fn savings() -> impl Strategy<Value = Savings> {
-    (select(LossKernel::ALL), select(StepTime::ALL)).prop_map(|(loss, step)| Savings { loss, step })
+    (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
+        .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
 }
 
 /// Scenarios of sizes that people run.

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack, StepTime, WeightFormat, modules,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
+    Scenario, Stack, StepTime, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -144,7 +144,8 @@ fn lengths() -> impl Strategy<Value = Lengths> {
 }
 
 fn savings() -> impl Strategy<Value = Savings> {
-    (select(LossKernel::ALL), select(StepTime::ALL)).prop_map(|(loss, step)| Savings { loss, step })
+    (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
+        .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {

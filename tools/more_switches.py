@@ -3,10 +3,15 @@
   in_backward  true: an optimizer for each parameter that steps in a hook as soon as its gradient is there, as
                torch's tutorial "How to save memory by fusing the optimizer step into the backward pass" has it, and
                torchtune's `optimizer_in_bwd`. Takes "clip": false.
+  offload      "trl": what backward needs waits in the CPU's memory, as trl's `activation_offloading` does it around
+               forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
 """
+import importlib.util
+import os
+
 import measure
 
-measure.DEFAULTS["in_backward"] = False
+measure.DEFAULTS.update(in_backward=False, offload=None)
 
 
 class InBackward:
@@ -36,7 +41,33 @@ def build_optimizer(case, params, build=measure.build_optimizer):
     return InBackward(build, case, params) if case["in_backward"] else build(case, params)
 
 
-measure.build_optimizer = build_optimizer
+def build_model(case, device, build=measure.build_model):
+    model = build(case, device)
+    if case["offload"] == "trl":
+        offload(model)
+    return model
+
+
+def offload(model):
+    """Enters trl's context with the model's forward pass and leaves it after `backward`."""
+    import torch
+    spec = importlib.util.spec_from_file_location("activation_offloading", os.environ["TRL_OFFLOADING"])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    context = module.get_act_offloading_ctx_manager(model)
+    forward, backward = model.forward, torch.Tensor.backward
+
+    def entered(*args, **kwargs):
+        context.__enter__()
+        return forward(*args, **kwargs)
+
+    def left(*args, **kwargs):
+        backward(*args, **kwargs)
+        context.__exit__(None, None, None)
+    model.forward, torch.Tensor.backward = entered, left
+
+
+measure.build_optimizer, measure.build_model = build_optimizer, build_model
 
 if __name__ == "__main__":
     measure.main()

@@ -10,8 +10,8 @@ use crate::hardware::{ComputeCapability, Gpu};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack, StepTime, WeightFormat,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
+    Scenario, Stack, StepTime, WeightFormat,
 };
 use crate::step::Instant;
 use crate::units::Bytes;
@@ -157,6 +157,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             step: match fields.switch("in_backward", false) {
                 false => StepTime::AfterBackward,
                 true => StepTime::InBackward,
+            },
+            offloading: match fields.get("offload").and_then(Value::as_str) {
+                None => Offloading::Off,
+                Some("trl") => Offloading::On,
+                Some(other) => return Err(unknown("offload", other)),
             },
         },
         allocator: Allocator::Native,

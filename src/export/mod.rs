@@ -217,6 +217,7 @@ mod tests {
             steady: iteration,
             resting: parts,
             context: Bytes(100),
+            offloaded: Bytes::ZERO,
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

@@ -99,6 +99,37 @@ choices! {
     }
 }
 
+impl Optimizer {
+    /// Whether it is bitsandbytes'.
+    pub const fn is_of_bitsandbytes(self) -> bool {
+        match self {
+            Optimizer::AdamW8bit
+            | Optimizer::PagedAdamW8bit
+            | Optimizer::PagedAdamW
+            | Optimizer::Lamb
+            | Optimizer::Lion
+            | Optimizer::Lion8bit => true,
+            Optimizer::AdamW
+            | Optimizer::AdamWFused
+            | Optimizer::AdamWForLoop
+            | Optimizer::AdamWEarly
+            | Optimizer::Adam
+            | Optimizer::Sgd
+            | Optimizer::SgdMomentum
+            | Optimizer::Nesterov
+            | Optimizer::Adagrad
+            | Optimizer::RmsProp
+            | Optimizer::Adafactor
+            | Optimizer::AdafactorTorch
+            | Optimizer::NAdam
+            | Optimizer::AmsGrad
+            | Optimizer::SparseAdam
+            | Optimizer::Shampoo
+            | Optimizer::AdaBelief => false,
+        }
+    }
+}
+
 choices! {
     /// Whether activations are recomputed in backward.
     Checkpointing {
@@ -159,6 +190,14 @@ choices! {
         Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
         Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
         Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";
+    }
+}
+
+choices! {
+    /// Where saved activations wait for backward.
+    Offloading {
+        Off = "off", "Off", "On the GPU.";
+        On = "on", "To the CPU", "In the CPU's memory, but for the head's: trl's activation_offloading. Copies under way take some of the GPU's all the same.";
     }
 }
 

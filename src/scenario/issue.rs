@@ -36,6 +36,7 @@ pub enum Field {
     Stack,
     Loss,
     Step,
+    Offloading,
     Allocator,
     Gpu,
     Link,

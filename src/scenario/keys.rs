@@ -4,8 +4,8 @@ use super::nearest::nearest;
 use super::validate::LARGEST;
 use super::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, StepTime, WeightFormat,
-    compact,
+    Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Scenario, Stack, StepTime,
+    WeightFormat, compact,
 };
 use crate::model::dimensions::SIZES;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
@@ -299,6 +299,14 @@ pub static KEYS: &[Key] = &[
     choice!("st", "stack", Stack, "Whose code runs the model", Stack, stack),
     choice!("loss", "loss", Loss, "How the head and the loss are computed", LossKernel, savings.loss),
     choice!("step", "optimizer-step", Step, "When the optimizer steps", StepTime, savings.step),
+    choice!(
+        "ao",
+        "activation-offloading",
+        Offloading,
+        "Where saved activations wait for backward",
+        Offloading,
+        savings.offloading
+    ),
     switch!(
         "cache",
         "use-cache",

@@ -9,6 +9,7 @@ pub mod lengths;
 pub mod modules;
 mod nearest;
 pub(crate) mod recurrent;
+mod savings;
 mod serde;
 mod validate;
 
@@ -20,8 +21,8 @@ use crate::model::catalogue;
 use crate::units::Bytes;
 
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision,
-    Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer,
+    Precision, Stack, StepTime, WeightFormat,
 };
 pub use issue::{Field, Issue, Severity};
 pub use lengths::Lengths;
@@ -98,6 +99,8 @@ pub struct Savings {
     pub loss: LossKernel,
     /// When the optimizer steps.
     pub step: StepTime,
+    /// Where saved activations wait.
+    pub offloading: Offloading,
 }
 
 /// Which card.
@@ -190,7 +193,11 @@ impl Default for Scenario {
                 fills_cache: false,
             },
             stack: Stack::Transformers,
-            savings: Savings { loss: LossKernel::Standard, step: StepTime::AfterBackward },
+            savings: Savings {
+                loss: LossKernel::Standard,
+                step: StepTime::AfterBackward,
+                offloading: Offloading::Off,
+            },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
         }

@@ -1,13 +1,11 @@
 //! Checks of a scenario that need no execution.
 
-use super::recurrent;
+use super::{recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::units::grouped;
 
-use super::{
-    Field, Issue, Lengths, LossKernel, Method, ModelChoice, Precision, Scenario, Severity, StepTime,
-};
+use super::{Field, Issue, Lengths, ModelChoice, Scenario, Severity};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -36,14 +34,7 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     {
         issues.extend(recurrent::issues(scenario, &architecture));
     }
-    if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
-        let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";
-        let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
-        issues.push(Issue::error(Field::Loss, message).with_fix(fix));
-    }
-    if scenario.savings.step == StepTime::InBackward {
-        step_in_backward(scenario, &mut issues);
-    }
+    savings::issues(scenario, &mut issues);
     if let Ok(architecture) = scenario.architecture() {
         issues.extend(beyond_positions(&architecture, scenario.sequence));
     }
@@ -61,25 +52,6 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     issues
 }
 
-/// What goes with a step of every parameter by itself.
-#[inline(never)]
-fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
-    if scenario.accumulation > 1 {
-        let message =
-            "parameters that step in backward cannot wait for the gradients of further micro-batches";
-        let fix = "set the accumulation to 1, or let the optimizer step after backward";
-        issues.push(Issue::error(Field::Step, message).with_fix(fix));
-    }
-    if scenario.precision == Precision::AmpFp16 {
-        let message = "a gradient scaler looks at all gradients before any parameter steps";
-        issues.push(Issue::error(Field::Step, message).with_fix("train in bfloat16"));
-    }
-    if scenario.training_loop.clips {
-        let message = "gradients are not clipped: their norm would need all of them at once";
-        issues.push(Issue::new(Severity::Note, Field::Step, message));
-    }
-}
-
 /// What a sequence longer than the model knows positions for comes to.
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
@@ -91,16 +63,6 @@ fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue>
         None => format!("the model was made for {known} positions: beyond them it runs but knows little"),
     };
     Some(Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}")))
-}
-
-/// Whether the last hidden states are float32, as the weights of the last norm are.
-fn has_wide_states(scenario: &Scenario) -> bool {
-    match scenario.precision {
-        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => {
-            scenario.method == Method::Qlora && scenario.quantization.prepare
-        }
-    }
 }
 
 #[cfg(test)]

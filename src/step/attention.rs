@@ -165,17 +165,12 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     state.expect_bias(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value
     for tensor in bias.iter().chain([&k, &q, &v]) {
-        state.save(node, tensor.value.storage);
+        state.save_view(node, &tensor.value);
     }
-    let seeds = |state: &mut State, count: usize| {
-        for _ in 0..count {
-            let storage = state.alloc(1, Dtype::I64, "attention (seed)");
-            state.save(node, storage);
-            state.release(storage);
-        }
-    };
+    let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, "attention (seed)"));
+    let mut drawn = [NOTHING; 2];
     if scores.kernel == Kernel::Cudnn {
-        seeds(&mut state, 2);
+        drawn = seeds(&mut state);
     }
     // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
     let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
@@ -194,11 +189,15 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     }
     if scores.kernel == Kernel::Flash {
         split_scratch(&mut state, scores, given.dropout);
-        seeds(&mut state, 2);
+        drawn = seeds(&mut state);
     }
     state.save(node, sums);
-    state.save(node, value.storage);
+    state.save_view(node, &value);
     state.release(sums);
+    for seed in drawn.into_iter().filter(|seed| *seed != NOTHING) {
+        state.save(node, seed);
+        state.release(seed);
+    }
     drop(state);
     Tensor { machine, value }
 }
@@ -354,10 +353,10 @@ impl Machine {
         let mut state = self.state.borrow_mut();
         let node = state.node(Op::Baddbmm, [Input::NONE, (&a.value).into(), (&b.value).into()]);
         if b.value.requires_grad() {
-            state.save(node, a.value.storage);
+            state.save_view(node, &a.value);
         }
         if a.value.requires_grad() {
-            state.save(node, b.value.storage);
+            state.save_view(node, &b.value);
         }
         let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
         drop(state);
@@ -417,10 +416,11 @@ impl State {
         };
         let node = self.node(Op::Bmm { second }, [(&a).into(), (&b).into(), Input::NONE]);
         if a.requires_grad() {
-            self.save(node, b.storage);
+            let layout = if transposed { Layout::Columns } else { b.layout };
+            self.save_view(node, &Value { layout, ..b });
         }
         if b.requires_grad() {
-            self.save(node, a.storage);
+            self.save_view(node, &a);
         }
         let storage = self.alloc_product(numel, a.dtype, "matmul");
         let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
@@ -437,14 +437,15 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
     let scores = state.graph.scores[scores as usize];
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
-    let make = |state: &mut State, numel: u64| {
+    let make = |state: &mut State, numel: u64, layout: Layout| {
         let storage = state.alloc(numel, dtype, "attention (gradient)");
-        Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
+        Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output token after token
     let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
-    let results = [make(state, q), make(state, k), make(state, v)];
+    let [lq, lk, lv] = inputs.map(|input| input.layout);
+    let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
     let biased = scores.bias.map(|id| (id, state.alloc(scores.numel(), dtype, "attention (bias gradient)")));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {

@@ -3,6 +3,9 @@
 //! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}, torch/utils/checkpoint.py.
 
 mod engine;
+mod offload;
+
+pub(super) use offload::Offload;
 
 use super::attention::Scores;
 use super::backward;
@@ -116,8 +119,12 @@ pub(super) struct Node {
 enum Saved {
     /// Kept alive.
     Storage(StorageId),
-    /// Dropped by checkpointing; comes back as this entry of [`Graph::recomputed`] of the node's frame.
+    /// Dropped by checkpointing; comes back as this entry of [`Frame::recomputed`] of the node's frame.
     Slot(u32),
+    /// Waits in the CPU's memory.
+    Packed(u32),
+    /// Stays where it is, known to the hooks that move others.
+    Tracked(StorageId),
 }
 
 /// The most arguments of a checkpointed layer.
@@ -140,6 +147,8 @@ pub(super) struct Frame {
     held: [StorageId; HELD],
     /// Which layer it is.
     layer: usize,
+    /// The input's number where it waits in the CPU's memory.
+    packed: Option<u32>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -174,6 +183,8 @@ pub(super) struct Graph {
     fans: Vec<(u32, Vec<Edge>)>,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
+    /// The hooks that move saved variables to the CPU, where there are such.
+    pub offload: Option<Box<Offload>>,
     /// What layers leave for later ones in a dictionary that all of them are given, by its key.
     pub left: [Vec<StorageId>; 2],
 }
@@ -194,6 +205,7 @@ impl Default for Graph {
             reentrant: false,
             fans: Vec::new(),
             held: Vec::new(),
+            offload: None,
             left: Default::default(),
         }
     }
@@ -281,6 +293,15 @@ impl State {
     /// Saves a storage for the node's backward; [`NOTHING`] for something that is saved but takes no memory of its own
     /// (a parameter, a scalar), which counts where checkpointing counts saved variables.
     pub fn save(&mut self, node: NodeRef, storage: StorageId) {
+        self.save_value(node, storage, None);
+    }
+
+    /// The same of a tensor that need not be all of its storage, nor dense.
+    pub fn save_view(&mut self, node: NodeRef, value: &Value) {
+        self.save_value(node, value.storage, Some(value));
+    }
+
+    fn save_value(&mut self, node: NodeRef, storage: StorageId, value: Option<&Value>) {
         if node == NodeRef::NONE || self.graph.stopped {
             return;
         }
@@ -304,15 +325,18 @@ impl State {
             frame.slots += 1;
             frame.nodes += u32::from(first);
             Saved::Slot(frame.slots - 1)
+        } else if graph.offload.is_some() {
+            let whole = self.storages[storage as usize];
+            let dense = Value::plain(storage, whole.requested / whole.dtype.bytes().max(1), whole.dtype);
+            self.pack(value.unwrap_or(&dense))
         } else {
+            self.retain(storage);
             Saved::Storage(storage)
         };
+        let graph = &mut self.graph;
         graph.saved.push(entry);
         let last = &mut graph.nodes[node.0 as usize];
         last.saved.1 = graph.saved.len() as u32;
-        if let Saved::Storage(storage) = entry {
-            self.retain(storage);
-        }
     }
 
     /// Keeps a storage as an attribute of the node (`ctx.tensors = …` instead of `ctx.save_for_backward`): neither
@@ -329,7 +353,8 @@ impl State {
     /// The storage behind entry `index` of what the node saved.
     pub fn saved(&self, node: &Node, index: u32) -> StorageId {
         match self.graph.saved.get((node.saved.0 + index) as usize) {
-            Some(Saved::Storage(storage)) => *storage,
+            Some(Saved::Storage(storage) | Saved::Tracked(storage)) => *storage,
+            Some(Saved::Packed(index)) => self.unpacked(*index),
             Some(Saved::Slot(slot)) => {
                 let frame = &self.graph.frames[node.frame as usize - 1];
                 frame.recomputed.get(*slot as usize).copied().unwrap_or(NOTHING)
@@ -369,9 +394,20 @@ impl Machine {
             let mut state = self.state.borrow_mut();
             let mut held = [input.value.storage; HELD];
             held[..HELD - 1].copy_from_slice(&shared);
+            let mut packed = None;
+            if state.graph.offload.is_some() {
+                // `_NoopSaveInputs` saves an empty tensor first
+                state.pack(&Value::plain(NOTHING, 0, Dtype::F32));
+                match state.pack(&input.value) {
+                    Saved::Packed(index) => (packed, held[HELD - 1]) = (Some(index), NOTHING),
+                    Saved::Storage(storage) | Saved::Tracked(storage) => state.release(storage),
+                    Saved::Slot(_) => {}
+                }
+            }
             held.into_iter().for_each(|storage| state.retain(storage));
             let input = input.value;
-            let frame = Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input, held, layer };
+            let frame =
+                Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input, held, layer, packed };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;
         }

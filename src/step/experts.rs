@@ -35,7 +35,7 @@ impl<'m> Tensor<'m> {
             let w = &weight.value;
             let node = state.node(Op::Grouped { groups: expert.experts }, [x.into(), w.into(), Input::NONE]);
             if x.requires_grad() {
-                state.save(node, w.storage);
+                state.save_view(node, &w.transposed());
             }
             state.save(node, offsets.value.storage);
             if w.requires_grad() {

@@ -4,14 +4,15 @@ use std::cell::RefCell;
 
 use super::forward::{Model, Output};
 use super::kernels::Device;
-use super::machine::{Machine, StorageId};
+use super::machine::{Machine, NOTHING, StorageId};
 use super::optimizer::Stepper;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
 use crate::hardware::Gpu;
 use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Issue, Mask, Method, Scenario, Stack, StepTime};
+use crate::scenario::{Checkpointing, Issue, Mask, Method, Offloading, Scenario, Stack, StepTime};
+use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
 ///
@@ -22,18 +23,22 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
     let machine = Machine::new(device, false);
-    let model = Model::load(&machine, architecture, scenario, device, false);
+    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
+    let whole = scenario.savings.offloading == Offloading::On;
+    let model = Model::load(&machine, architecture, scenario, device, whole);
     let mut training = Training::new(model);
     training.prepare();
     let first = training.iteration();
     let steady = training.steady(&first);
     let resting = machine.state.borrow().ledger.parts;
+    let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
     let memory = Memory {
         parameters: parameters(architecture, scenario, &machine),
         first,
         steady,
         resting,
         context: gpu.context,
+        offloaded: Bytes(offloaded),
     };
     drop(training);
     Ok(memory)
@@ -62,6 +67,8 @@ pub(super) struct Training<'a> {
     /// The output that the script keeps alive, and what the graph behind it holds.
     kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     has_state: bool,
+    /// The batch's token ids.
+    ids: StorageId,
     /// Events up to the end of the last step.
     stepped: usize,
 }
@@ -69,7 +76,7 @@ pub(super) struct Training<'a> {
 impl<'a> Training<'a> {
     /// A model before its first iteration.
     pub fn new(model: Model<'a>) -> Training<'a> {
-        Training { model, kept: Default::default(), has_state: false, stepped: 0 }
+        Training { model, kept: Default::default(), has_state: false, ids: NOTHING, stepped: 0 }
     }
 
     fn machine(&self) -> &'a Machine {
@@ -88,7 +95,7 @@ impl<'a> Training<'a> {
             (_, Mask::Ones | Mask::Padded) => 3,
         };
         for _ in 0..tensors {
-            state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
+            self.ids = state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
         }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
@@ -170,6 +177,9 @@ impl<'a> Training<'a> {
 
     fn forward_and_backward(&mut self, iteration: &mut Iteration) {
         self.begin(Phase::Forward);
+        if self.model.scenario.savings.offloading == Offloading::On {
+            self.begin_offloading();
+        }
         self.machine().state.borrow_mut().category = Category::Activations;
         let before = RefCell::new(std::mem::take(&mut self.kept));
         let Output { loss, outputs, shared } = self.model.forward(&|| {
@@ -197,6 +207,17 @@ impl<'a> Training<'a> {
         highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
     }
 
+    /// trl's context around forward and backward. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
+    #[inline(never)]
+    fn begin_offloading(&self) {
+        let scenario = self.model.scenario;
+        let mut state = self.machine().state.borrow_mut();
+        state.graph.offload.get_or_insert_default().ids = self.ids;
+        if scenario.method != Method::Full || scenario.optimizer.is_of_bitsandbytes() {
+            state.empty_cache();
+        }
+    }
+
     /// Events up to the end of the last step, where they are recorded.
     pub fn stepped(&self) -> usize {
         self.stepped
@@ -212,7 +233,11 @@ impl<'a> Training<'a> {
     fn steady(&mut self, first: &Iteration) -> Iteration {
         let scenario = self.model.scenario;
         let alters = scenario.savings.step == StepTime::InBackward;
-        if alters || scenario.training_loop.keeps_outputs || !scenario.training_loop.grads_to_none {
+        if self.model.whole
+            || alters
+            || scenario.training_loop.keeps_outputs
+            || !scenario.training_loop.grads_to_none
+        {
             return self.iteration();
         }
         let state = self.machine().state.borrow().ledger.parts.get(Category::Optimizer);

@@ -127,10 +127,10 @@ impl State {
         let x = self.cast(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
         let node = self.node(Op::Linear(shape), [Input::from(&x), Input::from(&weight), Input::NONE]);
         if x.requires_grad() {
-            self.save(node, weight.storage);
+            self.save_view(node, &weight.transposed());
         }
         if weight.requires_grad() {
-            self.save(node, x.storage);
+            self.save_view(node, &x);
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
         let storage = self.alloc_product(numel, x.dtype, "linear");
@@ -175,13 +175,15 @@ impl State {
         // saved variables are named in alphabetical order: mat2 is the weight, before self; with a bias it is behind mat1
         let keeps_input = weight_edge != Edge::None;
         if keeps_input && with_bias {
-            self.save(node, x.storage);
+            self.save_view(node, &x);
         }
         if x.requires_grad() {
-            self.save(node, weight);
+            // `weight.t()` but for gpt2's, which lies as it is multiplied
+            let weight = Value::plain(weight, shape.weights(), dtype);
+            self.save_view(node, &if class == LinearClass::Conv1d { weight } else { weight.transposed() });
         }
         if keeps_input && !with_bias {
-            self.save(node, x.storage);
+            self.save_view(node, &x);
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
@@ -214,7 +216,7 @@ impl State {
         });
         let weight = Input::from(&Value::plain(copy, numel, dtype).at(edge));
         let node = self.node(Op::Conv, [(&x).into(), weight, bias_input]);
-        self.save(node, x.storage);
+        self.save_view(node, &x);
         self.save(node, copy);
         let dense = self.alloc(x.numel, x.dtype, "contiguous");
         let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };

@@ -45,9 +45,9 @@ impl<'m> Tensor<'m> {
         let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
         let loss = state.alloc(losses, log.dtype, "nll_loss");
         let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
-        for storage in [log.storage, labels.value.storage, weight] {
-            state.save(node, storage);
-        }
+        state.save(node, log.storage);
+        state.save_view(node, &labels.value);
+        state.save(node, weight);
         state.release(weight);
         state.release(log.storage);
         let value = Value { storage: loss, numel: losses, dtype: log.dtype, edge: node.output(0), ..x };
@@ -75,7 +75,8 @@ pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (T
     let shifted = if batch > 1 { Some(make(tokens, "shifted labels")) } else { None };
     drop(state);
     let padded = Tensor { machine, value: padded };
-    let shifted = shifted.map_or_else(|| padded.clone(), |value| Tensor { machine, value });
+    let shifted =
+        shifted.map_or_else(|| padded.with(|value| value.numel = tokens), |value| Tensor { machine, value });
     (padded, shifted)
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Storage {
     pub times: u32,
     /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
     pub shared: bool,
+    /// Whether it was asked for on the stream that copies from the CPU: the allocator gives each stream blocks of its own.
+    pub aside: bool,
     /// What it is for.
     pub category: Category,
     /// Element type, for the explanation.
@@ -85,6 +87,8 @@ pub(super) enum Event {
     Free(StorageId),
     /// A phase begins.
     Mark(Phase),
+    /// The script empties the allocator's cache.
+    EmptyCache,
 }
 
 /// The running total by category and its highest point since the last reset.
@@ -202,6 +206,7 @@ impl State {
             references: 1,
             times: self.repeating,
             shared: false,
+            aside: false,
             category,
             dtype,
         });
@@ -349,6 +354,13 @@ impl State {
         self.record.as_ref().map_or(0, |record| record.events.len())
     }
 
+    /// Notes that the script empties the allocator's cache.
+    pub fn empty_cache(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::EmptyCache);
+        }
+    }
+
     /// Marks the start of a phase in the event stream.
     pub fn mark(&mut self, phase: Phase) {
         if let Some(record) = &mut self.record {
@@ -447,6 +459,7 @@ impl Machine {
             references: 1,
             times: 1,
             shared: false,
+            aside: false,
             category: Category::Temporaries,
             dtype: Dtype::U8,
         };

@@ -156,7 +156,7 @@ impl<'m> Tensor<'m> {
         let weight = state.parameter_input(weight);
         let node = state.node(Op::MulWeight, [weight, (&x).into(), Input::NONE]);
         if weight.wants() {
-            state.save(node, x.storage);
+            state.save_view(node, &x);
         }
         if x.requires_grad() {
             state.save(node, NOTHING);
@@ -182,7 +182,7 @@ impl<'m> Tensor<'m> {
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
         if float.requires_grad() {
-            state.save(node, x.storage);
+            state.save_view(node, &x);
         }
         if x.requires_grad() {
             state.save(node, float.storage);
@@ -222,7 +222,7 @@ impl<'m> Tensor<'m> {
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
         if factor.value.requires_grad() {
-            state.save(node, x.storage);
+            state.save_view(node, &x);
         }
         if x.requires_grad() {
             state.save(node, factor.value.storage);
@@ -293,7 +293,7 @@ impl<'m> Tensor<'m> {
         inputs[0] = (&x).into();
         let rows = x.numel / norm.width.max(1);
         let node = state.node(Op::LayerNorm { rows }, inputs);
-        state.save(node, x.storage);
+        state.save_view(node, &x);
         state.save(node, copies[0]);
         state.save(node, copies[1]);
         let dense = Value { layout: x.shape, ..x };

@@ -126,7 +126,7 @@ impl State {
     /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`]. Its own storage is kept
     /// until then if it is `held`.
     pub fn leaf(&mut self, value: &Value, held: bool) -> ParamId {
-        let storage = if held { value.storage } else { NOTHING };
+        let storage = if held || self.graph.offload.is_some() { value.storage } else { NOTHING };
         self.retain(storage);
         self.params.leaves += 1;
         self.params.list.push(Parameter {
@@ -156,9 +156,13 @@ impl State {
     /// Forgets the leaves of the last graph with their gradients.
     pub fn drop_leaves(&mut self) {
         for _ in 0..std::mem::take(&mut self.params.leaves) {
-            if let Some(leaf) = self.params.list.pop() {
-                self.release(leaf.grad);
-                self.release(leaf.storage);
+            let Some(leaf) = self.params.list.pop() else { continue };
+            match &mut self.graph.offload {
+                Some(offload) => offload.reached.extend([leaf.grad, leaf.storage]),
+                None => {
+                    self.release(leaf.grad);
+                    self.release(leaf.storage);
+                }
             }
         }
     }

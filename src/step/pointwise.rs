@@ -174,7 +174,7 @@ impl<'m> Tensor<'m> {
             let copy =
                 if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
             let node = state.node(Op::DivideRows, inputs);
-            state.save(node, r.storage);
+            state.save_view(node, r);
             if r.requires_grad() {
                 state.save(node, copy);
             }
@@ -189,9 +189,9 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let r = &rows.value;
             let node = state.node(Op::DivideRows, [x.into(), r.into(), Input::NONE]);
-            state.save(node, r.storage);
+            state.save_view(node, r);
             if r.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, x.dtype, "div", node.output(0))
         })
@@ -264,7 +264,7 @@ impl<'m> Tensor<'m> {
         let result = run(&like);
         let mut state = self.machine.state.borrow_mut();
         let node = state.node(op, [(&self.value).into(), Input::NONE, Input::NONE]);
-        state.save(node, self.value.storage);
+        state.save_view(node, &self.value);
         drop(state);
         result.with(|value| value.edge = node.output(0))
     }
@@ -285,10 +285,10 @@ impl<'m> Tensor<'m> {
             let y = &other.value;
             let node = state.node(Op::Mul, [x.into(), y.into(), Input::NONE]);
             if x.requires_grad() {
-                state.save(node, y.storage);
+                state.save_view(node, y);
             }
             if y.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
         })
@@ -299,7 +299,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &constant.value;
             let node = state.node(Op::MulConstant, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, y.storage);
+            state.save_view(node, y);
             state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
         })
     }
@@ -310,10 +310,10 @@ impl<'m> Tensor<'m> {
             let r = &rows.value;
             let node = state.node(Op::MulRows, [x.into(), r.into(), Input::NONE]);
             if x.requires_grad() {
-                state.save(node, r.storage);
+                state.save_view(node, r);
             }
             if r.requires_grad() {
-                state.save(node, x.storage);
+                state.save_view(node, x);
             }
             state.new_like(x, promoted(x.dtype, r.dtype), "mul", node.output(0))
         })
@@ -324,7 +324,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
             let node = state.node(Op::Power, [(&x).into(), Input::NONE, Input::NONE]);
-            state.save(node, x.storage);
+            state.save_view(node, &x);
             let result = state.new_like(&x, x.dtype, "pow", node.output(0));
             state.release(x.storage);
             result
@@ -345,7 +345,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Rsqrt, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, x.dtype, "rsqrt", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }
@@ -354,7 +354,7 @@ impl<'m> Tensor<'m> {
     pub fn keeping_input(&self, operation: &'static str) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, x.storage);
+            state.save_view(node, x);
             state.new_like(x, x.dtype, operation, node.output(0))
         })
     }
@@ -364,7 +364,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Pointwise, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, x.dtype, operation, node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }
@@ -391,7 +391,7 @@ impl<'m> Tensor<'m> {
             let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
             let node = state.node(Op::Softmax, [(&x).into(), Input::NONE, Input::NONE]);
             let result = state.new_like(&x, x.dtype, "softmax", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             state.release(x.storage);
             result
         })
@@ -406,7 +406,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
             let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
-            state.save(node, result.storage);
+            state.save_view(node, &result);
             result
         })
     }

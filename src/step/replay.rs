@@ -8,7 +8,7 @@ use super::iteration::Training;
 use super::kernels::Device;
 use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
 use super::plan::{ITERATIONS, Plan};
-use crate::allocator::{Block, CachingAllocator, Settings, Stats};
+use crate::allocator::{Block, CachingAllocator, Settings, Stats, Stream};
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Parts, Phase};
 use crate::hardware::Gpu;
@@ -186,7 +186,7 @@ impl Recording {
                     if requested == 0 {
                         continue;
                     }
-                    match allocator.malloc(requested) {
+                    match allocator.malloc(requested, Stream::of(self.storage(*id).aside)) {
                         Ok(block) => blocks[*id as usize] = Some(block),
                         Err(error) => {
                             let requested = Bytes(error.requested);
@@ -200,6 +200,7 @@ impl Recording {
                     }
                 }
                 Event::Mark(next) => phase = Some(*next),
+                Event::EmptyCache => allocator.empty_cache(),
             }
         }
         outcome(allocator.stats(), None)
@@ -238,6 +239,7 @@ impl Recording {
                     *part = part.saturating_sub(rounded(storage.bytes()));
                 }
                 Event::Mark(next) => phase = *next,
+                Event::EmptyCache => {}
             }
             if self.shown.contains(&index) {
                 each(index, phase, &parts);
@@ -294,7 +296,7 @@ impl Recording {
             match event {
                 Event::Alloc(id) => alive[*id as usize] = true,
                 Event::Free(id) => alive[*id as usize] = false,
-                Event::Mark(_) => {}
+                Event::Mark(_) | Event::EmptyCache => {}
             }
         }
         let mut groups: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
@@ -332,13 +334,14 @@ impl Recording {
                 before = Some(parts.total());
             }
         });
-        let traced = self.events[self.shown.clone()].iter().map(|event| match *event {
-            Event::Mark(phase) => Traced::Phase(phase),
+        let traced = self.events[self.shown.clone()].iter().filter_map(|event| match *event {
+            Event::EmptyCache => None,
+            Event::Mark(phase) => Some(Traced::Phase(phase)),
             Event::Alloc(id) => {
                 let Maker { module, operation, .. } = self.makers[id as usize];
-                Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation }
+                Some(Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation })
             }
-            Event::Free(id) => Traced::Free { id, bytes: self.storage(id).bytes() },
+            Event::Free(id) => Some(Traced::Free { id, bytes: self.storage(id).bytes() }),
         });
         (before.unwrap_or_default(), traced.collect())
     }

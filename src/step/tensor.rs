@@ -54,6 +54,11 @@ impl Value {
         Value { edge, ..self }
     }
 
+    /// A transposed view of it.
+    pub fn transposed(self) -> Value {
+        Value { layout: Layout::Columns, shape: Layout::Tokens, ..self }
+    }
+
     /// Bytes of its elements.
     pub fn bytes(&self) -> u64 {
         self.numel.saturating_mul(self.dtype.bytes())

@@ -98,6 +98,7 @@ fn inputs(scenario: &Scenario, unit: Unit) -> Vec<(&'static str, String)> {
         ("Sequence lengths", scenario.lengths.to_string()),
         ("Software", scenario.stack.label().to_owned()),
         ("Head and loss", scenario.savings.loss.label().to_owned()),
+        ("Activation offloading", scenario.savings.offloading.label().to_owned()),
         ("Optimizer step", scenario.savings.step.label().to_owned()),
         ("Allocator", scenario.allocator.label().to_owned()),
     ]

@@ -6,8 +6,8 @@ use super::Row;
 use super::sources::Habits;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Optimizer, Precision, Quantization, Savings, Scenario,
-    Stack, StepTime,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
+    Scenario, Stack, StepTime,
 };
 
 impl Row {
@@ -127,7 +127,7 @@ impl Row {
         };
         let in_backward = ["in_bwd", "in-backward"].iter().any(|word| words.contains(word));
         let step = if in_backward { StepTime::InBackward } else { StepTime::AfterBackward };
-        Savings { loss, step }
+        Savings { loss, step, offloading: Offloading::Off }
     }
 
     fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, String> {

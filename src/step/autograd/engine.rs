@@ -5,7 +5,7 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
-use super::{Edge, Grad, INPUTS, Node, Repeated};
+use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::estimate::Category;
 use crate::step::backward;
 use crate::step::machine::{Machine, NOTHING, Repeat, State};
@@ -84,7 +84,7 @@ impl State {
 
     /// Runs one node's backward.
     fn run(&mut self, index: u32) {
-        let node = self.graph.nodes[index as usize];
+        let mut node = self.graph.nodes[index as usize];
         let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
         if let backward::Op::Pieces = node.op {
             return self.join_pieces(&node, range);
@@ -97,21 +97,28 @@ impl State {
             *grad = pending.take();
         }
         if grads.iter().any(Option::is_some) {
+            let hooked = self.graph.offload.is_some();
+            if hooked {
+                self.unpack_saved(&mut node);
+            }
             let outer = std::mem::replace(&mut self.category, node.category);
             self.module = node.module;
             let mut results = backward::compute(self, &node, &mut grads);
-            // a recomputed variable is a local of the function: it goes before the function's arguments do
-            if node.frame != 0 {
-                self.release_saved(&node);
+            // a variable that hooks give is a local of the function: it goes before the function's arguments do
+            if hooked || node.frame != 0 {
+                self.release_saved(&node, true);
             }
             backward::validate(self, &node, &mut results);
             self.module = "";
             self.category = outer;
+            if hooked {
+                self.after_node();
+            }
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);
             }
             if node.frame == 0 {
-                self.release_saved(&node);
+                self.release_saved(&node, false);
             }
             self.leave_frame(&node);
             for (input, result) in node.inputs.iter().zip(results) {
@@ -120,7 +127,8 @@ impl State {
                 }
             }
         } else {
-            self.release_saved(&node);
+            self.release_saved(&node, true);
+            self.release_saved(&node, false);
             self.leave_frame(&node);
         }
     }
@@ -154,13 +162,19 @@ impl State {
         self.release(grad.storage);
     }
 
-    fn release_saved(&mut self, node: &Node) {
+    /// Lets go of what a node saved: of the locals that hooks gave it, from the last to the first, or of its own variables.
+    fn release_saved(&mut self, node: &Node, locals: bool) {
         let count = node.saved.1 - node.saved.0;
         for index in 0..count {
-            // recomputed variables are locals, destroyed from the last to the first
-            let index = if node.frame == 0 { index } else { count - 1 - index };
-            let storage = self.saved(node, index);
-            self.release(storage);
+            let index = if locals { count - 1 - index } else { index };
+            let is_local = match self.graph.saved[(node.saved.0 + index) as usize] {
+                Saved::Storage(_) => false,
+                Saved::Slot(_) | Saved::Packed(_) | Saved::Tracked(_) => true,
+            };
+            if is_local == locals {
+                let storage = self.saved(node, index);
+                self.release(storage);
+            }
         }
     }
 
@@ -235,6 +249,9 @@ impl Machine {
             }
         }
         let mut state = self.state.borrow_mut();
+        if state.graph.offload.is_some() {
+            state.end_offload();
+        }
         state.graph.clear();
         state.in_backward = false;
         drop(state);
@@ -246,8 +263,11 @@ impl Machine {
             let mut state = self.state.borrow_mut();
             state.graph.recomputing = frame as u32 + 1;
             state.graph.frames[frame].done = true;
-            let (layer, value) = (state.graph.frames[frame].layer, state.graph.frames[frame].input);
-            state.retain(value.storage);
+            let Frame { layer, input: mut value, packed, .. } = state.graph.frames[frame];
+            match packed {
+                Some(index) => value.storage = state.unpack(index),
+                None => state.retain(value.storage),
+            }
             (std::mem::replace(&mut state.category, Category::Temporaries), layer, value)
         };
         recompute(layer, Tensor { machine: self, value });

@@ -90,9 +90,22 @@ impl<'a> Model<'a> {
         logits
     }
 
+    /// The output head. What it saves is never moved to the CPU where it is found by its name (trl looks for `lm_head`).
+    fn logits(&self, hidden: &Tensor<'a>, head: &Layer) -> Tensor<'a> {
+        let exempt = |exempt: bool| {
+            if let Some(offload) = &mut self.machine.state.borrow_mut().graph.offload {
+                offload.exempt = exempt;
+            }
+        };
+        exempt(head.name == "lm_head");
+        let logits = hidden.through(head);
+        exempt(false);
+        logits
+    }
+
     /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.
     fn full_logits(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let logits = hidden.through(head);
+        let logits = self.logits(&hidden, head);
         drop(hidden);
         let logits = self.finished(logits);
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);

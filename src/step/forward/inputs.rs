@@ -492,7 +492,9 @@ impl State {
     fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
         let input = self.parameter_input(table);
         let node = self.node(Op::Embedding { rows }, [input, Input::NONE, Input::NONE]);
-        self.save(node, ids);
+        // the batch's own are there anyway, but for hooks that move what is saved
+        let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
+        self.save(node, if ids == NOTHING { batch } else { ids });
         let numel = rows.saturating_mul(width);
         let storage = self.alloc(numel, input.dtype, "embedding");
         Value::plain(storage, numel, input.dtype).at(node.output(0))

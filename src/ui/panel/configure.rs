@@ -5,7 +5,7 @@ use leptos::prelude::*;
 
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Optimizer, Precision, Scenario, Stack, StepTime,
+    ModelChoice, Modules, Offloading, Optimizer, Precision, Scenario, Stack, StepTime,
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};
@@ -34,6 +34,7 @@ const fn control(field: Field) -> &'static str {
         Field::Stack => "stack",
         Field::Loss => "loss",
         Field::Step => "step",
+        Field::Offloading => "offloading",
         Field::Allocator => "allocator",
         Field::Link => "",
     }
@@ -204,6 +205,12 @@ pub fn Configure() -> impl IntoView {
                     choices!(LossKernel),
                     |scenario| scenario.savings.loss.index(),
                     set_choice!(LossKernel, savings.loss),
+                )}
+                {choice(
+                    ("offloading", "Activation offloading"),
+                    choices!(Offloading),
+                    |scenario| scenario.savings.offloading.index(),
+                    set_choice!(Offloading, savings.offloading),
                 )}
                 {choice(
                     ("step", "Optimizer step"),

@@ -1,0 +1,67 @@
+//! What ways to need less go with, and with what not.
+
+use super::{
+    Checkpointing, Field, Issue, LossKernel, Method, Offloading, Precision, Scenario, Severity, Stack,
+    StepTime,
+};
+
+/// Adds what is wrong with the savings of a scenario.
+pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
+        let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";
+        let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
+        issues.push(Issue::error(Field::Loss, message).with_fix(fix));
+    }
+    if scenario.savings.step == StepTime::InBackward {
+        step_in_backward(scenario, issues);
+    }
+    if scenario.savings.offloading == Offloading::On {
+        offloading(scenario, issues);
+    }
+}
+
+/// What goes with a step of every parameter by itself.
+#[inline(never)]
+fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    if scenario.accumulation > 1 {
+        let message =
+            "parameters that step in backward cannot wait for the gradients of further micro-batches";
+        let fix = "set the accumulation to 1, or let the optimizer step after backward";
+        issues.push(Issue::error(Field::Step, message).with_fix(fix));
+    }
+    if scenario.precision == Precision::AmpFp16 {
+        let message = "a gradient scaler looks at all gradients before any parameter steps";
+        issues.push(Issue::error(Field::Step, message).with_fix("train in bfloat16"));
+    }
+    if scenario.training_loop.clips {
+        let message = "gradients are not clipped: their norm would need all of them at once";
+        issues.push(Issue::new(Severity::Note, Field::Step, message));
+    }
+}
+
+/// What goes with saved activations in the CPU's memory.
+#[inline(never)]
+fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    if scenario.checkpointing == Checkpointing::Reentrant {
+        let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";
+        let fix = "choose checkpointing with use_reentrant=False";
+        issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
+    }
+    if scenario.stack == Stack::Litgpt {
+        let message = "litgpt does not offload activations";
+        issues.push(Issue::error(Field::Offloading, message).with_fix("keep them on the GPU"));
+    } else if scenario.stack != Stack::Transformers || scenario.savings.loss != LossKernel::Standard {
+        let message = "offloading was measured with transformers' own code and loss only";
+        issues.push(Issue::warning(Field::Offloading, message));
+    }
+}
+
+/// Whether the last hidden states are float32, as the weights of the last norm are.
+fn has_wide_states(scenario: &Scenario) -> bool {
+    match scenario.precision {
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => {
+            scenario.method == Method::Qlora && scenario.quantization.prepare
+        }
+    }
+}
