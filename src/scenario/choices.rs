@@ -197,7 +197,7 @@ choices! {
     /// Where saved activations wait for backward.
     Offloading {
         Off = "off", "Off", "On the GPU.";
-        On = "on", "To the CPU", "In the CPU's memory, but for the head's: trl's activation_offloading. Copies under way take some of the GPU's all the same.";
+        On = "on", "To the CPU", "In the CPU's memory, but for the head's: activation_offloading of trl and torchtune. Copies under way take some of the GPU's all the same.";
     }
 }
 

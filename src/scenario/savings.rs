@@ -50,6 +50,12 @@ fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
     if scenario.stack == Stack::Litgpt {
         let message = "litgpt does not offload activations";
         issues.push(Issue::error(Field::Offloading, message).with_fix("keep them on the GPU"));
+    } else if scenario.stack == Stack::Torchtune {
+        if scenario.checkpointing == Checkpointing::Off {
+            let message = "torchtune offloads activations only together with checkpointing";
+            let fix = "switch checkpointing on";
+            issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
+        }
     } else if scenario.stack != Stack::Transformers || scenario.savings.loss != LossKernel::Standard {
         let message = "offloading was measured with transformers' own code and loss only";
         issues.push(Issue::warning(Field::Offloading, message));

@@ -289,7 +289,9 @@ impl<'a> Model<'a> {
                 |norm| hidden.torchtune_normed(&find(&self.outside.norms, |bound| bound.name == norm.name)),
             )
         });
-        match super::loss_kernel(self.scenario) {
+        // the hooks that offload are around the model's forward, and not around its head
+        self.keep_on_device(true);
+        let output = match super::loss_kernel(self.scenario) {
             LossKernel::Full => {
                 let logits = {
                     let logits = normed.torchtune_through(&head);
@@ -305,7 +307,9 @@ impl<'a> Model<'a> {
             LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
                 self.torchtune_pieces(hidden, normed, &head, replace)
             }
-        }
+        };
+        self.keep_on_device(false);
+        output
     }
 
     /// `CEWithChunkedOutputLoss` over the pieces of `chunked_output`.
@@ -381,11 +385,11 @@ impl<'m> Tensor<'m> {
             Some(weight) => normed.apply(|state, x| {
                 let weight = state.parameter_input(weight);
                 let node = state.node(Op::MulWeight, [x.into(), weight, Input::NONE]);
-                if weight.wants() {
-                    state.save(node, x.storage);
-                }
                 if x.requires_grad() {
                     state.save(node, NOTHING);
+                }
+                if weight.wants() {
+                    state.save_view(node, x);
                 }
                 state.new_like(x, x.dtype, "mul", node.output(0))
             }),
