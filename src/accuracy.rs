@@ -43,7 +43,7 @@ pub struct Kind {
     pub software: String,
     /// `model_type` of the config.
     pub family: String,
-    /// The method, precision, checkpointing and attention, as [`key`] writes them.
+    /// The method, precision, checkpointing, attention and packing, as [`key`] writes them.
     pub settings: String,
     /// How many rows.
     pub rows: u64,
@@ -56,8 +56,17 @@ pub struct Kind {
 /// The settings that make two scenarios of one kind.
 pub fn key(scenario: &Scenario) -> String {
     let checkpointing = if scenario.checkpointing == Checkpointing::Off { "kept" } else { "recomputed" };
-    let attention = if scenario.attention == AttentionKernel::Eager { "eager" } else { "sdpa" };
-    format!("{} {} {checkpointing} {attention}", scenario.method.slug(), scenario.precision.slug())
+    let attention = match scenario.attention {
+        AttentionKernel::Eager => "eager",
+        AttentionKernel::FlashAttn => "flash-attn",
+        AttentionKernel::Sdpa
+        | AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Math
+        | AttentionKernel::Cudnn => "sdpa",
+    };
+    let packed = if scenario.mask.is_packed() { " packed" } else { "" };
+    format!("{} {} {checkpointing} {attention}{packed}", scenario.method.slug(), scenario.precision.slug())
 }
 
 /// The stack and, where it is not the standard one, the loss.

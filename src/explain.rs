@@ -84,6 +84,7 @@ const KINDS: usize = 12;
 /// Explains the tensors at the peak, part by part, the largest first.
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     let known = Known::of(scenario);
+    let scenario = &*scenario.laid_out();
     let mut lines = Vec::new();
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
@@ -207,7 +208,8 @@ fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known
     let positions = group.module == "rotary_emb" || group.operation == "range";
     // a mask or a bias may be one for all sequences
     let shared = is_score && !numel.is_multiple_of(tokens.saturating_mul(sequence));
-    if positions || shared { per(sequence, "positions") } else { per(tokens, "tokens") }
+    let own_positions = positions && scenario.mask.is_packed();
+    if !own_positions && (positions || shared) { per(sequence, "positions") } else { per(tokens, "tokens") }
 }
 
 /// Whether tensors of a group are one row per token.

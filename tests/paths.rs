@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 10] {
+fn variations() -> [Scenario; 13] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -36,6 +36,12 @@ fn variations() -> [Scenario; 10] {
     };
     let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
     let offloaded = Savings { offloading: Offloading::On, ..base.savings };
+    let unsloth = Scenario {
+        stack: Stack::Unsloth,
+        method: Method::Qlora,
+        checkpointing: Checkpointing::Offloaded,
+        ..base.clone()
+    };
     let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
     [
         base.clone(),
@@ -74,6 +80,9 @@ fn variations() -> [Scenario; 10] {
             ..base.clone()
         },
         Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base },
+        unsloth.clone(),
+        Scenario { checkpointing: Checkpointing::Reentrant, method: Method::Lora, ..unsloth.clone() },
+        Scenario { checkpointing: Checkpointing::Off, accumulation: 4, ..unsloth },
     ]
 }
 

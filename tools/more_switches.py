@@ -5,6 +5,7 @@
                torchtune's `optimizer_in_bwd`. Takes "clip": false.
   offload      "trl": what backward needs waits in the CPU's memory, as trl's `activation_offloading` does it around
                forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
+  packed, attention "flash_attention_2": see packed_switches.py.
 """
 import importlib.util
 import os
@@ -68,6 +69,8 @@ def offload(model):
 
 
 measure.build_optimizer, measure.build_model = build_optimizer, build_model
+
+import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 
 if __name__ == "__main__":
     measure.main()

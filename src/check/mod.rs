@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::allocator::Settings;
 use crate::estimate::{Memory, estimate};
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::{Allocator, Issue, Scenario};
 use crate::step::{Instant, Recording};
 use crate::units::Bytes;
 
@@ -139,12 +139,13 @@ fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Re
     let recording = record(&case.scenario)?;
     let capacity = if case.bounded { card(&case.scenario)? } else { None };
     for Measured { metric, instant, bytes: measured } in case.measured {
-        let unbounded = || recording.allocate_until(instant, Settings::default());
+        let expandable_segments = case.scenario.allocator == Allocator::Expandable;
+        let with = |capacity| recording.allocate_until(instant, Settings { expandable_segments, capacity });
+        let unbounded = || with(None);
         let found = match capacity {
             None => unbounded(),
             Some(capacity) => {
-                let settings = Settings { capacity: Some(capacity.0), ..Settings::default() };
-                let found = recording.allocate_until(instant, settings);
+                let found = with(Some(capacity.0));
                 // what ran did fit: where it is predicted not to, the error is the prediction's whole size
                 if found.failure.is_some() { unbounded() } else { found }
             }

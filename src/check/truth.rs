@@ -100,6 +100,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
     if fields.count("iters", 3)? < 2 {
         return Err("a single iteration has no steady state".to_owned());
     }
+    let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
         model: model(fields, row)?,
         method,
@@ -112,13 +113,17 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         precision: precision(fields)?,
         optimizer: optimizer(fields.text("optimizer", "adamw"))?,
         batch: fields.count("batch", 1)?,
-        sequence: fields.count("seq", 512)?,
-        lengths: Lengths::Equal,
+        sequence,
+        lengths: match texts {
+            0 => Lengths::Equal,
+            texts => Lengths::Spread { mean: sequence / texts, deviation: 0 },
+        },
         accumulation: fields.count("grad_accumulation", 1)?,
         checkpointing: match fields.text("gradient_checkpointing", "none") {
             "none" => Checkpointing::Off,
             "full" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
+            "offloaded" => Checkpointing::Offloaded,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
         attention: match fields.text("attention", "sdpa") {
@@ -128,9 +133,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "sdpa_efficient" => AttentionKernel::Efficient,
             "sdpa_math" => AttentionKernel::Math,
             "sdpa_cudnn" => AttentionKernel::Cudnn,
+            "flash_attention_2" => AttentionKernel::FlashAttn,
             other => return Err(unknown("attention", other)),
         },
         mask: match fields.text("attention_mask", "none") {
+            "none" if texts > 0 => Mask::Packed,
             "none" => Mask::None,
             "ones" => Mask::Ones,
             "padded" => Mask::Padded,
@@ -164,14 +171,18 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
                 Some(other) => return Err(unknown("offload", other)),
             },
         },
-        allocator: Allocator::Native,
+        allocator: {
+            let slug = fields.text("allocator", Allocator::Native.slug());
+            Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
+        },
         gpu: card(fields, row)?,
     })
 }
 
+/// Whose code ran; rows with Liger's kernels say so by a switch.
 fn stack(fields: &mut Fields<'_>) -> Result<Stack, String> {
-    let liger = fields.switch("liger", false);
-    let slug = fields.text("stack", if liger { "liger" } else { "transformers" });
+    let default = if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers };
+    let slug = fields.text("stack", default.slug());
     Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
 }
 
@@ -338,6 +349,7 @@ mod tests {
             ("seq", json!(128), "s=128"),
             ("grad_accumulation", json!(2), "ga=2"),
             ("attention_mask", json!("padded"), "mask=padded"),
+            ("packed", json!(4), "len=128~0&mask=packed"),
             ("dropout", json!(0.2), "drop=0.2"),
             ("loop", json!("naive"), "out=on"),
             ("zero_grad", json!("zero"), "stn=off"),

@@ -111,7 +111,11 @@ fn saved(module: &str, operation: &str) -> Reason {
         "embedding" | "layer input" => {
             ("the hidden state that enters a layer; all that checkpointing keeps of it", MODELING)
         }
-        "mask" | "additive mask" | "causal mask" | "attention mask" | "score mask" | "padding mask" => (
+        "text numbers" | "text starts" => {
+            ("which of the texts that share a sequence a token belongs to", "transformers, masking_utils.py")
+        }
+        "mask" | "additive mask" | "causal mask" | "attention mask" | "score mask" | "padding mask"
+        | "same text" => (
             "the attention mask, queries × keys, which all layers are given",
             "transformers, masking_utils.py",
         ),

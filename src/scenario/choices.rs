@@ -136,6 +136,17 @@ choices! {
         Off = "off", "Off", "Every activation is kept from forward to backward.";
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
+        Offloaded = "offloaded", "On, layer inputs in CPU memory", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+    }
+}
+
+impl Checkpointing {
+    /// Whether a checkpointed layer is one node of the graph, which runs the layer's own backward inside.
+    pub const fn is_reentrant(self) -> bool {
+        match self {
+            Checkpointing::Off | Checkpointing::NonReentrant => false,
+            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+        }
     }
 }
 
@@ -144,10 +155,11 @@ choices! {
     AttentionKernel {
         Sdpa = "sdpa", "SDPA (PyTorch chooses)", "scaled_dot_product_attention with the kernel that PyTorch picks for this GPU and dtype.";
         Eager = "eager", "Eager", "The scores are written out: sequence × sequence per head.";
-        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed; also what flash_attention_2 keeps.";
+        Flash = "flash", "SDPA, flash", "Only the flash kernel is allowed.";
         Efficient = "efficient", "SDPA, memory-efficient", "Only the memory-efficient kernel is allowed.";
         Math = "math", "SDPA, math", "Only the reference implementation is allowed.";
         Cudnn = "cudnn", "SDPA, cuDNN", "Only cuDNN's kernel is allowed.";
+        FlashAttn = "flash-attention-2", "flash-attn 2", "The package flash-attn (attn_implementation=\"flash_attention_2\"): texts that share a row need no mask.";
     }
 }
 
@@ -166,9 +178,29 @@ choices! {
 choices! {
     /// The attention mask that the batch carries.
     Mask {
-        None = "none", "None", "No padding: packed or equal lengths.";
+        None = "none", "None", "No padding: texts of one length, or chunks that run across texts.";
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
+        Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
+        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row of batch × sequence tokens: TRL's packing and padding_free, DataCollatorWithFlattening, axolotl's sample_packing.";
+    }
+}
+
+impl Mask {
+    /// Whether the batch has a tensor `attention_mask`.
+    pub const fn is_given(self) -> bool {
+        match self {
+            Mask::Ones | Mask::Padded => true,
+            Mask::None | Mask::Packed | Mask::PaddingFree => false,
+        }
+    }
+
+    /// Whether several texts share a sequence, as position ids say that start anew.
+    pub const fn is_packed(self) -> bool {
+        match self {
+            Mask::Packed | Mask::PaddingFree => true,
+            Mask::None | Mask::Ones | Mask::Padded => false,
+        }
     }
 }
 
@@ -178,6 +210,7 @@ choices! {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
         Torchtune = "torchtune", "torchtune", "PyTorch's torchtune, its single-device recipes: norms and rotary positions in float32, logits in 8 pieces, torchao's 4-bit weights; bf16 or fp32 without autocast.";
+        Unsloth = "unsloth", "Unsloth", "Unsloth's FastLanguageModel for LoRA and QLoRA: projections and adapters as one function each, and a loss that never holds all logits.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }

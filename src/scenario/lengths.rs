@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The lengths of the batches. Where they vary, so do the sizes of all activations, and what PyTorch's allocator cached
-/// for one batch does not fit the next: reserved memory grows far above what is ever allocated.
+/// for one batch does not fit the next: reserved memory grows far above what is ever allocated. Where texts are packed
+/// ([`Mask::Packed`](super::Mask)) sequences are as good as full, and this is how long the texts in them are.
 ///
 /// ```
 /// use headroom::scenario::Lengths;
@@ -37,6 +38,15 @@ impl Lengths {
         let mut one = || self.one(longest, &mut random);
         // of a hundred sequences one is as long as it gets
         (0..count).map(|_| (0..batch.clamp(1, 100)).map(|_| one()).max().unwrap_or(longest)).collect()
+    }
+
+    /// The tokens of `count` batches of so many sequences each, where none is padded.
+    pub fn draw_sums(self, batch: u64, longest: u64, count: usize) -> Vec<u64> {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        // the sum of a hundred stands for that of more
+        let drawn = batch.clamp(1, 100);
+        let mut sum = || (0..drawn).map(|_| self.one(longest, &mut random)).fold(0, u64::saturating_add);
+        (0..count).map(|_| sum().saturating_mul(batch) / drawn).collect()
     }
 
     fn one(self, longest: u64, random: &mut Random) -> u64 {

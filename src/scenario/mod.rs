@@ -13,6 +13,7 @@ mod savings;
 mod serde;
 mod validate;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::hardware::Gpu;
@@ -208,6 +209,20 @@ impl Scenario {
     /// Tokens of one forward pass; saturates.
     pub fn tokens(&self) -> u64 {
         self.batch.saturating_mul(self.sequence)
+    }
+
+    /// The same run with every text where it lies: what is padding-free is one row of the whole micro-batch.
+    pub(crate) fn laid_out(&self) -> Cow<'_, Scenario> {
+        match self.mask {
+            Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => Cow::Borrowed(self),
+            Mask::PaddingFree => Cow::Owned(self.in_one_row()),
+        }
+    }
+
+    #[inline(never)]
+    fn in_one_row(&self) -> Scenario {
+        let lengths = Lengths::Spread { mean: self.sequence, deviation: 0 };
+        Scenario { batch: 1, sequence: self.tokens(), lengths, mask: Mask::Packed, ..self.clone() }
     }
 
     /// The architecture of the chosen model.

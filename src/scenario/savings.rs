@@ -42,9 +42,9 @@ fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
 /// What goes with saved activations in the CPU's memory.
 #[inline(never)]
 fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
-    if scenario.checkpointing == Checkpointing::Reentrant {
+    if scenario.checkpointing.is_reentrant() || scenario.stack == Stack::Unsloth {
         let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";
-        let fix = "choose checkpointing with use_reentrant=False";
+        let fix = "choose checkpointing with use_reentrant=False, which Unsloth does not have";
         issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
     }
     if scenario.stack == Stack::Litgpt {

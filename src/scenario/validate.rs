@@ -5,7 +5,7 @@ use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::units::grouped;
 
-use super::{Field, Issue, Lengths, ModelChoice, Scenario, Severity};
+use super::{Allocator, Field, Issue, Lengths, Mask, ModelChoice, Scenario, Severity, Stack};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -45,7 +45,12 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
                        what it offers of bitsandbytes are not followed";
         issues.push(Issue::warning(Field::Gpu, message));
     }
-    if scenario.lengths != Lengths::Equal {
+    if scenario.stack == Stack::Unsloth && scenario.allocator == Allocator::Native {
+        let message = "Unsloth switches expandable segments on where they are supported";
+        let note = Issue::new(Severity::Note, Field::Allocator, message);
+        issues.push(note.with_fix("choose expandable segments"));
+    }
+    if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed {
         let message = "sequences are of different lengths: the peak is that of a batch of the longest";
         issues.push(Issue::new(Severity::Note, Field::Sequence, message));
     }

@@ -22,6 +22,8 @@ pub(super) enum Kernel {
     Efficient,
     Cudnn,
     Math,
+    /// The package flash-attn.
+    Package,
 }
 
 /// The shape of an attention's scores, as its kernels need it.
@@ -37,6 +39,8 @@ pub(super) struct Scores {
     pub value_dim: u64,
     /// Whether the caller passes `enable_gqa`, where there are fewer heads of keys than of queries.
     pub enable_gqa: bool,
+    /// How many texts share the row, where the kernel is told where each begins; otherwise 0.
+    pub texts: u64,
     /// The mask, where it is a leaf that gets a gradient (t5's zeros under checkpointing).
     pub bias: Option<ParamId>,
 }
@@ -85,6 +89,7 @@ impl Choice {
             AttentionKernel::Efficient => self.only(Kernel::Efficient),
             AttentionKernel::Cudnn => self.only(Kernel::Cudnn),
             AttentionKernel::Math => Kernel::Math,
+            AttentionKernel::FlashAttn => Kernel::Package,
             AttentionKernel::Sdpa => {
                 let order: &[Kernel] = if (90..=109).contains(&self.device.capability) {
                     &[Kernel::Cudnn, Kernel::Flash, Kernel::Efficient]
@@ -125,7 +130,7 @@ impl Choice {
                     && self.head_dim <= if self.device.capability < 100 { 256 } else { 128 }
                     && self.head_dim.is_multiple_of(8)
             }
-            Kernel::Math | Kernel::Eager => true,
+            Kernel::Math | Kernel::Eager | Kernel::Package => true,
         }
     }
 }
@@ -145,7 +150,7 @@ pub(super) struct Arguments<'t, 'm> {
 pub(super) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     match scores.kernel {
         Kernel::Math | Kernel::Eager => math(scores, given),
-        Kernel::Flash | Kernel::Efficient | Kernel::Cudnn => fused(scores, given),
+        Kernel::Flash | Kernel::Efficient | Kernel::Cudnn | Kernel::Package => fused(scores, given),
     }
 }
 
@@ -163,14 +168,20 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let known = state.graph.scores.len() as u32 - 1;
     let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
     state.expect_bias(scores.bias);
-    // saved variables are named in alphabetical order: attn_bias, key, query, value
-    for tensor in bias.iter().chain([&k, &q, &v]) {
+    // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
+    let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
+    for tensor in bias.iter().chain(operands) {
         state.save_view(node, &tensor.value);
     }
     let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, "attention (seed)"));
     let mut drawn = [NOTHING; 2];
     if scores.kernel == Kernel::Cudnn {
         drawn = seeds(&mut state);
+    }
+    if scores.texts > 0 {
+        let starts = state.alloc(scores.texts.saturating_add(1), Dtype::I32, "text starts");
+        state.save(node, starts);
+        state.release(starts);
     }
     // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
     let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
@@ -187,12 +198,22 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
         state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
     }
-    if scores.kernel == Kernel::Flash {
-        split_scratch(&mut state, scores, given.dropout);
-        drawn = seeds(&mut state);
+    match scores.kernel {
+        Kernel::Flash => {
+            split_scratch(&mut state, scores, given.dropout);
+            drawn = seeds(&mut state);
+        }
+        Kernel::Package => {
+            split_scratch(&mut state, scores, given.dropout || scores.texts > 0);
+            drawn[0] = state.alloc(2, Dtype::I64, "attention (seed)");
+            state.save_view(node, &value);
+        }
+        Kernel::Efficient | Kernel::Cudnn | Kernel::Math | Kernel::Eager => {}
     }
     state.save(node, sums);
-    state.save_view(node, &value);
+    if scores.kernel != Kernel::Package {
+        state.save_view(node, &value);
+    }
     state.release(sums);
     for seed in drawn.into_iter().filter(|seed| *seed != NOTHING) {
         state.save(node, seed);
@@ -449,9 +470,13 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
     let biased = scores.bias.map(|id| (id, state.alloc(scores.numel(), dtype, "attention (bias gradient)")));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
-        Kernel::Flash => {
-            let padded = scores.sequence.div_ceil(128).saturating_mul(128);
-            let dims = if scores.head_dim <= 192 { 32 } else { 64 };
+        Kernel::Flash | Kernel::Package => {
+            let padded = match scores.texts {
+                0 => scores.sequence.div_ceil(128).saturating_mul(128),
+                texts => scores.sequence.saturating_add(texts.saturating_mul(128)),
+            };
+            let widest = if scores.kernel == Kernel::Flash { 192 } else { 128 };
+            let dims = if scores.head_dim <= widest { 32 } else { 64 };
             let dims = scores.head_dim.div_ceil(dims).saturating_mul(dims);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
             let delta = state.alloc(rows, Dtype::F32, "attention (delta)");

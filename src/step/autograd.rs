@@ -9,6 +9,7 @@ pub(super) use offload::Offload;
 
 use super::attention::Scores;
 use super::backward;
+use super::linear::Layer;
 use super::machine::{Machine, NOTHING, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
@@ -149,6 +150,9 @@ pub(super) struct Frame {
     layer: usize,
     /// The input's number where it waits in the CPU's memory.
     packed: Option<u32>,
+    /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
+    /// the function that runs both.
+    kept: Vec<StorageId>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -168,6 +172,8 @@ pub(super) struct Graph {
     frames: Vec<Frame>,
     /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
     pub scores: Vec<Scores>,
+    /// Layers whose products and adapters run as one function; kept beside the nodes too.
+    pub layers: Vec<Layer>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -197,6 +203,7 @@ impl Default for Graph {
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
             scores: Vec::new(),
+            layers: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
@@ -241,6 +248,7 @@ impl Graph {
         self.pending.clear();
         self.frames.clear();
         self.scores.clear();
+        self.layers.clear();
         self.repeats.clear();
         self.fans.clear();
     }
@@ -310,7 +318,7 @@ impl State {
             let graph = &mut self.graph;
             let frame = &mut graph.frames[graph.recomputing as usize - 1];
             frame.recomputed.push(storage);
-            if frame.recomputed.len() as u32 == frame.slots {
+            if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant {
                 graph.stopped = true;
             }
             return;
@@ -372,6 +380,15 @@ impl State {
         node
     }
 
+    /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
+    pub fn keep_output(&mut self, storage: StorageId) {
+        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
+        if let Some(frame) = frame {
+            self.retain(storage);
+            self.graph.frames[frame].kept.push(storage);
+        }
+    }
+
     /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
     #[inline(never)]
     pub fn recomputed(&self) -> &[StorageId] {
@@ -390,24 +407,43 @@ impl Machine {
         shared: [StorageId; HELD - 1],
         body: impl FnOnce() -> Tensor<'m>,
     ) -> Tensor<'m> {
+        self.checkpointed_from(layer, input.value, shared, body)
+    }
+
+    /// The same with what will be the layer's input when it is recomputed.
+    pub fn checkpointed_from<'m>(
+        &'m self,
+        layer: usize,
+        input: Value,
+        shared: [StorageId; HELD - 1],
+        body: impl FnOnce() -> Tensor<'m>,
+    ) -> Tensor<'m> {
         {
             let mut state = self.state.borrow_mut();
-            let mut held = [input.value.storage; HELD];
+            let mut held = [input.storage; HELD];
             held[..HELD - 1].copy_from_slice(&shared);
             let mut packed = None;
             if state.graph.offload.is_some() {
                 // `_NoopSaveInputs` saves an empty tensor first
                 state.pack(&Value::plain(NOTHING, 0, Dtype::F32));
-                match state.pack(&input.value) {
+                match state.pack(&input) {
                     Saved::Packed(index) => (packed, held[HELD - 1]) = (Some(index), NOTHING),
                     Saved::Storage(storage) | Saved::Tracked(storage) => state.release(storage),
                     Saved::Slot(_) => {}
                 }
             }
             held.into_iter().for_each(|storage| state.retain(storage));
-            let input = input.value;
-            let frame =
-                Frame { slots: 0, recomputed: Vec::new(), done: false, nodes: 0, input, held, layer, packed };
+            let frame = Frame {
+                slots: 0,
+                recomputed: Vec::new(),
+                done: false,
+                nodes: 0,
+                input,
+                held,
+                layer,
+                packed,
+                kept: Vec::new(),
+            };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;
         }

@@ -7,6 +7,7 @@ use super::attention;
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::experts;
 use super::forward::stacks::liger;
+use super::forward::stacks::unsloth::functions;
 use super::fused_loss;
 use super::indexing;
 use super::kernels;
@@ -179,6 +180,8 @@ pub(super) enum Op {
     },
     /// Liger's gated product; saves both factors and writes their gradients over them.
     LigerGated,
+    /// A function of Unsloth's.
+    Unsloth(functions::Function),
     /// Apple's head and loss; saves its input and a number for each row and each token of the vocabulary.
     CutLoss(linear::Shape),
 }
@@ -443,6 +446,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::LigerLoss => fused_loss::liger_backward(state, node),
         Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
         Op::LigerGated => liger::gated_backward(state, node),
+        Op::Unsloth(function) => functions::backward(state, node, function, grads),
         Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
         Op::Conv => depthwise(state, [first, second, third], grad),
         Op::Pad => {

@@ -19,9 +19,10 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    super::support::unmodelled(architecture, scenario)?;
-    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let device = Device::of(gpu);
+    super::support::unmodelled(architecture, scenario, device)?;
+    let scenario = &*scenario.laid_out();
+    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let machine = Machine::new(device, false);
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
     let whole = scenario.savings.offloading == Offloading::On;
@@ -88,11 +89,12 @@ impl<'a> Training<'a> {
         let scenario = self.model.scenario;
         let mut state = self.machine().state.borrow_mut();
         let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
+        // ids, labels, and a mask or positions
         let tensors: u64 = match (scenario.stack, scenario.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Stack::Torchtune, _) => 1,
             (_, Mask::None) => 2,
-            (_, Mask::Ones | Mask::Padded) => 3,
+            (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         for _ in 0..tensors {
             self.ids = state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
@@ -101,8 +103,8 @@ impl<'a> Training<'a> {
         // runs it in autograd's thread
         let light = match (self.model.has_bias(), scenario.checkpointing) {
             ((false, _), _) => [0, 0],
-            ((true, true), Checkpointing::NonReentrant | Checkpointing::Reentrant) => [CUBLASLT_WORKSPACE; 2],
-            ((true, _), _) => [CUBLASLT_WORKSPACE, 0],
+            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
+            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         };
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);

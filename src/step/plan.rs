@@ -5,7 +5,7 @@ use super::iteration::Training;
 use super::kernels::Device;
 use super::machine::Machine;
 use crate::model::Architecture;
-use crate::scenario::{Field, Issue, Lengths, Scenario};
+use crate::scenario::{Field, Issue, Lengths, Mask, Scenario};
 use crate::units::grouped;
 
 /// Iterations that are run at least: the first, in which the optimizer makes its state, and one like every later.
@@ -37,22 +37,25 @@ impl Plan {
     /// # Errors
     /// An [`Issue`] where the model is so deep that not even the fewest iterations can be recorded.
     pub fn of(architecture: &Architecture, scenario: &Scenario, device: Device) -> Result<Plan, Issue> {
-        let each = events(architecture, scenario, device);
+        let whole = &*scenario.laid_out();
+        let each = events(architecture, whole, device);
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1);
         // every micro-batch after the second repeats the second
         if affordable < ITERATIONS * accumulated.min(2) {
             return Err(too_deep(each));
         }
-        if scenario.lengths == Lengths::Equal {
+        // packed sequences are as good as full
+        if scenario.lengths == Lengths::Equal || scenario.mask == Mask::Packed {
             return Ok(Plan { batches: Vec::new(), per_iteration: 1 });
         }
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
         let count = most / per_iteration * per_iteration;
-        let mut lengths = scenario.lengths.draw(scenario.batch, scenario.sequence, count - 1);
-        lengths.insert(count / 2, scenario.sequence);
-        let batches = lengths.into_iter().map(|sequence| Scenario { sequence, ..scenario.clone() }).collect();
+        let draw = if scenario.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
+        let mut lengths = draw(scenario.lengths, scenario.batch, scenario.sequence, count - 1);
+        lengths.insert(count / 2, whole.sequence);
+        let batches = lengths.into_iter().map(|sequence| Scenario { sequence, ..whole.clone() }).collect();
         Ok(Plan { batches, per_iteration })
     }
 }

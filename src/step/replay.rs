@@ -120,10 +120,11 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
-        super::support::unmodelled(architecture, scenario)?;
-        let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let device = Device::of(gpu);
+        super::support::unmodelled(architecture, scenario, device)?;
+        let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
         let plan = Plan::of(architecture, scenario, device)?;
+        let scenario = &*scenario.laid_out();
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();

@@ -1,11 +1,15 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
-use crate::model::Architecture;
+use super::forward::{Code, fills_cache};
+use super::kernels::Device;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
 };
-use crate::scenario::{Checkpointing, Field, Issue, Method, Scenario};
+use crate::model::{Architecture, Objective};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Field, Issue, Mask, Method, Precision, Scenario, Stack,
+};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -22,7 +26,11 @@ const PIECES: [&str; 9] = [
 ];
 
 /// An issue that names what is not modelled, if anything is not.
-pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+pub(super) fn unmodelled(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    device: Device,
+) -> Result<(), Issue> {
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     if checkpoints && architecture.model_type == "openai-gpt" {
         let message = "transformers has no gradient checkpointing for openai-gpt";
@@ -38,6 +46,16 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
             ),
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
+    }
+    if scenario.mask.is_packed()
+        && let Some(issue) = packing(architecture, scenario)
+    {
+        return Err(issue);
+    }
+    if scenario.attention == AttentionKernel::FlashAttn
+        && let Some(issue) = flash_attn(architecture, scenario, device)
+    {
+        return Err(issue);
     }
     let part = match &architecture.encoder {
         Some(_)
@@ -66,6 +84,67 @@ pub(super) fn unmodelled(architecture: &Architecture, scenario: &Scenario) -> Re
         )
         .with_fix("choose another model")),
     }
+}
+
+/// Families that make positions or masks of their own, which do not follow position ids that start anew.
+const NEVER_PACKED: [&str; 6] = ["llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"];
+
+/// What stands in the way of texts that share a sequence.
+#[inline(never)]
+fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    let family = &architecture.model_type;
+    let (message, fix) = if scenario.stack == Stack::Litgpt {
+        ("litgpt packs no texts".to_owned(), "choose transformers")
+    } else if fills_cache(architecture, scenario) {
+        let message = "where a cache is filled transformers does not look for texts that share a sequence";
+        (message.to_owned(), "switch the cache or the packing off, or checkpointing on")
+    } else if !matches!(Code::of(family), Code::Llama | Code::Gemma4)
+        || architecture.head.objective != Objective::CausalLm
+        || NEVER_PACKED.contains(&family.as_str())
+    {
+        (format!("texts that share a sequence are not modelled for {family}"), "choose another mask")
+    } else if architecture.blocks.iter().any(|block| block.mixer.is_recurrent()) {
+        let message = format!("{family} keeps a state from token to token: packing it is not modelled");
+        (message, "choose another mask")
+    } else {
+        return None;
+    };
+    Some(Issue::error(Field::Mask, message).with_fix(fix))
+}
+
+/// What the package flash-attn does not take, or transformers does not give it.
+#[inline(never)]
+fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) -> Option<Issue> {
+    let family = &architecture.model_type;
+    let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
+    let wide = attentions().any(|own| own.head_dim > 256 || !own.head_dim.is_multiple_of(8));
+    let float = match scenario.precision {
+        Precision::Fp32 => true,
+        Precision::Bf16 | Precision::Fp16 => {
+            scenario.method == Method::Qlora && scenario.quantization.prepare
+        }
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
+    };
+    let fix = "choose SDPA";
+    let (message, fix) = if device.capability < 80 {
+        ("flash-attn needs compute capability 8.0".to_owned(), fix)
+    } else if float {
+        ("flash-attn takes 16-bit queries only".to_owned(), "train under autocast or in bfloat16")
+    } else if wide {
+        ("flash-attn takes heads of at most 256, a multiple of 8".to_owned(), fix)
+    } else if scenario.stack == Stack::Litgpt
+        || Code::of(family) != Code::Llama
+        || architecture.blocks.iter().any(|block| block.mixer.attention().is_none())
+        || attentions().any(|own| own.sinks)
+        || family == "llama4"
+    {
+        (format!("{family} with flash-attn is not modelled"), fix)
+    } else if scenario.mask == Mask::Padded {
+        ("padded batches with flash-attn are not modelled".to_owned(), "choose the mask of all ones")
+    } else {
+        return None;
+    };
+    Some(Issue::error(Field::Attention, message).with_fix(fix))
 }
 
 fn scans_by_token(block: &Block) -> bool {

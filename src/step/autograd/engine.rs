@@ -105,7 +105,8 @@ impl State {
             self.module = node.module;
             let mut results = backward::compute(self, &node, &mut grads);
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
-            if hooked || node.frame != 0 {
+            let reentrant = self.graph.reentrant;
+            if hooked || node.frame != 0 && !reentrant {
                 self.release_saved(&node, true);
             }
             backward::validate(self, &node, &mut results);
@@ -117,7 +118,7 @@ impl State {
             for grad in grads.into_iter().flatten() {
                 self.release(grad.storage);
             }
-            if node.frame == 0 {
+            if node.frame == 0 || reentrant {
                 self.release_saved(&node, false);
             }
             self.leave_frame(&node);
@@ -169,12 +170,24 @@ impl State {
             let index = if locals { count - 1 - index } else { index };
             let is_local = match self.graph.saved[(node.saved.0 + index) as usize] {
                 Saved::Storage(_) => false,
-                Saved::Slot(_) | Saved::Packed(_) | Saved::Tracked(_) => true,
+                Saved::Slot(_) => !self.graph.reentrant,
+                Saved::Packed(_) | Saved::Tracked(_) => true,
             };
             if is_local == locals {
                 let storage = self.saved(node, index);
                 self.release(storage);
             }
+        }
+    }
+
+    /// Keeps the gradients that a checkpointed layer is given until its backward is through.
+    fn keep_gradients(&mut self, frame: usize, node: u32) {
+        let node = self.graph.nodes[node as usize];
+        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        for storage in self.graph.pending[range].iter().flatten().map(|grad| grad.storage).collect::<Vec<_>>()
+        {
+            self.retain(storage);
+            self.graph.frames[frame].kept.push(storage);
         }
     }
 
@@ -186,8 +199,8 @@ impl State {
         let frame = &mut self.graph.frames[node.frame as usize - 1];
         frame.nodes -= 1;
         if frame.nodes == 0 {
-            let held = std::mem::take(&mut frame.held);
-            held.into_iter().for_each(|storage| self.release(storage));
+            let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
+            kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             if node.frame == 1 {
                 self.drop_left();
             }
@@ -234,12 +247,14 @@ impl Machine {
                     0 => None,
                     number => {
                         let frame = number as usize - 1;
+                        // the reentrant one is a function of its own, which comes before the layer's
+                        let wanted = wanted || state.graph.reentrant && state.graph.frames[frame].nodes > 0;
                         (wanted && !state.graph.frames[frame].done).then_some(frame)
                     }
                 }
             };
             if let Some(frame) = frame {
-                self.recompute(frame, recompute);
+                self.recompute(frame, index, recompute);
             }
             let mut state = self.state.borrow_mut();
             state.run(index);
@@ -258,9 +273,12 @@ impl Machine {
         drop(loss);
     }
 
-    fn recompute<'m>(&'m self, frame: usize, recompute: &dyn Fn(usize, Tensor<'m>)) {
+    fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {
         let (outer, layer, value) = {
             let mut state = self.state.borrow_mut();
+            if state.graph.reentrant {
+                state.keep_gradients(frame, node);
+            }
             state.graph.recomputing = frame as u32 + 1;
             state.graph.frames[frame].done = true;
             let Frame { layer, input: mut value, packed, .. } = state.graph.frames[frame];

@@ -89,7 +89,7 @@ impl Loader<'_> {
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => true,
+            Stack::Transformers | Stack::Liger | Stack::Unsloth => true,
             Stack::Litgpt | Stack::Torchtune => false,
         };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32

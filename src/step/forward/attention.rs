@@ -189,6 +189,7 @@ impl<'a> Model<'a> {
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.code != Code::Falcon,
+            texts: 0,
             bias: None,
         }
     }
@@ -203,6 +204,8 @@ impl<'a> Model<'a> {
     ) -> Mixed<'a> {
         if self.is_eager() {
             self.eager(attention, heads, mask, sinks)
+        } else if self.is_flash_attn() {
+            Mixed { output: self.flash_attn(attention, heads), weights: None }
         } else {
             Mixed { output: self.sdpa(attention, heads, mask), weights: None }
         }

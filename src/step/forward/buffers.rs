@@ -35,6 +35,9 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
+    if scenario.stack == Stack::Unsloth {
+        return loader.unsloth_buffers(architecture);
+    }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };

@@ -3,7 +3,7 @@
 use super::{Code, HeadNorms, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
-use crate::scenario::{Mask, Stack};
+use crate::scenario::{Checkpointing, Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
 use crate::step::machine::{NOTHING, State, StorageId};
@@ -181,6 +181,7 @@ impl<'a> Model<'a> {
         let (embedded, shared) = match self.code {
             _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
             _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
+            _ if self.scenario.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
@@ -210,7 +211,8 @@ impl<'a> Model<'a> {
             }
             Code::Llama | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
-                let positions = Some(self.range());
+                // those of texts that share a sequence come with the batch
+                let positions = (!self.scenario.mask.is_packed()).then(|| self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
@@ -320,7 +322,7 @@ impl<'a> Model<'a> {
     /// The call that most models make.
     pub(super) fn mask_call(&self) -> MaskCall {
         let mask = self.scenario.mask;
-        MaskCall { given: mask != Mask::None, padded: mask == Mask::Padded, may_skip: true, eager: false }
+        MaskCall { given: mask.is_given(), padded: mask == Mask::Padded, may_skip: true, eager: false }
     }
 
     /// `output.requires_grad_(True)` on a leaf: its gradient is made and kept like a parameter's.
@@ -330,6 +332,7 @@ impl<'a> Model<'a> {
         let between = embeddings.positions.is_some()
             || embeddings.norm.is_some()
             || self.encoder.is_some()
+            || self.scenario.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
         let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole || between);
         hidden.with(|value| value.edge = Edge::Param(id))
@@ -391,7 +394,9 @@ impl<'a> Model<'a> {
         let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
-        if asked.may_skip && !eager && !asked.padded && !windowed {
+        let texts = self.scenario.mask.is_packed().then(|| self.text_numbers());
+        let plain = !windowed && texts.is_none() || self.is_flash_attn();
+        if asked.may_skip && !eager && !asked.padded && plain {
             return None;
         }
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
@@ -417,6 +422,9 @@ impl<'a> Model<'a> {
         if asked.given {
             mask = self.padded(mask);
         }
+        if texts.is_some() {
+            mask = self.within_texts(mask);
+        }
         ranges.into_iter().for_each(drop);
         if eager {
             mask = self.additive(mask, dtype);
@@ -425,11 +433,52 @@ impl<'a> Model<'a> {
         Some(mask)
     }
 
+    /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
+    #[inline(never)]
+    fn text_numbers(&self) -> Tensor<'a> {
+        let (batch, tokens) = (self.scenario.batch, self.scenario.tokens());
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, "text numbers");
+        let first = indices(batch);
+        let difference = {
+            let _longer = indices(tokens.saturating_add(batch));
+            indices(tokens)
+        };
+        let starts = self.constant(tokens, Dtype::Bool, "text starts");
+        let numbers = indices(tokens);
+        drop(indices(tokens));
+        drop((starts, first, difference));
+        numbers
+    }
+
+    /// `and_masks(mask, packed_sequence_mask_function(texts))`: one mask for each sequence.
+    #[inline(never)]
+    fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let square = batch.saturating_mul(sequence).saturating_mul(sequence);
+        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
+        let ones = bools(1, "ones");
+        let causal = bools(mask.value.numel, "mask");
+        drop((mask, ones));
+        let same = {
+            let of_each = || {
+                let indices = || self.constant(self.scenario.tokens(), Dtype::I64, "text numbers");
+                // the number of the sequence needs no copy where there is but one
+                let _index = [Some(indices()), (batch > 1).then(indices)];
+                indices()
+            };
+            let _texts = [of_each(), of_each()];
+            bools(square, "same text")
+        };
+        let mask = bools(square, "mask");
+        drop((same, causal));
+        mask
+    }
+
     /// `create_bidirectional_mask`: none without padding.
     #[inline(never)]
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let given = self.scenario.mask != Mask::None;
+        let given = self.scenario.mask.is_given();
         let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
         if self.scenario.mask != Mask::Padded {
             return None;

@@ -63,6 +63,7 @@ impl<'a> Model<'a> {
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,
+            texts: 0,
             bias: None,
         };
         let Mixed { mut output, weights } =

@@ -24,6 +24,7 @@ impl<'a> Model<'a> {
             Stack::Transformers | Stack::Liger => self.transformers_layer(layer, hidden, shared),
             Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
             Stack::Torchtune => self.torchtune_layer(layer, hidden),
+            Stack::Unsloth => self.unsloth_layer(layer, hidden),
         }
     }
 

@@ -83,7 +83,7 @@ impl Loader<'_> {
                 (quantised, original) = self.torchao_weight(spec);
                 Weight::Quantised(quantised)
             }
-            (true, Stack::Transformers | Stack::Liger | Stack::Litgpt) => {
+            (true, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
                 Weight::Quantised(self.quantised_weight(spec))
             }
         };
@@ -130,7 +130,7 @@ impl Loader<'_> {
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
             // torchao's are another affair
-            Stack::Transformers | Stack::Liger | Stack::Torchtune => compute,
+            Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
@@ -279,20 +279,24 @@ impl<'a> Model<'a> {
         whole: bool,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
+        // torchtune prepares nothing, Unsloth in a way of its own, which leaves element types as they are
+        let own = scenario.stack == Stack::Unsloth;
         let prepared = scenario.method == Method::Qlora
             && scenario.quantization.prepare
+            && !own
             && scenario.stack != Stack::Torchtune;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing == Checkpointing::Reentrant;
+        // Unsloth asks for the reentrant kind whatever is chosen
+        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
         machine.state.borrow_mut().sequences = scenario.batch;
         let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
         let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
-                Method::Lora => checkpoints,
-                Method::Qlora => checkpoints && prepared,
+                Method::Lora => checkpoints || own,
+                Method::Qlora => checkpoints && prepared || own,
             };
         let code = Code::of(&architecture.model_type);
         let sandwich =
@@ -354,6 +358,9 @@ impl<'a> Model<'a> {
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+            }
+            None if scenario.checkpointing == Checkpointing::Offloaded => {
+                stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
         };

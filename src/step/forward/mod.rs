@@ -8,6 +8,7 @@ mod adapters;
 mod attention;
 mod buffers;
 mod families;
+mod flash_attn;
 mod head;
 mod inputs;
 mod latent;
@@ -37,7 +38,8 @@ use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::{Code, HeadNorms};
+use families::HeadNorms;
+pub(super) use families::{Code, fills_cache};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
@@ -195,6 +197,7 @@ impl<'a> Model<'a> {
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
             Stack::Torchtune => self.torchtune_head(hidden, replace),
+            Stack::Unsloth => self.unsloth_head(hidden, replace),
         });
         logits.append(&mut self.cache.borrow_mut());
         let mut state = self.machine.state.borrow_mut();
@@ -228,6 +231,7 @@ impl<'a> Model<'a> {
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
                 Stack::Torchtune => hidden,
+                Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
         if self.scenario.checkpointing == Checkpointing::Off {
@@ -260,6 +264,7 @@ impl<'a> Model<'a> {
                 }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
             }
+            Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }
     }
 
@@ -278,6 +283,9 @@ impl<'a> Model<'a> {
         });
         self.machine.state.borrow_mut().autocast = self.autocast;
         let output = self.layer(&self.layers[index], &hidden, &shared);
+        let mut state = self.machine.state.borrow_mut();
+        state.keep_output(output.value.storage);
+        drop(state);
         drop(output);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;

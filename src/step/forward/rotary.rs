@@ -119,15 +119,21 @@ impl<'a> Model<'a> {
         Float::of(&self.architecture.model_type)
     }
 
+    /// Position ids: those of every sequence where texts share one, otherwise those of one for all.
+    fn positions(&self) -> u64 {
+        let one = !self.scenario.mask.is_packed();
+        if one { self.scenario.sequence } else { self.scenario.tokens() }
+    }
+
     /// `inv_freq @ position_ids`: the first matrix product of a step.
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
         let storage = self.machine.state.borrow_mut().alloc_product(numel, Dtype::F32, "freqs");
         Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
     }
 
-    /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`.
+    /// `rotary_emb(x, position_ids)`: cos and sin of `[1, sequence, dim]`, or of every sequence.
     pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let sequence = self.scenario.sequence;
+        let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
         let positions = self.constant(sequence, Dtype::F32, "positions");
         let freqs = self.frequencies(numel / 2);
@@ -168,7 +174,7 @@ impl<'a> Model<'a> {
     /// The same of half the width (gpt_oss).
     #[inline(never)]
     fn rotary_half(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let sequence = self.scenario.sequence;
+        let sequence = self.positions();
         let numel = sequence.saturating_mul(dim) / 2;
         let positions = self.constant(sequence, Dtype::F32, "positions");
         let freqs = self.frequencies(numel);
@@ -185,7 +191,7 @@ impl<'a> Model<'a> {
     /// Cosines and sines as complex numbers (deepseek_v2, llama4): one tensor for both.
     #[inline(never)]
     fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
-        let sequence = self.scenario.sequence;
+        let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
         let positions = self.constant(sequence, Dtype::F32, "positions");
         let freqs = self.frequencies(numel / 2);

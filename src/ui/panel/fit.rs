@@ -124,7 +124,9 @@ fn compute(
 fn conditions(base: &Scenario) -> String {
     let checkpointing = match base.checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant => "with gradient checkpointing",
+        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            "with gradient checkpointing"
+        }
     };
     format!(
         "The largest micro-batch of {} tokens per sequence, {checkpointing}, or what one such sequence needs; the \

@@ -166,7 +166,7 @@ impl<'a> Model<'a> {
         let layer = &self.layers[index];
         match self.scenario.checkpointing {
             Checkpointing::Off => self.bart_layer(layer, hidden, shared),
-            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
+            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =
                     |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(0, |own| own.value.storage);
                 let [full, encoded, mask] = [&shared.full, &shared.encoded, &shared.cross_mask].map(storage);

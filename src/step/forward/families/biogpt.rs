@@ -2,7 +2,6 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{FeedForward, Mlp, Norm};
-use crate::scenario::Mask;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Model};
 use crate::step::tensor::Tensor;
@@ -14,7 +13,7 @@ impl<'a> Model<'a> {
         let embeddings = &self.architecture.embeddings;
         let words = self.embed_tokens();
         let mut locals = vec![words.clone()];
-        if self.scenario.mask == Mask::None {
+        if !self.scenario.mask.is_given() {
             locals.push(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
         }
         let call = MaskCall { given: true, ..self.mask_call() };

@@ -2,7 +2,6 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::scenario::Mask;
 use crate::step::attention::Product;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
@@ -18,7 +17,10 @@ impl<'a> Model<'a> {
     #[inline(never)]
     pub(in crate::step::forward) fn deberta_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let tokens = self.scenario.tokens();
-        let given = (self.scenario.mask != Mask::None)
+        let given = self
+            .scenario
+            .mask
+            .is_given()
             .then(|| Tensor { machine: self.machine, value: Value::plain(NOTHING, tokens, Dtype::I64) });
         let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, "attention mask"));
         let types = self.constant(tokens, Dtype::I64, "token types");

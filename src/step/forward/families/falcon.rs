@@ -2,7 +2,6 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear, Rotary};
-use crate::scenario::Mask;
 use crate::step::attention::{Arguments, Kernel, Product, scaled_dot_product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
@@ -17,7 +16,7 @@ impl<'a> Model<'a> {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
-            let given = self.scenario.mask != Mask::None;
+            let given = self.scenario.mask.is_given();
             let ones = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
             (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });

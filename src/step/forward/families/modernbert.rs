@@ -31,7 +31,7 @@ impl<'a> Model<'a> {
     #[inline(never)]
     fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let given = self.scenario.mask != Mask::None;
+        let given = self.scenario.mask.is_given();
         let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
         if sequence < window && self.scenario.mask != Mask::Padded {
             return None;

@@ -1,7 +1,6 @@
 //! models/openai/modeling_openai.py: the first gpt, which writes its attention out and norms behind its halves.
 
 use crate::model::blocks::{Attention, Linear, Norm};
-use crate::scenario::Mask;
 use crate::step::attention::Product;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
@@ -14,7 +13,7 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn openai_gpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let dtype = super::super::load::weights_dtype(self.scenario.precision);
-        let mask = (self.scenario.mask != Mask::None).then(|| {
+        let mask = self.scenario.mask.is_given().then(|| {
             let make = || self.constant(self.scenario.tokens(), dtype, "mask");
             let given = make();
             let others = make();

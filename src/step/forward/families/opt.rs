@@ -2,7 +2,6 @@
 
 use super::super::find;
 use crate::dtype::Dtype;
-use crate::scenario::Mask;
 use crate::step::forward::Model;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::tensor::Tensor;
@@ -14,7 +13,7 @@ impl<'a> Model<'a> {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();
         let mut embedded = self.embed_tokens();
-        let given = self.scenario.mask != Mask::None;
+        let given = self.scenario.mask.is_given();
         let ones = (!given).then(|| self.constant(tokens, Dtype::F32, "mask of ones"));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
         let positions = {

@@ -6,7 +6,7 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
-use crate::scenario::{AttentionKernel, Mask};
+use crate::scenario::AttentionKernel;
 use crate::step::attention::{Arguments, Kernel, scaled_dot_product};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model, find};
@@ -23,7 +23,7 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn qwen_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let positions = self.range();
         let mut locals = Vec::with_capacity(1);
-        if self.scenario.mask != Mask::None {
+        if self.scenario.mask.is_given() {
             locals.push(self.constant(self.scenario.tokens(), self.embedding_dtype(), "attention mask"));
         }
         let hidden = self.embed_tokens();
@@ -122,7 +122,7 @@ impl<'a> Model<'a> {
             let _ones = self.constant(square, Dtype::Bool, "ones");
             self.constant(square, Dtype::Bool, "causal mask")
         };
-        if self.scenario.mask == Mask::None {
+        if !self.scenario.mask.is_given() {
             return causal;
         }
         let _inverse = self.constant(square, Dtype::Bool, "inverse");

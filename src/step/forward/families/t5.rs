@@ -147,7 +147,7 @@ impl<'a> Model<'a> {
                 note(made);
                 output
             }
-            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
+            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let made = RefCell::new(None);
                 let arguments = {
                     let given = given.borrow();

@@ -6,13 +6,14 @@
 pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step::forward) mod torchtune;
+pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;
 
 use super::adapters;
 use super::families::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Field, Issue, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, Field, Issue, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///
@@ -22,6 +23,7 @@ pub(in crate::step) fn architecture<'a>(
     architecture: &'a Architecture,
     scenario: &Scenario,
 ) -> Result<Cow<'a, Architecture>, Issue> {
+    checkpointing(scenario)?;
     loss(architecture, scenario)?;
     embeddings(architecture, scenario)?;
     match scenario.stack {
@@ -29,6 +31,19 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, scenario).map(Cow::Owned),
+        Stack::Unsloth => unsloth::architecture(architecture, scenario).map(Cow::Owned),
+    }
+}
+
+/// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
+fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
+    match (scenario.checkpointing, scenario.stack) {
+        (Checkpointing::Offloaded, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Torchtune) => {
+            let message = "checkpoints in CPU memory are Unsloth's";
+            Err(Issue::error(Field::Checkpointing, message)
+                .with_fix("choose Unsloth, or gradient checkpointing on"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -40,6 +55,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         _ if !scenario.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
         (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
+        (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
         _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };

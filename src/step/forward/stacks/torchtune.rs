@@ -97,6 +97,14 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
         let message = "torchtune's attention is scaled_dot_product_attention";
         return Err(Issue::error(Field::Attention, message).with_fix("choose one of the others"));
     }
+    if scenario.checkpointing.is_reentrant() {
+        let message = "torchtune's checkpointing is the one with use_reentrant=False";
+        return Err(Issue::error(Field::Checkpointing, message).with_fix("choose \"On\""));
+    }
+    if scenario.mask.is_packed() {
+        let message = "torchtune runs packed samples through compiled flex attention, which is not modelled";
+        return Err(Issue::error(Field::Mask, message).with_fix("choose texts that are not packed"));
+    }
     if scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early {
         let message = "torchtune's 4-bit weights are torchao's, not those of an early bitsandbytes";
         return Err(Issue::error(Field::Method, message).with_fix("choose NF4"));

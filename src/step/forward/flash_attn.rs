@@ -1,0 +1,67 @@
+//! Attention by the package flash-attn: integrations/flash_attention.py and modeling_flash_attention_utils.py of
+//! transformers 5.17 over flash-attn 2.8.
+
+use super::Model;
+use super::attention::Heads;
+use crate::dtype::Dtype;
+use crate::model::blocks::Attention;
+use crate::scenario::{AttentionKernel, Lengths};
+use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// Whether attention is the package's.
+    pub(super) fn is_flash_attn(&self) -> bool {
+        self.scenario.attention == AttentionKernel::FlashAttn
+    }
+
+    /// `flash_attention_forward`: no mask and no repeated heads; the kernel is told where each text begins.
+    #[inline(never)]
+    pub(super) fn flash_attn(&self, attention: &Attention, heads: &Heads<'a>) -> Tensor<'a> {
+        // queries that a rotary embedding in float32 made wide are cast back, and keys and values with them
+        let wide = heads.q.value.dtype == Dtype::F32;
+        let target = self.autocast.filter(|_| wide);
+        let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(|x| x.to(target.unwrap_or(x.value.dtype)));
+        self.look_for_texts();
+        let texts = if self.sees_texts() { self.texts() } else { 0 };
+        let scores = Scores { texts, ..self.scores(attention, Kernel::Package, attention.kv_heads) };
+        let dropout = self.dropout(attention.dropout);
+        let arguments = Arguments { q: &q, k: &k, v: &v, mask: None, causal: attention.causal, dropout };
+        scaled_dot_product(scores, &arguments).to_tokens()
+    }
+
+    /// Whether position ids that start anew are acted on: transformers takes several rows for ordinary sequences.
+    fn sees_texts(&self) -> bool {
+        self.scenario.mask.is_packed() && self.scenario.batch == 1
+    }
+
+    /// How many texts share the row: at least one.
+    fn texts(&self) -> u64 {
+        let sequence = self.scenario.sequence;
+        let mean = match self.scenario.lengths {
+            Lengths::Equal => sequence,
+            Lengths::Uniform => sequence / 2,
+            Lengths::Spread { mean, .. } => mean,
+        };
+        sequence.checked_div(mean).unwrap_or(sequence).max(1)
+    }
+
+    /// `_is_packed_sequence(position_ids)` and, where it is, `prepare_fa_kwargs_from_position_ids`.
+    fn look_for_texts(&self) {
+        let sequence = self.scenario.sequence;
+        let indices = || self.constant(sequence, Dtype::I64, "indices");
+        let increasing = {
+            let _range = indices();
+            indices()
+        };
+        if self.scenario.batch == 1 {
+            let difference = indices();
+            let absolute = indices();
+            drop((difference, absolute));
+        }
+        drop(increasing);
+        if self.sees_texts() {
+            drop(self.constant(sequence, Dtype::Bool, "text starts"));
+        }
+    }
+}

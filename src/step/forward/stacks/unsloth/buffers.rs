@@ -1,0 +1,76 @@
+//! What Unsloth keeps on the device from the first step to the last.
+//!
+//! Source: unsloth 2026.10.9 models/llama.py `LlamaRotaryEmbedding`, kernels/utils.py `_scratch`; unsloth_zoo 2026.10.9
+//! gradient_checkpointing.py `GPU_BUFFERS`.
+
+use super::offloads;
+use crate::estimate::Category;
+use crate::model::Architecture;
+use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
+use crate::scenario::Method;
+use crate::step::forward::adapters::{Part, adapts};
+use crate::step::forward::load::{Loader, weights_dtype};
+
+/// Positions that the rotary tables have at first at most, and by how many they grow.
+const FIRST_POSITIONS: u64 = 4 * 8192;
+/// See [`FIRST_POSITIONS`].
+const MORE_POSITIONS: u64 = 8192;
+
+impl Loader<'_> {
+    /// The rotary tables, the buffer that 4-bit weights are dequantised into, and the two that layers' inputs come back to.
+    #[inline(never)]
+    pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
+        let dtype = weights_dtype(self.scenario.precision);
+        let scratch = if self.scenario.method == Method::Qlora { largest(self, architecture) } else { 0 };
+        let mut store = |numel: u64, name: &'static str| {
+            let bytes = numel.saturating_mul(dtype.bytes());
+            self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
+        };
+        let known = architecture.max_positions.unwrap_or(0).max(self.scenario.sequence);
+        let first = known.min(FIRST_POSITIONS);
+        let asked = self.scenario.sequence.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
+        let width = architecture
+            .blocks
+            .iter()
+            .filter_map(|block| block.mixer.attention())
+            .find_map(|attention| attention.rotary.width(attention.head_dim));
+        let rows = first.max(asked.min(known));
+        for name in ["cos", "sin"] {
+            store(rows.saturating_mul(width.unwrap_or(0)), name);
+        }
+        if scratch > 0 {
+            store(scratch, "dequantised weight");
+        }
+        let input = self.scenario.tokens().saturating_mul(architecture.hidden);
+        if offloads(self.scenario, input.saturating_mul(dtype.bytes())) {
+            store(input, "layer input");
+            store(input, "layer input");
+        }
+    }
+}
+
+/// Weights of the largest layer that one of Unsloth's functions runs: only these dequantise into the buffer that stays.
+fn largest(loader: &Loader<'_>, architecture: &Architecture) -> u64 {
+    let of = |layers: &[(&Linear, Part)]| {
+        let fused = layers.iter().all(|(layer, part)| !layer.bias && adapts(loader, layer, *part));
+        let weights = layers.iter().map(|(layer, _)| layer.weight_numel()).max();
+        weights.filter(|_| fused).unwrap_or(0)
+    };
+    let blocks = architecture.blocks.iter().map(|block| {
+        let attention = block.mixer.attention().map_or(0, |attention| match &attention.projection {
+            Projection::Separate { q, k, v } => {
+                let inputs = [(q, Part::QueryOrValue), (k, Part::Key), (v, Part::QueryOrValue)];
+                of(&inputs).max(of(&[(&attention.output, Part::Output)]))
+            }
+            // refused by `architecture`
+            Projection::Fused(_) | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => 0,
+        });
+        match &block.ffn {
+            FeedForward::Dense(Mlp::Gated { gate, up, down, .. }) => {
+                attention.max(of(&[gate, up, down].map(|layer| (layer, Part::Mlp))))
+            }
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => attention,
+        }
+    });
+    blocks.max().unwrap_or(0)
+}

@@ -1,0 +1,407 @@
+//! Unsloth's autograd functions over one or three projections with their adapters, its norm and its rotary positions.
+//!
+//! Source: unsloth 2026.10.9 kernels/fast_lora.py, kernels/utils.py (`matmul_lora`, `fast_dequantize`),
+//! kernels/rms_layernorm.py, kernels/rope_embedding.py, kernels/qk_norm_rope.py.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, INPUTS, Input, Node, NodeRef};
+use crate::step::backward::{Op, Results};
+use crate::step::linear::{Layer, Weight};
+use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// A function of Unsloth's, as far as its backward needs to know it; a number is that of its first layer in
+/// [`crate::step::autograd::Graph::layers`].
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) enum Function {
+    /// `LoRA_MLP`; saves six adapter weights, its input, gate and up.
+    Mlp(u32),
+    /// `LoRA_QKV`; saves its input and six adapter weights.
+    Qkv(u32),
+    /// `LoRA_W`; saves two adapter weights and its input.
+    Out(u32),
+    /// `Fast_RMS_Layernorm`; saves its input, its weight and a number for each row.
+    Norm {
+        /// Whether the gradient is written over the one that came.
+        in_place: bool,
+    },
+    /// `Fast_RoPE_Embedding_QK_Positions`, queries and keys turned in place; its gradients have tensors of their own.
+    Rope,
+    /// `Fast_QK_Norm_RoPE`; saves queries, keys, weights and a number for each row.
+    NormRope,
+    /// `x.contiguous()` of heads that lie token after token.
+    Contiguous,
+    /// `F.pad` of sequences.
+    Padded,
+    /// The head and the loss; saves the gradient of its input.
+    Loss,
+}
+
+/// Where `LoRA_MLP` saves its input: behind six weights.
+const MLP_INPUT: u32 = 6;
+
+impl<'m> Tensor<'m> {
+    /// `LoRA_MLP.apply`: gate, up and down with their adapters.
+    #[inline(never)]
+    pub(super) fn unsloth_mlp(&self, layers: [Layer; 3]) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let [gate, up, down] = layers;
+            let rows = x.numel / gate.shape.input.max(1);
+            let [e, g] = [gate, up].map(|layer| state.adapted_product(rows, &layer, x.dtype));
+            let h = state.alloc(rows.saturating_mul(gate.shape.output), x.dtype, "gated product");
+            let output = state.adapted_product(rows, &down, x.dtype);
+            let node = state.fused(Function::Mlp, x, &layers, 1);
+            state.save_nothing(node, MLP_INPUT);
+            for storage in [x.storage, e, g] {
+                state.save(node, storage);
+            }
+            for storage in [h, g, e] {
+                state.release(storage);
+            }
+            Value::plain(output, x.numel, x.dtype).at(node.output(0))
+        })
+    }
+
+    /// `LoRA_QKV.apply`: queries, keys and values with their adapters.
+    #[inline(never)]
+    pub(super) fn unsloth_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
+        let (machine, x) = (self.machine, &self.value);
+        let mut state = machine.state.borrow_mut();
+        let [first, ..] = layers;
+        let rows = x.numel / first.shape.input.max(1);
+        let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
+        let node = state.fused(Function::Qkv, x, &layers, 3);
+        state.save(node, x.storage);
+        state.save_nothing(node, 6);
+        drop(state);
+        std::array::from_fn(|index| {
+            let numel = rows.saturating_mul(layers[index].shape.output);
+            let value = Value::plain(products[index], numel, x.dtype).at(node.output(index as u8));
+            Tensor { machine, value }
+        })
+    }
+
+    /// `LoRA_W.apply`: one projection with its adapter.
+    #[inline(never)]
+    pub(super) fn unsloth_out(&self, layer: Layer) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let rows = x.numel / layer.shape.input.max(1);
+            let output = state.adapted_product(rows, &layer, x.dtype);
+            let node = state.fused(Function::Out, x, &[layer], 1);
+            state.save_nothing(node, 2);
+            state.save(node, x.storage);
+            let numel = rows.saturating_mul(layer.shape.output);
+            Value::plain(output, numel, x.dtype).at(node.output(0))
+        })
+    }
+
+    /// `Fast_RMS_Layernorm.apply`.
+    #[inline(never)]
+    pub(super) fn unsloth_norm(&self, width: u64, in_place: bool) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let op = Op::Unsloth(Function::Norm { in_place });
+            let node = state.node(op, [x.into(), Input::NONE, Input::NONE]);
+            let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
+            let inverse = state.alloc(x.numel / width.max(1), Dtype::F32, "rms_norm (1 / root)");
+            for storage in [x.storage, NOTHING, inverse] {
+                state.save(node, storage);
+            }
+            state.release(inverse);
+            result
+        })
+    }
+}
+
+/// `fast_rope_embedding`: queries and keys are turned in place.
+#[inline(never)]
+pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
+    let node = {
+        let mut state = q.machine.state.borrow_mut();
+        let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
+        state.node_of(Op::Unsloth(Function::Rope), inputs, 2)
+    };
+    (q.with(|value| value.edge = node.output(0)), k.with(|value| value.edge = node.output(1)))
+}
+
+/// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
+#[inline(never)]
+pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
+    let machine = q.machine;
+    let mut state = machine.state.borrow_mut();
+    let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
+    let node = state.node_of(Op::Unsloth(Function::NormRope), inputs, 2);
+    let outputs = [(q, 0), (k, 1)]
+        .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output)));
+    let inverses =
+        [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
+    for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
+        state.save(node, storage);
+    }
+    inverses.into_iter().rev().for_each(|storage| state.release(storage));
+    drop(state);
+    let [q, k] = outputs.map(|value| Tensor { machine, value });
+    (q, k)
+}
+
+/// `x.contiguous()` of heads: a copy where they lie token after token.
+#[inline(never)]
+pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
+    if x.value.layout == Layout::Heads {
+        return x.clone();
+    }
+    heads_of(x, Function::Contiguous, x.value.numel)
+}
+
+/// `F.pad(x, (0, 0, 0, …))` of heads: sequences of the first length get the second.
+#[inline(never)]
+pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
+    heads_of(x, Function::Padded, (x.value.numel / from.max(1)).saturating_mul(to))
+}
+
+fn heads_of<'m>(x: &Tensor<'m>, function: Function, numel: u64) -> Tensor<'m> {
+    x.apply(|state, x| {
+        let node = state.node(Op::Unsloth(function), [x.into(), Input::NONE, Input::NONE]);
+        let heads = Value { layout: Layout::Heads, numel, ..*x };
+        state.new_like(&heads, x.dtype, "heads", node.output(0))
+    })
+}
+
+impl State {
+    /// Starts the node of a function over these layers: its input's gradient is one result, those of the adapters are given
+    /// to them by the function's backward.
+    fn fused(&mut self, function: fn(u32) -> Function, x: &Value, layers: &[Layer], outputs: u8) -> NodeRef {
+        let (nodes, first) = (self.graph.len(), self.graph.layers.len() as u32);
+        let op = Op::Unsloth(function(first));
+        let node = self.node_of(op, [x.into(), Input::NONE, Input::NONE], outputs);
+        if self.graph.len() > nodes {
+            for adapter in layers.iter().filter_map(|layer| layer.adapter) {
+                for id in [adapter.a, adapter.b] {
+                    self.params.list[id as usize].expected += 1;
+                }
+            }
+            self.graph.layers.extend_from_slice(layers);
+        }
+        node
+    }
+
+    /// Saves so many weights.
+    fn save_nothing(&mut self, node: NodeRef, count: u32) {
+        for _ in 0..count {
+            self.save(node, NOTHING);
+        }
+    }
+
+    /// `matmul_lora`: a product, to which that of the adapter is added in place. A 4-bit weight is dequantised into a buffer
+    /// that stays.
+    fn adapted_product(&mut self, rows: u64, layer: &Layer, dtype: Dtype) -> StorageId {
+        let output = self.alloc_product(rows.saturating_mul(layer.shape.output), dtype, "linear");
+        if let Some(adapter) = layer.adapter {
+            let a = self.adapter_copy(adapter.a, dtype);
+            let low = self.alloc_product(rows.saturating_mul(adapter.rank), dtype, "adapter");
+            self.release(a);
+            let b = self.adapter_copy(adapter.b, dtype);
+            self.release(b);
+            self.release(low);
+        }
+        output
+    }
+
+    /// `A.to(dtype)`.
+    fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
+        let param = self.params.list[id as usize];
+        if param.dtype == dtype { NOTHING } else { self.alloc(param.numel, dtype, "adapter's copy") }
+    }
+
+    /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
+    fn dequantised_anew(&mut self, layer: &Layer, dtype: Dtype) -> StorageId {
+        match layer.weight {
+            Weight::Plain(_) => NOTHING,
+            Weight::Quantised(_) => self.alloc(layer.shape.weights(), dtype, "dequantised weight"),
+        }
+    }
+
+    /// The gradients of a function's adapters, still without values, from the first layer to the last.
+    fn adapter_gradients(&mut self, layers: &[Layer], dtype: Dtype) -> Vec<(ParamId, StorageId)> {
+        let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
+        ids.map(|id| {
+            let numel = self.params.list[id as usize].numel;
+            (id, self.alloc(numel, dtype, "adapter's gradient"))
+        })
+        .collect()
+    }
+
+    /// Hands them to the adapters, cast to their element type.
+    fn give_adapters(&mut self, grads: Vec<(ParamId, StorageId)>, dtype: Dtype) {
+        for (id, mut storage) in grads {
+            let param = self.params.list[id as usize];
+            if param.dtype != dtype {
+                let cast = self.alloc(param.numel, param.dtype, "gradient cast");
+                self.release(storage);
+                storage = cast;
+            }
+            let grad = Grad::new(storage, param.numel, param.dtype, Layout::Tokens);
+            self.give(crate::step::autograd::Edge::Param(id), grad);
+        }
+    }
+
+    fn layers_of(&self, first: u32, count: usize) -> Vec<Layer> {
+        self.graph.layers.iter().skip(first as usize).take(count).copied().collect()
+    }
+}
+
+/// Runs the backward of one of the functions.
+#[inline(never)]
+pub(in crate::step) fn backward(
+    state: &mut State,
+    node: &Node,
+    function: Function,
+    grads: &Results,
+) -> Results {
+    let [input, other, _] = node.inputs;
+    match function {
+        Function::Mlp(first) => {
+            let layers = state.layers_of(first, 3);
+            mlp(state, &layers, input);
+            [over_input(state, node, MLP_INPUT), None, None]
+        }
+        Function::Qkv(first) => {
+            let layers = state.layers_of(first, 3);
+            projections(state, &layers, input);
+            [over_input(state, node, 0), None, None]
+        }
+        Function::Out(first) => match state.layers_of(first, 1)[..] {
+            [layer] => [Some(projection(state, &layer, input)), None, None],
+            _ => [None; INPUTS],
+        },
+        Function::Norm { in_place } => [grads[0].map(|grad| norm(state, node, in_place, grad)), None, None],
+        Function::Rope | Function::NormRope => {
+            let fresh = |input: Input| {
+                let storage = state.alloc(input.numel, input.dtype, "rotation");
+                Some(Grad::new(storage, input.numel, input.dtype, Layout::Tokens))
+            };
+            let [own, other] = [input, other].map(fresh);
+            [own, other, None]
+        }
+        Function::Contiguous => {
+            let result = grads[0].map(|grad| {
+                state.retain(grad.storage);
+                Grad { layout: Layout::Heads, ..grad }
+            });
+            [result, None, None]
+        }
+        Function::Padded => {
+            let storage = state.alloc(input.numel, input.dtype, "pad");
+            [Some(Grad::new(storage, input.numel, input.dtype, Layout::Heads)), None, None]
+        }
+        Function::Loss => {
+            let storage = state.alloc(input.numel, input.dtype, "scaled gradient");
+            let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
+            [Some(Grad { view: true, ..grad }), None, None]
+        }
+    }
+}
+
+/// The gradient of a function's input, written over it.
+fn over_input(state: &mut State, node: &Node, index: u32) -> Option<Grad> {
+    let input = node.inputs[0];
+    input.wants().then(|| {
+        let storage = state.saved(node, index);
+        state.retain(storage);
+        Grad { view: true, ..Grad::new(storage, input.numel, input.dtype, input.layout) }
+    })
+}
+
+fn copies(state: &mut State, layers: &[Layer], dtype: Dtype) -> Vec<StorageId> {
+    let adapters = layers.iter().filter_map(|layer| layer.adapter);
+    adapters.flat_map(|adapter| [adapter.a, adapter.b]).map(|id| state.adapter_copy(id, dtype)).collect()
+}
+
+fn ranks(layer: &Layer) -> u64 {
+    layer.adapter.map_or(0, |adapter| adapter.rank)
+}
+
+/// `LoRA_MLP.backward`: the product's gradient is one more tensor of the inner width; those of gate and up are written over
+/// gate and up.
+fn mlp(state: &mut State, layers: &[Layer], input: Input) {
+    let [gate, up, down] = layers else { return };
+    let dtype = input.dtype;
+    let rows = input.numel / gate.shape.input.max(1);
+    let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
+    let copies = copies(state, layers, dtype);
+    let inner = state.alloc_product(rows.saturating_mul(down.shape.input), dtype, "gradient of the product");
+    state.scratch(low(down), "adapter");
+    let grads = [down, gate, up].map(|layer| state.adapter_gradients(std::slice::from_ref(layer), dtype));
+    state.scratch(low(down), "adapter");
+    state.scratch(low(down), "adapter");
+    let lows = [up, gate].map(|layer| state.alloc(rows.saturating_mul(ranks(layer)), dtype, "adapter"));
+    state.scratch(low(up), "adapter");
+    state.scratch(low(gate), "adapter");
+    for layer in [up, gate] {
+        let weight = state.dequantised_anew(layer, dtype);
+        state.release(weight);
+    }
+    for storage in copies.into_iter().chain([inner]).chain(lows) {
+        state.release(storage);
+    }
+    let [of_down, of_gate, of_up] = grads;
+    for grads in [of_gate, of_up, of_down] {
+        state.give_adapters(grads, dtype);
+    }
+}
+
+/// `LoRA_QKV.backward`.
+fn projections(state: &mut State, layers: &[Layer], input: Input) {
+    let dtype = input.dtype;
+    let Some(first) = layers.first() else { return };
+    let rows = input.numel / first.shape.input.max(1);
+    let copies = copies(state, layers, dtype);
+    let grads = state.adapter_gradients(layers, dtype);
+    let lows: Vec<StorageId> = layers
+        .iter()
+        .map(|layer| state.alloc_product(rows.saturating_mul(ranks(layer)), dtype, "adapter"))
+        .collect();
+    for layer in layers {
+        state.scratch(rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes()), "adapter");
+    }
+    for layer in layers {
+        let weight = state.dequantised_anew(layer, dtype);
+        state.release(weight);
+    }
+    for storage in copies.into_iter().chain(lows) {
+        state.release(storage);
+    }
+    state.give_adapters(grads, dtype);
+}
+
+/// `LoRA_W.backward`: the input's gradient is a new tensor.
+fn projection(state: &mut State, layer: &Layer, input: Input) -> Grad {
+    let dtype = input.dtype;
+    let rows = input.numel / layer.shape.input.max(1);
+    let low = rows.saturating_mul(ranks(layer));
+    let layers = std::slice::from_ref(layer);
+    let copies = copies(state, layers, dtype);
+    let grads = state.adapter_gradients(layers, dtype);
+    let down = state.alloc_product(low, dtype, "adapter");
+    state.scratch(low.saturating_mul(dtype.bytes()), "adapter");
+    let weight = state.dequantised_anew(layer, dtype);
+    let own = state.alloc_product(input.numel, dtype, "matmul");
+    state.release(weight);
+    for storage in copies.into_iter().chain([down]) {
+        state.release(storage);
+    }
+    state.give_adapters(grads, dtype);
+    Grad { view: true, ..Grad::new(own, input.numel, dtype, input.layout) }
+}
+
+/// `Fast_RMS_Layernorm.backward`: its result is a view.
+fn norm(state: &mut State, node: &Node, in_place: bool, grad: Grad) -> Grad {
+    if in_place {
+        state.retain(grad.storage);
+        // the loss made the first of them
+        state.recategorise(grad.storage, node.category);
+        return Grad { view: true, ..grad };
+    }
+    let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
+    Grad { storage, view: true, ..grad }
+}

@@ -1,0 +1,166 @@
+//! The head and the cross entropy as one operation, which makes the gradient of its input in the forward pass.
+//!
+//! Source: unsloth_zoo 2026.10.9 fused_losses/fused_linear.py `_ce_impl`, `fused_linear_rows`, `_tiled_forward`,
+//! `_tiled_layout`; fused_losses/chunked_logprob.py `unsloth_chunked_ce_loss`.
+
+use super::compute_dtype;
+use super::functions::Function;
+use crate::dtype::Dtype;
+use crate::step::autograd::Input;
+use crate::step::backward::Op;
+use crate::step::forward::{Model, find};
+use crate::step::linear::{Shape, Weight};
+use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::tensor::{Tensor, Value};
+
+/// Logits that a piece has at least (`_MIN_LOGITS`), within the rows below.
+const FEWEST_LOGITS: u64 = 512 * 151_936;
+/// Rows that a piece has at least (`fused_linear_rows`), and at most (`_MAX_ROWS`, `_BWD_ROWS`).
+const FEWEST_ROWS: u64 = 512;
+/// See [`FEWEST_ROWS`].
+const MOST_ROWS: u64 = 4096;
+/// Bytes of a piece's logits at most (`_CHUNK_GB`), or half of what is free where that is less, which is not followed.
+const LARGEST_PIECE: u64 = 2 << 30;
+/// Bytes of a tile's logits at most (`_BWD_TILE_BYTES`).
+const LARGEST_TILE: u64 = 256 << 20;
+/// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`).
+const SPLIT: u64 = 16_384;
+/// Memory of a card that counts as small (`_SMALL_CARD_BYTES`, 24.5 GiB).
+const SMALL_CARD: u64 = 49 << 29;
+
+impl<'a> Model<'a> {
+    /// `unsloth_fused_ce_loss`; there are no logits to return.
+    #[inline(never)]
+    pub(in crate::step::forward) fn unsloth_head(
+        &self,
+        hidden: Tensor<'a>,
+        replace: &dyn Fn(),
+    ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
+        let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
+        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        // the last token of each sequence has no label
+        let kept = self.scenario.tokens().saturating_sub(self.scenario.batch).max(1);
+        let small = self.scenario.gpu().is_ok_and(|gpu| gpu.memory.0 <= SMALL_CARD);
+        let loss = hidden.apply(|state, x| state.unsloth_loss(x, head.shape, head.weight, (kept, small)));
+        drop(labels);
+        drop(hidden);
+        replace();
+        (loss, Vec::new())
+    }
+}
+
+/// Rows of a piece: the power of two at or below that many, as hold about as many logits as all inputs together.
+fn piece(rows: u64, shape: Shape, logit: u64) -> u64 {
+    let power = |n: u64| n.checked_ilog2().map_or(0, |log| 1 << log);
+    let vocabulary = shape.output.max(1);
+    let even = power(rows.saturating_mul(shape.input) / vocabulary);
+    let fewest = power(FEWEST_LOGITS / vocabulary).clamp(FEWEST_ROWS, MOST_ROWS);
+    let most = LARGEST_PIECE / vocabulary.saturating_mul(logit).max(1);
+    even.clamp(fewest, MOST_ROWS).min(most.max(2)).min(rows).max(1)
+}
+
+/// Rows and tokens of the vocabulary of a tile.
+fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
+    let rows = (LARGEST_TILE / (SPLIT * 4)).min(MOST_ROWS).min(rows).max(1);
+    let columns = (LARGEST_TILE / (rows * 4)).max(SPLIT);
+    let columns = if small { columns.min(SPLIT) } else { columns };
+    (rows, (columns - columns % SPLIT).min(vocabulary.div_ceil(SPLIT).saturating_mul(SPLIT)))
+}
+
+/// Lengths of the pieces of so many rows: those between the second and the last repeat the second.
+fn lengths(rows: u64, length: u64) -> impl Iterator<Item = u64> {
+    let (full, rest) = ((rows / length).min(2), rows % length);
+    (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
+}
+
+impl State {
+    #[inline(never)]
+    fn unsloth_loss(&mut self, x: &Value, shape: Shape, weight: Weight, (rows, small): (u64, bool)) -> Value {
+        let stored = match weight {
+            Weight::Plain(id) => self.params.list[id as usize].dtype,
+            Weight::Quantised(quantised) => quantised.compute,
+        };
+        let dtype = compute_dtype(self.autocast, stored);
+        // products of bfloat16 with a float32 result need compute capability 8.0
+        let wide = dtype == Dtype::F16 || self.device.capability >= 80;
+        let node = self.node(Op::Unsloth(Function::Loss), [x.into(), Input::NONE, Input::NONE]);
+        let index = self.alloc(rows, Dtype::I64, "tokens with a label");
+        let gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
+        let sums = self.alloc(rows, Dtype::F32, "log-probabilities");
+        let fewest = if small { 0 } else { MOST_ROWS };
+        let splits = shape.output.div_ceil(SPLIT);
+        let tiled = wide && splits > 2 && rows >= fewest && self.device.capability >= 80;
+        let logit = if wide { Dtype::F32 } else { dtype };
+        let kept = if tiled {
+            self.unsloth_tiles(rows, shape, dtype, tile(rows, shape.output, small))
+        } else {
+            self.unsloth_pieces(rows, shape, (dtype, x.dtype), logit)
+        };
+        // the sum is made in float64, of eight bytes as an index has
+        let wide = self.alloc(rows, Dtype::I64, "log-probabilities in float64");
+        let negative = self.alloc(rows, Dtype::I64, "neg");
+        self.release(wide);
+        let loss = self.alloc(1, Dtype::F32, "loss");
+        for storage in [index].into_iter().chain(kept).chain([sums, negative]) {
+            self.release(storage);
+        }
+        self.save(node, gradient);
+        self.release(gradient);
+        Value::plain(loss, 1, Dtype::F32).at(node.output(0))
+    }
+
+    /// Pieces of the rows, each over the whole vocabulary: their gradient is written over the logits.
+    fn unsloth_pieces(
+        &mut self,
+        rows: u64,
+        shape: Shape,
+        (dtype, hidden): (Dtype, Dtype),
+        logit: Dtype,
+    ) -> Vec<StorageId> {
+        let length = piece(rows, shape, logit.bytes());
+        let splits = shape.output.div_ceil(SPLIT);
+        let buffer = self.alloc(length.saturating_mul(shape.output.next_multiple_of(8)), logit, "logits");
+        let (mut taken, mut made) = (NOTHING, NOTHING);
+        for length in lengths(rows, length) {
+            let inputs = length.saturating_mul(shape.input);
+            let next = self.alloc(inputs, dtype, "index_select");
+            self.release(std::mem::replace(&mut taken, next));
+            if splits > 2 {
+                let partial = splits.saturating_mul(7).saturating_mul(length);
+                self.scratch(partial.saturating_mul(4), "partial sums");
+            }
+            let next = self.alloc_product(inputs, Dtype::F32, "gradient of the piece");
+            self.release(std::mem::replace(&mut made, next));
+            if hidden != Dtype::F32 {
+                self.scratch(inputs.saturating_mul(hidden.bytes()), "cast");
+            }
+        }
+        vec![taken, buffer, made]
+    }
+
+    /// Tiles of rows and vocabulary: the gradient is summed over the tiles of its rows.
+    fn unsloth_tiles(
+        &mut self,
+        rows: u64,
+        shape: Shape,
+        dtype: Dtype,
+        (height, width): (u64, u64),
+    ) -> Vec<StorageId> {
+        let maxima = self.alloc(rows, Dtype::F32, "log-sum-exp");
+        let buffer = self.alloc(height.saturating_mul(width), Dtype::F32, "logits");
+        let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, "sum of the gradient");
+        let running = self.alloc(height, Dtype::F32, "running maximum");
+        let (mut taken, mut partial) = (NOTHING, NOTHING);
+        for height in lengths(rows, height) {
+            let next = self.alloc(height.saturating_mul(shape.input), dtype, "index_select");
+            self.release(std::mem::replace(&mut taken, next));
+            let parts = shape.output.div_ceil(SPLIT).saturating_mul(8).saturating_mul(height);
+            let next = self.alloc(parts, Dtype::F32, "partial sums");
+            self.release(std::mem::replace(&mut partial, next));
+        }
+        for storage in [taken, sums, partial, buffer, running, maxima] {
+            self.release(storage);
+        }
+        Vec::new()
+    }
+}

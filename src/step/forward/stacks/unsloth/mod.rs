@@ -1,0 +1,290 @@
+//! Unsloth's own forward passes for LoRA and QLoRA: autograd functions written by hand over a layer's projections and their
+//! adapters, norms and rotary positions as one kernel each, a loss that never holds all logits, and checkpoints that wait in
+//! CPU memory.
+//!
+//! Source: unsloth 2026.10.9 models/llama.py, models/mistral.py, models/qwen3.py, models/gemma.py and
+//! utils/attention_dispatch.py; unsloth_zoo 2026.10.9 gradient_checkpointing.py and fused_losses/fused_linear.py. Compared
+//! with the allocator's trace of that code, run operation by operation (`UNSLOTH_COMPILE_DISABLE=1`).
+
+mod buffers;
+pub(in crate::step) mod functions;
+mod loss;
+
+use crate::dtype::Dtype;
+use crate::model::Architecture;
+use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Precision, Scenario,
+    StepTime, WeightFormat,
+};
+use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::autograd::HELD;
+use crate::step::forward::inputs::{Embedded, Shared};
+use crate::step::forward::{BoundLayer, Model};
+use crate::step::linear;
+use crate::step::machine::NOTHING;
+use crate::step::norm::NormLayer;
+use crate::step::tensor::{Tensor, Value};
+
+/// Families that were compared.
+const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "qwen3", "gemma"];
+
+/// Bytes of a layer's input above which it is moved to CPU memory (gradient_checkpointing.py `MINIMUM_SIZE`).
+const SMALLEST_OFFLOADED: u64 = 2 << 20;
+
+/// What sequences are padded to a multiple of for cuDNN's kernel (utils/attention_dispatch.py `_CUDNN_LENGTH_BUCKET`).
+const BUCKET: u64 = 128;
+
+/// The model as Unsloth runs it.
+///
+/// # Errors
+/// An [`Issue`] where Unsloth refuses the settings, runs other code for them, or they were not compared.
+#[inline(never)]
+pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
+    let model_type = &*architecture.model_type;
+    if !FAMILIES.contains(&model_type) {
+        let message = format!("Unsloth's {model_type} is not modelled");
+        let fix = format!("choose transformers, or {}", FAMILIES.join(", "));
+        return Err(Issue::error(Field::Stack, message).with_fix(fix));
+    }
+    settings(scenario)?;
+    let mut own = architecture.clone();
+    for block in &mut own.blocks {
+        let Mixer::Attention(attention) = &mut block.mixer else { continue };
+        // of these families mistral's code alone looks at a window
+        match attention.window {
+            Some(window) if model_type == "mistral" && scenario.sequence > window => {
+                let message = "Unsloth's attention to a window of the sequence is not modelled";
+                return Err(Issue::error(Field::Sequence, message)
+                    .with_fix(format!("use at most {window} tokens, or choose transformers")));
+            }
+            _ => attention.window = None,
+        }
+    }
+    Ok(own)
+}
+
+/// Refuses settings under which Unsloth would run other code than this.
+fn settings(scenario: &Scenario) -> Result<(), Issue> {
+    let lora = &scenario.lora;
+    let head = match lora.targets {
+        LoraTargets::AllLinearAndHead => true,
+        LoraTargets::Named => lora.modules.adapts("lm_head"),
+        LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
+    };
+    let half = match scenario.precision {
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => true,
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => false,
+    };
+    let early = scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early;
+    let kernel = matches!(scenario.attention, AttentionKernel::Sdpa | AttentionKernel::Flash);
+    let refusals = [
+        (
+            scenario.method == Method::Full,
+            Field::Method,
+            "Unsloth trains all weights with other code, which is not modelled",
+            "choose LoRA or QLoRA, or transformers",
+        ),
+        (
+            !half,
+            Field::Precision,
+            "Unsloth's own functions take 16-bit weights",
+            "choose bf16 autocast over bf16 weights, or fp16 (pure) for a card without bfloat16",
+        ),
+        (
+            !lora.fp32_adapters,
+            Field::LoraTargets,
+            "Unsloth's adapters are float32",
+            "switch fp32-adapters on",
+        ),
+        (lora.dropout, Field::LoraTargets, "Unsloth with LoRA dropout is not modelled", "switch dropout off"),
+        (early, Field::Method, "Unsloth needs a bitsandbytes after 0.43.1", "choose nf4"),
+        (
+            head,
+            Field::LoraTargets,
+            "an adapter on the output head makes Unsloth return logits, which is not modelled",
+            "leave lm_head out",
+        ),
+        (
+            scenario.savings.loss != LossKernel::Standard,
+            Field::Loss,
+            "Unsloth brings a loss of its own",
+            "choose the standard loss",
+        ),
+        (
+            !kernel,
+            Field::Attention,
+            "Unsloth chooses the kernel of attention itself",
+            "choose SDPA, or flash where flash-attn or xformers is installed",
+        ),
+        (
+            scenario.savings.step != StepTime::AfterBackward,
+            Field::Optimizer,
+            "Unsloth's loop steps after backward",
+            "choose the step after backward",
+        ),
+    ];
+    match refusals.into_iter().find(|(refused, ..)| *refused) {
+        None => Ok(()),
+        Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
+    }
+}
+
+/// Whether a layer's input of this size waits in CPU memory.
+pub(in crate::step::forward) fn offloads(scenario: &Scenario, bytes: u64) -> bool {
+    scenario.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
+}
+
+/// Whether a function of Unsloth's runs these layers: each has an adapter and none a bias.
+fn fuses(layers: &[linear::Layer]) -> bool {
+    layers.iter().all(|layer| layer.adapter.is_some() && layer.bias.is_none())
+}
+
+impl<'a> Model<'a> {
+    /// `inputs_embeds` stays a variable of the model's forward.
+    #[inline(never)]
+    pub(in crate::step::forward) fn unsloth_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        let hidden = self.embed_tokens();
+        (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, Shared::none())
+    }
+
+    /// `UnslothCheckpointFunction`: the layer's input waits in CPU memory and comes back into a buffer that stays, but for the
+    /// last layer's and for small ones.
+    #[inline(never)]
+    pub(in crate::step::forward) fn offloaded(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let layer = &self.layers[index];
+        let last = index + 1 == self.layers.len();
+        let stays = last || !offloads(self.scenario, hidden.value.bytes());
+        let storage = if stays { hidden.value.storage } else { NOTHING };
+        let input = Value { storage, ..hidden.value };
+        let arguments = [NOTHING; HELD - 1];
+        self.machine.checkpointed_from(index, input, arguments, || self.layer(layer, hidden, shared))
+    }
+
+    /// `LlamaDecoderLayer_fast_forward`, `GemmaDecoderLayer_fast_forward`.
+    #[inline(never)]
+    pub(in crate::step::forward) fn unsloth_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        input: &Tensor<'a>,
+    ) -> Tensor<'a> {
+        // the other wirings are of families that `architecture` refuses
+        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else { return input.clone() };
+        let mut hidden = input.unsloth_normed(&layer.norm(attention));
+        hidden = self.within("self_attn", || self.unsloth_attention(layer, &hidden));
+        hidden = input.add(&hidden);
+        let residual = hidden.clone();
+        hidden = residual.unsloth_normed(&layer.norm(mlp));
+        hidden = self.within("mlp", || self.unsloth_mlp(layer, &hidden));
+        hidden = residual.add(&hidden);
+        drop(residual);
+        hidden
+    }
+
+    /// `LlamaAttention_fast_forward`, `Qwen3Attention_fast_forward`.
+    #[inline(never)]
+    fn unsloth_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
+        let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
+        let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
+        let layers = [q, k, v].map(|spec| layer.linear(spec));
+        let [mut q, mut k, mut v] =
+            if fuses(&layers) { x.unsloth_qkv(layers) } else { layers.map(|layer| x.through(&layer)) };
+        v = v.to_heads();
+        (q, k) = match &attention.qk_norm {
+            None => functions::turned(&q.to_heads(), &k.to_heads()),
+            Some(_) => {
+                let (q, k) =
+                    functions::normed_and_turned(&q.split_heads(), &k.split_heads(), attention.head_dim);
+                (q.heads_first(), k.heads_first())
+            }
+        };
+        let heads = self.unsloth_attend(attention, [&q, &k, &v]);
+        let attended = heads.to_tokens();
+        let output = layer.linear(&attention.output);
+        let output = if fuses(&[output]) { attended.unsloth_out(output) } else { attended.through(&output) };
+        drop((q, k, v));
+        drop(heads);
+        drop(attended);
+        output
+    }
+
+    /// `run_attention` where neither flash-attn nor xformers is installed: grouped heads are repeated, and all of them copied
+    /// one after the other, where no kernel takes them grouped or they are not.
+    #[inline(never)]
+    fn unsloth_attend(&self, attention: &Attention, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
+        let groups = attention.heads / attention.kv_heads.max(1);
+        let grouped = self.unsloth_kernel(attention, q, groups > 1);
+        if groups > 1 && grouped != Kernel::Math {
+            return self.unsloth_product((attention, grouped, attention.kv_heads), [q, k, v]);
+        }
+        let kernel = self.unsloth_kernel(attention, q, false);
+        let output = {
+            let (k, v) = (k.repeat_heads(groups), v.repeat_heads(groups));
+            let heads = [q, &k, &v].map(functions::contiguous);
+            self.unsloth_product((attention, kernel, attention.heads), heads.each_ref())
+        };
+        output.to_tokens()
+    }
+
+    /// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
+    fn unsloth_kernel(&self, attention: &Attention, q: &Tensor<'a>, grouped: bool) -> Kernel {
+        let dtype = self.autocast.unwrap_or(q.value.dtype);
+        match self.kernel(dtype, None, grouped, [attention.head_dim; 2]) {
+            Kernel::Cudnn if self.device.capability >= 100 => Kernel::Flash,
+            kernel => kernel,
+        }
+    }
+
+    /// `_training_sdpa`: for cuDNN's kernel sequences are padded to the next multiple of 128, a whole one where they are one.
+    fn unsloth_product(
+        &self,
+        (attention, kernel, kv_heads): (&Attention, Kernel, u64),
+        heads: [&Tensor<'a>; 3],
+    ) -> Tensor<'a> {
+        let run = |scores: Scores, [q, k, v]: [&Tensor<'a>; 3]| {
+            scaled_dot_product(scores, &Arguments { q, k, v, mask: None, causal: true, dropout: false })
+        };
+        let scores = self.scores(attention, kernel, kv_heads);
+        if kernel != Kernel::Cudnn {
+            return run(scores, heads);
+        }
+        let sequence = scores.sequence.saturating_add(BUCKET - scores.sequence % BUCKET);
+        let [q, ..] = heads;
+        let output = {
+            let padded = heads.map(|x| functions::padded(x, (scores.sequence, sequence)));
+            run(Scores { sequence, ..scores }, padded.each_ref())
+        };
+        output.slice(q.value.numel)
+    }
+
+    #[inline(never)]
+    fn unsloth_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
+        match &layer.block.ffn {
+            FeedForward::Dense(mlp @ Mlp::Gated { gate, up, down, .. }) => {
+                let layers = [gate, up, down].map(|spec| layer.linear(spec));
+                if fuses(&layers) { x.unsloth_mlp(layers) } else { self.mlp(layer, mlp, x) }
+            }
+            // refused by `architecture`
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => x.clone(),
+        }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `fast_rms_layernorm`: gemma's gradient has a tensor of its own, the others' is written over the one that came.
+    #[inline(never)]
+    pub(in crate::step::forward) fn unsloth_normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        let in_place = norm.kind != NormKind::RmsPlusOne;
+        self.machine.within(norm.name, || self.unsloth_norm(norm.width, in_place))
+    }
+}
+
+/// The element type that products are made in.
+fn compute_dtype(autocast: Option<Dtype>, weight: Dtype) -> Dtype {
+    autocast.unwrap_or(weight)
+}
