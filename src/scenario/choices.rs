@@ -230,7 +230,7 @@ choices! {
     /// Where saved activations wait for backward.
     Offloading {
         Off = "off", "Off", "On the GPU.";
-        On = "on", "To the CPU", "In the CPU's memory: trl's activation_offloading.";
+        On = "on", "To the CPU", "In the CPU's memory: activation_offloading of trl and torchtune.";
     }
 }
 
