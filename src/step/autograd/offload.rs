@@ -75,6 +75,21 @@ impl State {
         }
     }
 
+    /// The same for the input of a checkpointed layer; its number where it goes to the CPU.
+    #[inline(never)]
+    pub(super) fn pack_input(&mut self, input: &Value) -> Option<u32> {
+        // `_NoopSaveInputs` saves an empty tensor first
+        self.pack(&Value::plain(NOTHING, 0, Dtype::F32));
+        match self.pack(input) {
+            Saved::Packed(index) => Some(index),
+            Saved::Storage(storage) | Saved::Tracked(storage) => {
+                self.release(storage);
+                None
+            }
+            Saved::Slot(_) => None,
+        }
+    }
+
     fn pack_with(&mut self, offload: &mut Offload, value: &Value) -> Option<u32> {
         offload.saved += 1;
         let number = offload.saved;

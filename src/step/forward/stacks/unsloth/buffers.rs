@@ -4,6 +4,7 @@
 //! gradient_checkpointing.py `GPU_BUFFERS`.
 
 use super::offloads;
+use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
@@ -22,10 +23,12 @@ impl Loader<'_> {
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
         let dtype = weights_dtype(self.scenario.precision);
         let scratch = if self.scenario.method == Method::Qlora { largest(self, architecture) } else { 0 };
-        let mut store = |numel: u64, name: &'static str| {
+        let mut store = |numel: u64, dtype: Dtype, name: &'static str| {
             let bytes = numel.saturating_mul(dtype.bytes());
             self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
         };
+        // models/gemma.py `post_patch(…, downcast_rope = False)`
+        let turned = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
         let known = architecture.max_positions.unwrap_or(0).max(self.scenario.sequence);
         let first = known.min(FIRST_POSITIONS);
         let asked = self.scenario.sequence.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
@@ -36,15 +39,15 @@ impl Loader<'_> {
             .find_map(|attention| attention.rotary.width(attention.head_dim));
         let rows = first.max(asked.min(known));
         for name in ["cos", "sin"] {
-            store(rows.saturating_mul(width.unwrap_or(0)), name);
+            store(rows.saturating_mul(width.unwrap_or(0)), turned, name);
         }
         if scratch > 0 {
-            store(scratch, "dequantised weight");
+            store(scratch, dtype, "dequantised weight");
         }
         let input = self.scenario.tokens().saturating_mul(architecture.hidden);
         if offloads(self.scenario, input.saturating_mul(dtype.bytes())) {
-            store(input, "layer input");
-            store(input, "layer input");
+            store(input, dtype, "layer input");
+            store(input, dtype, "layer input");
         }
     }
 }

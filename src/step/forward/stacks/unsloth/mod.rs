@@ -14,8 +14,8 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Precision, Scenario,
-    StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision,
+    Scenario, StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
@@ -118,10 +118,22 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
             "choose SDPA, or flash where flash-attn or xformers is installed",
         ),
         (
+            scenario.mask.is_packed(),
+            Field::Mask,
+            "Unsloth's attention to several texts in a sequence is not modelled",
+            "choose no mask",
+        ),
+        (
             scenario.savings.step != StepTime::AfterBackward,
-            Field::Optimizer,
+            Field::Step,
             "Unsloth's loop steps after backward",
             "choose the step after backward",
+        ),
+        (
+            scenario.savings.offloading == Offloading::On,
+            Field::Offloading,
+            "Unsloth moves layers' inputs by itself, and no other activations",
+            "choose checkpoints in CPU memory",
         ),
     ];
     match refusals.into_iter().find(|(refused, ..)| *refused) {
