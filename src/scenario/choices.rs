@@ -182,7 +182,7 @@ choices! {
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
         Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
-        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row: TRL's packing and padding_free, axolotl's sample_packing.";
+        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row: TRL's packing and padding_free, DataCollatorWithFlattening.";
     }
 }
 
