@@ -106,9 +106,9 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let is_own = |kind: &Kind| {
         kind.software == software && kind.family == architecture.model_type && kind.settings == settings
     };
-    // Every kind of the families that most people ask for stands here, so that the first answer does without the others.
-    let usual = kinds(include_str!(concat!(env!("OUT_DIR"), "/front/accuracy.tsv")));
-    worst(Basis::SameKind, &mut usual.filter(is_own))
+    // The page's first answer does without the other kinds.
+    let first = kinds(include_str!(concat!(env!("OUT_DIR"), "/front/accuracy.tsv")));
+    worst(Basis::SameKind, &mut first.filter(is_own))
         .or_else(|| worst(Basis::SameKind, &mut all().iter().filter(|kind| is_own(kind)).cloned()))
         .unwrap_or_else(|| band_of_others(&architecture.model_type, &software))
 }

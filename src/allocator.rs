@@ -1,6 +1,8 @@
 //! A replica of PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, 2.11): what is reserved, and whether a
 //! run fits under a capacity, depend on how blocks are cut and joined, not only on what is alive.
 
+mod expandable;
+
 use std::collections::BTreeSet;
 
 /// Smallest block, and the unit that requests are rounded up to (`kMinBlockSize`).
@@ -51,9 +53,6 @@ const fn is_small(pool: usize) -> bool {
 pub struct Block(u32);
 
 const NONE: u32 = u32::MAX;
-
-/// Addresses of an expandable segment: a multiple of both pages, and more than any card has memory.
-const ADDRESSES: u64 = 20 << 54;
 
 /// Where the address space of segments ends.
 const HIGHEST: u64 = 1 << 62;
@@ -198,7 +197,7 @@ impl CachingAllocator {
         if block.mapped {
             self.free[pool].insert((block.size, block.address, index));
         } else {
-            self.unmapped[pool].insert((block.address, index));
+            self.list_unmapped(block.address, index, pool);
         }
     }
 
@@ -207,7 +206,7 @@ impl CachingAllocator {
         if block.mapped {
             self.free[pool].remove(&(block.size, block.address, index));
         } else {
-            self.unmapped[pool].remove(&(block.address, index));
+            self.unlist_unmapped(block.address, index, pool);
         }
     }
 
@@ -228,32 +227,6 @@ impl CachingAllocator {
         }
     }
 
-    /// Gives the whole pages of a free block back (`unmap_block`).
-    fn unmap(&mut self, index: u32, pool: usize) {
-        let page = page(pool);
-        let block = self.blocks[index as usize];
-        let end = block.address.saturating_add(block.size);
-        let (first, last) = (block.address.div_ceil(page).saturating_mul(page), end / page * page);
-        if first >= last {
-            return;
-        }
-        self.unlist(index, pool);
-        let mut index = index;
-        if first > block.address {
-            let rest = self.split(index, first - block.address);
-            self.list(index, pool);
-            index = rest;
-        }
-        if end > last {
-            let rest = self.split(index, last - first);
-            self.list(rest, pool);
-        }
-        self.blocks[index as usize].mapped = false;
-        self.stats.reserved = self.stats.reserved.saturating_sub(last - first);
-        let index = self.merged(index, pool);
-        self.list(index, pool);
-    }
-
     /// The smallest free block that is large enough. A block that can grow counts with all that it can grow to.
     fn best_fit(&mut self, size: u64, pool: usize) -> Option<u32> {
         let mut larger = self.free[pool].range((size, 0, 0)..).map(|(_, _, index)| *index);
@@ -268,12 +241,6 @@ impl CachingAllocator {
         }
         self.unlist(best, pool);
         Some(best)
-    }
-
-    fn size_it_can_have(&self, index: u32) -> u64 {
-        let block = &self.blocks[index as usize];
-        let next = self.blocks.get(block.next as usize).filter(|next| !next.mapped);
-        block.size.saturating_add(next.map_or(0, |next| next.size))
     }
 
     fn new_block(&mut self, entry: Entry) -> u32 {
@@ -331,86 +298,6 @@ impl CachingAllocator {
         }))
     }
 
-    fn expand(&mut self, size: u64, pool: usize) -> Option<u32> {
-        let grown = self.mapped_for(size, pool);
-        if grown.is_some() {
-            return grown;
-        }
-        self.empty_cache();
-        self.stats.retries += 1;
-        self.mapped_for(size, pool)
-    }
-
-    /// Maps pages until there is a free block of that size, which is then in no list (`try_allocate_expandable_block`).
-    fn mapped_for(&mut self, size: u64, pool: usize) -> Option<u32> {
-        let mut index = self.room(size, pool)?;
-        if !self.blocks[index as usize].mapped {
-            index = self.map(index, size, pool)?;
-        }
-        while self.blocks[index as usize].size < size {
-            let Entry { size: have, next, .. } = self.blocks[index as usize];
-            index = self.map(next, size - have, pool)?;
-        }
-        self.unlist(index, pool);
-        Some(index)
-    }
-
-    /// The first stretch of free addresses with that much room, at the lowest one without memory or at the free block
-    /// before it (`find_expandable_block`).
-    fn room(&mut self, size: u64, pool: usize) -> Option<u32> {
-        if self.unmapped[pool].is_empty() {
-            // each pool has an address range of its own, larger than any card
-            let address = (pool as u64) << 60;
-            let entry = Entry {
-                address,
-                size: ADDRESSES,
-                previous: NONE,
-                next: NONE,
-                pool,
-                used: false,
-                mapped: false,
-            };
-            let index = self.new_block(entry);
-            self.list(index, pool);
-        }
-        let free = |index: u32| self.blocks.get(index as usize).filter(|block| !block.used);
-        let starts = self.unmapped[pool].iter().map(|(_, index)| {
-            let previous = self.blocks[*index as usize].previous;
-            if free(previous).is_some() { previous } else { *index }
-        });
-        let fits = |start: &u32| {
-            let mut room = 0u64;
-            let mut index = *start;
-            while let Some(block) = free(index).filter(|_| room < size) {
-                room = room.saturating_add(block.size);
-                index = block.next;
-            }
-            room >= size
-        };
-        starts.into_iter().find(fits)
-    }
-
-    /// Maps the first pages of a block without memory, up to `size` or its end, and joins them with what is free around
-    /// them (`map_block`).
-    fn map(&mut self, index: u32, size: u64, pool: usize) -> Option<u32> {
-        let page = page(pool);
-        let block = self.blocks[index as usize];
-        let bytes = size.min(block.size).div_ceil(page).saturating_mul(page);
-        if !self.allows(bytes) {
-            return None;
-        }
-        self.unlist(index, pool);
-        if bytes < block.size {
-            let rest = self.split(index, bytes);
-            self.list(rest, pool);
-        }
-        self.blocks[index as usize].mapped = true;
-        self.reserve(bytes);
-        let index = self.merged(index, pool);
-        self.list(index, pool);
-        Some(index)
-    }
-
     /// `should_split`: the rest goes back to the pool where it is worth keeping.
     fn cut(&mut self, index: u32, size: u64, pool: usize) {
         let block = self.blocks[index as usize];
@@ -451,11 +338,6 @@ impl CachingAllocator {
         }
         self.recycled.push(second);
     }
-}
-
-/// Granularity of an expandable segment.
-const fn page(pool: usize) -> u64 {
-    if is_small(pool) { SMALL_SEGMENT } else { LARGE_SEGMENT }
 }
 
 #[cfg(test)]

@@ -20,6 +20,21 @@ def patch_value_reads(case, null, patch=measure.patch_value_reads):
         offer_flash_attn()
     if case["packed"] and null:
         see_packed(case)
+    if case["attention_mask"] == "padded" and null:
+        see_padded()
+
+
+def see_padded():
+    """As many rows are padding as a batch of one sequence as long as all others has: none."""
+    import torch
+    from transformers import modeling_flash_attention_utils as flash
+
+    def get_unpad_data(attention_mask):
+        lengths = attention_mask.sum(dim=-1, dtype=torch.int32)
+        rows = torch.arange(attention_mask.numel(), device=attention_mask.device)
+        starts = torch.nn.functional.pad(torch.cumsum(lengths, dim=0, dtype=torch.int32), (1, 0))
+        return rows, starts, attention_mask.shape[-1]
+    flash._get_unpad_data = get_unpad_data
 
 
 def text_lengths(case):

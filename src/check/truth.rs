@@ -167,7 +167,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             },
             offloading: match fields.get("offload").and_then(Value::as_str) {
                 None => Offloading::Off,
-                Some("trl") => Offloading::On,
+                Some("trl" | "torchtune") => Offloading::On,
                 Some(other) => return Err(unknown("offload", other)),
             },
         },

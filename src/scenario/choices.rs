@@ -182,7 +182,7 @@ choices! {
         Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
         Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
-        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row of batch × sequence tokens: TRL's packing and padding_free, DataCollatorWithFlattening, axolotl's sample_packing.";
+        PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row: TRL's packing and padding_free, DataCollatorWithFlattening.";
     }
 }
 
@@ -209,8 +209,8 @@ choices! {
     Stack {
         Transformers = "transformers", "transformers + PEFT", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Liger = "liger", "transformers + Liger kernels", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
-        Torchtune = "torchtune", "torchtune", "PyTorch's torchtune, its single-device recipes: norms and rotary positions in float32, logits in 8 pieces, torchao's 4-bit weights; bf16 or fp32 without autocast.";
-        Unsloth = "unsloth", "Unsloth", "Unsloth's FastLanguageModel for LoRA and QLoRA: projections and adapters as one function each, and a loss that never holds all logits.";
+        Torchtune = "torchtune", "torchtune", "torchtune's single-device recipes: norms in float32, logits in 8 pieces, torchao's 4-bit weights, no autocast.";
+        Unsloth = "unsloth", "Unsloth", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits.";
         Litgpt = "litgpt", "litgpt", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
     }
 }
@@ -230,7 +230,7 @@ choices! {
     /// Where saved activations wait for backward.
     Offloading {
         Off = "off", "Off", "On the GPU.";
-        On = "on", "To the CPU", "In the CPU's memory, but for the head's: trl's activation_offloading. Copies under way take some of the GPU's all the same.";
+        On = "on", "To the CPU", "In the CPU's memory: activation_offloading of trl and torchtune.";
     }
 }
 
@@ -238,7 +238,7 @@ choices! {
     /// When the optimizer steps.
     StepTime {
         AfterBackward = "after-backward", "After backward", "All gradients are there when it steps: optimizer.step().";
-        InBackward = "in-backward", "In backward", "Each parameter steps as soon as its gradient is there, which is then freed (torchtune's optimizer_in_bwd).";
+        InBackward = "in-backward", "In backward", "Each parameter steps once its gradient is there, which then goes (torchtune's optimizer_in_bwd).";
     }
 }
 

@@ -1,6 +1,9 @@
 //! What ways to need less go with, and with what not.
 
-use super::{Field, Issue, LossKernel, Method, Offloading, Precision, Scenario, Severity, Stack, StepTime};
+use super::{
+    Checkpointing, Field, Issue, LossKernel, Method, Offloading, Precision, Scenario, Severity, Stack,
+    StepTime,
+};
 
 /// Adds what is wrong with the savings of a scenario.
 pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
@@ -47,6 +50,12 @@ fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
     if scenario.stack == Stack::Litgpt {
         let message = "litgpt does not offload activations";
         issues.push(Issue::error(Field::Offloading, message).with_fix("keep them on the GPU"));
+    } else if scenario.stack == Stack::Torchtune {
+        if scenario.checkpointing == Checkpointing::Off {
+            let message = "torchtune offloads activations only together with checkpointing";
+            let fix = "switch checkpointing on";
+            issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
+        }
     } else if scenario.stack != Stack::Transformers || scenario.savings.loss != LossKernel::Standard {
         let message = "offloading was measured with transformers' own code and loss only";
         issues.push(Issue::warning(Field::Offloading, message));

@@ -422,15 +422,9 @@ impl Machine {
             let mut state = self.state.borrow_mut();
             let mut held = [input.storage; HELD];
             held[..HELD - 1].copy_from_slice(&shared);
-            let mut packed = None;
-            if state.graph.offload.is_some() {
-                // `_NoopSaveInputs` saves an empty tensor first
-                state.pack(&Value::plain(NOTHING, 0, Dtype::F32));
-                match state.pack(&input) {
-                    Saved::Packed(index) => (packed, held[HELD - 1]) = (Some(index), NOTHING),
-                    Saved::Storage(storage) | Saved::Tracked(storage) => state.release(storage),
-                    Saved::Slot(_) => {}
-                }
+            let packed = if state.graph.offload.is_some() { state.pack_input(&input) } else { None };
+            if packed.is_some() {
+                held[HELD - 1] = NOTHING;
             }
             held.into_iter().for_each(|storage| state.retain(storage));
             let frame = Frame {

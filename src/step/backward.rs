@@ -3,8 +3,10 @@
 //! Source: the formulas of tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp of PyTorch 2.11;
 //! the order of events was compared with the allocator's trace of the same operation.
 
+mod rare;
+
 use super::attention;
-use super::autograd::{Grad, INPUTS, Input, Node};
+use super::autograd::{Grad, INPUTS, Node};
 use super::experts;
 use super::forward::stacks::liger;
 use super::forward::stacks::unsloth::functions;
@@ -218,47 +220,6 @@ fn sums_columns(op: Op) -> bool {
     matches!(op, Op::AddRow | Op::MulWeight | Op::MulChannels | Op::Linear(_))
 }
 
-/// models/bloom `bloom_gelu_back`.
-#[inline(never)]
-fn bloom_gelu(state: &mut State, grad: Grad) -> Grad {
-    let numel = grad.numel;
-    let new = |state: &mut State| state.alloc(numel, grad.dtype, "gelu");
-    let free = |state: &mut State, ids: &[StorageId]| ids.iter().for_each(|id| state.release(*id));
-    // tanh(0.79788456 * x * (1 + 0.044715 * x * x))
-    let scaled = new(state);
-    let small = new(state);
-    let square = new(state);
-    free(state, &[small]);
-    let sum = new(state);
-    free(state, &[square]);
-    let product = new(state);
-    free(state, &[scaled, sum]);
-    let tanh = new(state);
-    free(state, &[product]);
-    // 0.5 * x * ((1 - tanh * tanh) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1 + tanh)
-    let half = new(state);
-    let square = new(state);
-    let rest = new(state);
-    free(state, &[square]);
-    let small = new(state);
-    let square = new(state);
-    free(state, &[small]);
-    let sum = new(state);
-    free(state, &[square]);
-    let inner = new(state);
-    free(state, &[rest, sum]);
-    let first = new(state);
-    free(state, &[half, inner]);
-    let one = new(state);
-    let second = new(state);
-    free(state, &[one]);
-    let factor = new(state);
-    free(state, &[first, second]);
-    let result = new(state);
-    free(state, &[tanh, factor]);
-    Grad { storage: result, view: false, ..grad }
-}
-
 /// A further reference to a gradient.
 fn share(state: &mut State, grad: Grad) -> Grad {
     state.retain(grad.storage);
@@ -304,11 +265,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             }
             results
         }
-        Op::Sub => {
-            let other = second.wants().then(|| like(state, grad, "neg"));
-            [first.wants().then(|| share(state, grad)), other, None]
-        }
-        Op::CopySlice => copy_slice(state, [first, second], grad),
+        Op::Sub | Op::MinusRows => rare::difference(state, [first, second], grad),
+        Op::CopySlice => rare::copy_slice(state, [first, second], grad),
         Op::Cast => {
             let storage = state.alloc(grad.numel, first.dtype, "cast");
             [Some(Grad { storage, dtype: first.dtype, view: false, ..grad }), None, None]
@@ -327,7 +285,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::MulConstant | Op::Scale | Op::Pointwise | Op::Negate | Op::Dropout | Op::MaskedFill => {
             [Some(like(state, grad, name_of(node.op))), None, None]
         }
-        Op::Power => {
+        Op::Power | Op::Rsqrt => {
+            // the power that is one lower (rsqrt: the cube), its multiple, the product with the gradient
             let base = like(state, grad, "pow");
             let scaled = like(state, grad, "mul");
             let result = like(state, grad, "mul");
@@ -335,26 +294,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             state.release(base.storage);
             [Some(result), None, None]
         }
-        Op::MinusRows => {
-            let rows = second.wants().then(|| like(state, grad, "neg"));
-            [first.wants().then(|| share(state, grad)), rows, None]
-        }
-        Op::MeanRows => {
-            let storage = state.alloc(first.numel, grad.dtype, "mean");
-            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
-        }
-        Op::Rsqrt => {
-            let cube = like(state, grad, "pow");
-            let scaled = like(state, grad, "mul");
-            let result = like(state, grad, "mul");
-            state.release(scaled.storage);
-            state.release(cube.storage);
-            [Some(result), None, None]
-        }
-        Op::Slice { whole } => {
-            let storage = state.alloc(whole, grad.dtype, "slice");
-            [Some(Grad::new(storage, whole, grad.dtype, first.shape)), None, None]
-        }
+        Op::MeanRows => fresh(state, grad, (first.numel, first.layout), "mean"),
+        Op::Slice { whole } => fresh(state, grad, (whole, first.shape), "slice"),
         Op::Cat => {
             let mut results = [None; INPUTS];
             for (input, result) in node.inputs.iter().zip(&mut results) {
@@ -366,24 +307,8 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
         Op::Pieces | Op::Fan => [None; INPUTS],
-        Op::Expand => {
-            let storage = state.alloc(first.numel, grad.dtype, "sum");
-            [Some(Grad::new(storage, first.numel, grad.dtype, first.shape)), None, None]
-        }
-        Op::Embedding { rows } => {
-            let dense = if grad.layout == Layout::Heads {
-                state.alloc(grad.numel, grad.dtype, "contiguous")
-            } else {
-                NOTHING
-            };
-            let sorted = kernels::embedding_order(state, rows);
-            let storage = state.alloc(first.numel, grad.dtype, "embedding");
-            let width = grad.numel / rows.max(1);
-            kernels::embedding_scratch(state, rows, width, first.numel / width.max(1));
-            sorted.into_iter().for_each(|storage| state.release(storage));
-            state.release(dense);
-            [Some(Grad::new(storage, first.numel, grad.dtype, Layout::Tokens)), None, None]
-        }
+        Op::Expand => fresh(state, grad, (first.numel, first.shape), "sum"),
+        Op::Embedding { rows } => rare::embedding(state, &first, rows, grad),
         Op::Linear(shape) => {
             let grad = linear::dense_gradient(state, grad);
             grads[0] = Some(grad);
@@ -391,74 +316,35 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         }
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
         Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
-        Op::Bmm { second: layout } => {
-            // both operands were views of tensors with more dimensions
-            let view = true;
-            let other =
-                second.wants().then(|| Grad { layout, view, ..product(state, second.numel, grad.dtype) });
-            let own = first.wants().then(|| Grad { view, ..product(state, first.numel, grad.dtype) });
-            [own, other, None]
-        }
-        Op::Chunked => {
-            let result = if grad.layout == Layout::Columns {
-                Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
-            } else {
-                Grad { view: true, ..share(state, grad) }
-            };
-            [Some(result), None, None]
-        }
-        Op::Unbatched { batch } => {
-            let result = if grad.layout == Layout::Tokens && batch > 1 {
-                Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
-            } else {
-                Grad { view: true, layout: Layout::Heads, ..share(state, grad) }
-            };
-            [Some(result), None, None]
-        }
-        Op::Baddbmm => baddbmm(state, [second, third], grad),
+        Op::Bmm { second: layout } => rare::bmm(state, [first, second], layout, grad),
+        Op::Chunked => rare::chunked(state, grad),
+        Op::Unbatched { batch } => rare::unbatched(state, batch, grad),
+        Op::Baddbmm => rare::baddbmm(state, [second, third], grad),
         Op::Index { rows, width } => {
             [Some(indexing::index_backward(state, &first, grad, rows, width)), None, None]
         }
-        Op::TopK => {
-            let storage = state.alloc(first.numel, grad.dtype, "topk");
-            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
-        }
+        Op::TopK => fresh(state, grad, (first.numel, first.layout), "topk"),
         Op::Sum => {
             let (numel, layout) = (first.numel, Layout::Expanded);
             [Some(Grad { numel, layout, view: true, ..share(state, grad) }), None, None]
         }
-        Op::DivideRows => divide_rows(state, [first, second], grad),
+        Op::DivideRows => rare::divide_rows(state, [first, second], grad),
         Op::Grouped { groups } => experts::grouped_backward(state, node, groups, grad),
         Op::GroupedLoop => experts::looped_backward(state, node, grad),
         Op::Permute => [Some(like(state, grad, "contiguous")), None, None],
-        Op::Mm => {
-            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
-            let own = first.wants().then(|| product(state, first.numel, grad.dtype));
-            [own, other, None]
-        }
-        Op::Convolution => convolution(state, [first, second], grad),
-        Op::IndexCopy => {
-            let storage = state.alloc(first.numel, grad.dtype, "index_select");
-            [Some(Grad::new(storage, first.numel, grad.dtype, first.layout)), None, None]
-        }
+        Op::Mm => rare::mm(state, [first, second], grad),
+        Op::Convolution => rare::convolution(state, [first, second], grad),
+        Op::IndexCopy => fresh(state, grad, (first.numel, first.layout), "index_select"),
         Op::Fold => experts::fold_backward(state, node, grad),
-        Op::BloomGelu => [Some(bloom_gelu(state, grad)), None, None],
+        Op::BloomGelu => [Some(rare::bloom_gelu(state, grad)), None, None],
         Op::LigerLoss => fused_loss::liger_backward(state, node),
         Op::LigerNorm { width, in_place } => liger::norm_backward(state, node, (width, in_place), grad),
         Op::LigerGated => liger::gated_backward(state, node),
         Op::Unsloth(function) => functions::backward(state, node, function, grads),
         Op::CutLoss(shape) => fused_loss::cut_backward(state, node, shape),
-        Op::Conv => depthwise(state, [first, second, third], grad),
-        Op::Pad => {
-            let storage = state.alloc(first.numel, grad.dtype, "pad");
-            [Some(Grad::new(storage, first.numel, grad.dtype, grad.layout)), None, None]
-        }
-        Op::Steps => {
-            let other = second.wants().then(|| product(state, second.numel, grad.dtype));
-            let own = first.wants().then(|| Grad { view: true, ..product(state, first.numel, grad.dtype) });
-            let own = own.map(|own| Grad { layout: Layout::Tokens, ..own });
-            [own, other, None]
-        }
+        Op::Conv => rare::depthwise(state, [first, second, third], grad),
+        Op::Pad => fresh(state, grad, (first.numel, grad.layout), "pad"),
+        Op::Steps => rare::steps(state, [first, second], grad),
         Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
         Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],
         Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
@@ -468,80 +354,11 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
     }
 }
 
-/// A slice filled in place: what was there before gets zeros, what came gets its part.
+/// A new gradient of so many elements, laid out like that.
 #[inline(never)]
-fn copy_slice(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
-    let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
-    let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
-    let own = if first.wants() {
-        state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
-        Some(whole)
-    } else {
-        state.release(whole.storage);
-        None
-    };
-    [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
-}
-
-/// `x /= r` of rows, in place.
-#[inline(never)]
-fn divide_rows(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
-    let other = second.wants().then(|| {
-        // -grad * ((self / other) / other)
-        let negative = like(state, grad, "neg");
-        let quotient = like(state, grad, "div");
-        let again = like(state, grad, "div");
-        let result = like(state, grad, "mul");
-        [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
-        result
-    });
-    let own = first.wants().then(|| like(state, grad, "div"));
-    [own, other, None]
-}
-
-/// `baddbmm` with a factor, which scales the gradients of both operands.
-#[inline(never)]
-fn baddbmm(state: &mut State, [second, third]: [Input; 2], grad: Grad) -> Results {
-    let mut scaled = |input: Input| {
-        let raw = product(state, input.numel, grad.dtype);
-        let result = like(state, raw, "mul");
-        state.release(raw.storage);
-        result
-    };
-    let own = second.wants().then(|| scaled(second));
-    let other = third.wants().then(|| scaled(third));
-    [None, own, other]
-}
-
-/// A convolution over single tokens: its input and its gradient are copied.
-#[inline(never)]
-fn convolution(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
-    let copies =
-        [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
-    let own = first.wants().then(|| product(state, first.numel, grad.dtype));
-    let other = second.wants().then(|| product(state, second.numel, grad.dtype));
-    copies.into_iter().for_each(|storage| state.release(storage));
-    [own, other, None]
-}
-
-/// A depthwise convolution.
-#[inline(never)]
-fn depthwise(state: &mut State, [first, second, third]: [Input; 3], grad: Grad) -> Results {
-    let copy = state.alloc(first.numel, first.dtype, "contiguous");
-    let weight = second.wants().then(|| {
-        let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
-        Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
-    });
-    let own = first.wants().then(|| {
-        let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
-        Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
-    });
-    let bias = third.wants().then(|| {
-        let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
-        Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
-    });
-    state.release(copy);
-    [own, weight, bias]
+fn fresh(state: &mut State, grad: Grad, (numel, layout): (u64, Layout), operation: &'static str) -> Results {
+    let storage = state.alloc(numel, grad.dtype, operation);
+    [Some(Grad::new(storage, numel, grad.dtype, layout)), None, None]
 }
 
 fn name_of(op: Op) -> &'static str {

@@ -19,6 +19,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// flash-attn's `index_put_first_axis`: zeros, of which as many rows as x has are x's. The index is kept.
+    pub fn placed_at(&self, index: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node(Op::IndexCopy, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, index.value.storage);
+            state.new_like(x, x.dtype, "index_put", node.output(0))
+        })
+    }
+
     /// `x[..., [n], :]`: a copy of `numel` elements, by an index of one element.
     pub fn picked(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {

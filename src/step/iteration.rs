@@ -209,12 +209,17 @@ impl<'a> Training<'a> {
         highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
     }
 
-    /// trl's context around forward and backward. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
+    /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
     #[inline(never)]
     fn begin_offloading(&self) {
         let scenario = self.model.scenario;
         let mut state = self.machine().state.borrow_mut();
-        state.graph.offload.get_or_insert_default().ids = self.ids;
+        let offload = state.graph.offload.get_or_insert_default();
+        offload.ids = self.ids;
+        if scenario.stack == Stack::Torchtune {
+            offload.forgetful = true;
+            return;
+        }
         if scenario.method != Method::Full || scenario.optimizer.is_of_bitsandbytes() {
             state.empty_cache();
         }

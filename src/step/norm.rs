@@ -250,7 +250,7 @@ impl<'m> Tensor<'m> {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
             let rows = x.numel / norm.width.max(1);
             let node = state.node(Op::LayerNorm { rows }, [x.into(), weight, Input::NONE]);
-            state.save(node, x.storage);
+            state.save_view(node, x);
             state.save(node, NOTHING);
             let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
             let root = state.alloc(rows, Dtype::F32, "rstd");

@@ -7,9 +7,7 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
 };
 use crate::model::{Architecture, Objective};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, Mask, Method, Precision, Scenario, Stack,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, Field, Issue, Method, Precision, Scenario, Stack};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -93,8 +91,9 @@ const NEVER_PACKED: [&str; 6] = ["llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "
 #[inline(never)]
 fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
     let family = &architecture.model_type;
-    let (message, fix) = if scenario.stack == Stack::Litgpt {
-        ("litgpt packs no texts".to_owned(), "choose transformers")
+    let (message, fix) = if !runs_transformers(scenario) {
+        let stack = scenario.stack.label();
+        (format!("texts that share a sequence are not modelled for {stack}"), "choose transformers")
     } else if fills_cache(architecture, scenario) {
         let message = "where a cache is filled transformers does not look for texts that share a sequence";
         (message.to_owned(), "switch the cache or the packing off, or checkpointing on")
@@ -110,6 +109,14 @@ fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
         return None;
     };
     Some(Issue::error(Field::Mask, message).with_fix(fix))
+}
+
+/// Whether transformers' own code asks for masks and attention.
+fn runs_transformers(scenario: &Scenario) -> bool {
+    match scenario.stack {
+        Stack::Transformers | Stack::Liger => true,
+        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => false,
+    }
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.
@@ -132,15 +139,15 @@ fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) 
         ("flash-attn takes 16-bit queries only".to_owned(), "train under autocast or in bfloat16")
     } else if wide {
         ("flash-attn takes heads of at most 256, a multiple of 8".to_owned(), fix)
-    } else if scenario.stack == Stack::Litgpt
-        || Code::of(family) != Code::Llama
+    } else if !runs_transformers(scenario) {
+        let stack = scenario.stack.label();
+        (format!("the package flash-attn is not modelled for {stack}"), fix)
+    } else if Code::of(family) != Code::Llama
         || architecture.blocks.iter().any(|block| block.mixer.attention().is_none())
         || attentions().any(|own| own.sinks)
         || family == "llama4"
     {
         (format!("{family} with flash-attn is not modelled"), fix)
-    } else if scenario.mask == Mask::Padded {
-        ("padded batches with flash-attn are not modelled".to_owned(), "choose the mask of all ones")
     } else {
         return None;
     };

@@ -35,7 +35,11 @@ impl Row {
             precision: self.precision(quantised, habits)?,
             optimizer: self.optimizer()?,
             batch: self.batch.filter(|n| *n > 0).ok_or_else(|| unstated("the batch size"))?,
-            sequence: self.seq_len.filter(|n| *n > 0).ok_or_else(|| unstated("the sequence length"))?,
+            sequence: self
+                .seq_len
+                .filter(|n| *n > 0)
+                .or(habits.sequence)
+                .ok_or_else(|| unstated("the sequence length"))?,
             lengths: self.lengths(),
             accumulation: self.accumulation().unwrap_or(habits.accumulation),
             checkpointing: self.checkpointing()?,
@@ -90,7 +94,8 @@ impl Row {
             [all] if all.replace(' ', "-") == "all-linear" => (LoraTargets::AllLinear, Modules::NONE),
             names => match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                 ["query", "value"] => (LoraTargets::Qv, Modules::NONE),
-                ["query", "key", "value", "attn output proj", "mlp (all)", "lm_head"] => {
+                ["query", "key", "value", "attn output proj", "mlp (all)", "lm_head"]
+                | ["q_proj", "k_proj", "v_proj", "output_proj", "mlp (w1,w2,w3)", "output (lm_head)"] => {
                     (LoraTargets::AllLinearAndHead, Modules::NONE)
                 }
                 _ => (LoraTargets::Named, modules(names)?),
@@ -119,11 +124,12 @@ impl Row {
     fn savings(&self, habits: Habits) -> Savings {
         let words = self.words();
         let loss = match habits.stack {
-            Stack::Litgpt | Stack::Liger | Stack::Torchtune | Stack::Unsloth => LossKernel::Standard,
+            Stack::Litgpt | Stack::Liger | Stack::Unsloth => LossKernel::Standard,
             Stack::Transformers if words.contains("cut_cross_entropy") => LossKernel::Cut,
             Stack::Transformers if words.contains("liger") => LossKernel::Liger,
             Stack::Transformers if words.contains("chunked") => LossKernel::Chunked,
             Stack::Transformers => LossKernel::Standard,
+            Stack::Torchtune => habits.loss,
         };
         let in_backward = ["in_bwd", "in-backward"].iter().any(|word| words.contains(word));
         let step = if in_backward { StepTime::InBackward } else { StepTime::AfterBackward };

@@ -34,6 +34,8 @@ struct Packed {
 pub(in crate::step) struct Offload {
     /// Whether variables are saved as ever: the output head's are.
     pub exempt: bool,
+    /// Whether a variable that is saved again goes again: torchtune 0.6.1's hooks, of which trl's were made, keep no record.
+    pub forgetful: bool,
     /// The batch's token ids, which are saved like anything else.
     pub ids: StorageId,
     /// Bytes in the CPU's memory, and the most of them.
@@ -73,6 +75,21 @@ impl State {
         }
     }
 
+    /// The same for the input of a checkpointed layer; its number where it goes to the CPU.
+    #[inline(never)]
+    pub(super) fn pack_input(&mut self, input: &Value) -> Option<u32> {
+        // `_NoopSaveInputs` saves an empty tensor first
+        self.pack(&Value::plain(NOTHING, 0, Dtype::F32));
+        match self.pack(input) {
+            Saved::Packed(index) => Some(index),
+            Saved::Storage(storage) | Saved::Tracked(storage) => {
+                self.release(storage);
+                None
+            }
+            Saved::Slot(_) => None,
+        }
+    }
+
     fn pack_with(&mut self, offload: &mut Offload, value: &Value) -> Option<u32> {
         offload.saved += 1;
         let number = offload.saved;
@@ -83,7 +100,8 @@ impl State {
         let whole = self.storages[value.storage as usize].requested;
         let bytes = if broadcast { whole } else { value.bytes() };
         // a slice has a key of its own
-        let key = (bytes == whole).then_some((value.storage, value.dtype));
+        let dense = bytes == whole;
+        let key = (dense && !offload.forgetful).then_some((value.storage, value.dtype));
         if let Some(tracked) = offload.tracked.iter_mut().find(|(other, _)| key == Some(*other)) {
             tracked.1 = number;
             return None;
@@ -92,7 +110,7 @@ impl State {
             return None;
         }
         // the copy to the CPU is made of dense memory
-        let storage = if broadcast || value.layout == value.shape && key.is_some() {
+        let storage = if broadcast || value.layout == value.shape && dense {
             self.retain(value.storage);
             value.storage
         } else {

@@ -5,7 +5,7 @@ use super::Model;
 use super::attention::Heads;
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
-use crate::scenario::{AttentionKernel, Lengths};
+use crate::scenario::{AttentionKernel, Lengths, Mask};
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
@@ -23,11 +23,31 @@ impl<'a> Model<'a> {
         let target = self.autocast.filter(|_| wide);
         let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(|x| x.to(target.unwrap_or(x.value.dtype)));
         self.look_for_texts();
+        let heads = Heads { q, k, v };
+        if self.scenario.mask == Mask::Padded {
+            return self.between_paddings(attention, heads);
+        }
         let texts = if self.sees_texts() { self.texts() } else { 0 };
+        self.by_package(attention, &heads, texts)
+    }
+
+    fn by_package(&self, attention: &Attention, Heads { q, k, v }: &Heads<'a>, texts: u64) -> Tensor<'a> {
         let scores = Scores { texts, ..self.scores(attention, Kernel::Package, attention.kv_heads) };
         let dropout = self.dropout(attention.dropout);
-        let arguments = Arguments { q: &q, k: &k, v: &v, mask: None, causal: attention.causal, dropout };
+        let arguments = Arguments { q, k, v, mask: None, causal: attention.causal, dropout };
         scaled_dot_product(scores, &arguments).to_tokens()
+    }
+
+    /// `_upad_input`, the kernel, `pad_input`: rows that are no padding are picked, and put back among zeros. All rows are
+    /// counted: the longest sequences have none to leave out.
+    fn between_paddings(&self, attention: &Attention, heads: Heads<'a>) -> Tensor<'a> {
+        let tokens = self.scenario.tokens();
+        let rows = self.constant(tokens, Dtype::I64, "indices");
+        let pick = |x: &Tensor<'a>| x.rows_at(&rows, tokens, x.value.numel / tokens.max(1));
+        let (k, v) = (pick(&heads.k), pick(&heads.v));
+        let picked = Heads { q: pick(&heads.q), k, v };
+        let output = self.by_package(attention, &picked, 1);
+        output.placed_at(&rows)
     }
 
     /// Whether position ids that start anew are acted on: transformers takes several rows for ordinary sequences.

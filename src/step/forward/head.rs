@@ -92,15 +92,17 @@ impl<'a> Model<'a> {
 
     /// The output head. What it saves is never moved to the CPU where it is found by its name (trl looks for `lm_head`).
     fn logits(&self, hidden: &Tensor<'a>, head: &Layer) -> Tensor<'a> {
-        let exempt = |exempt: bool| {
-            if let Some(offload) = &mut self.machine.state.borrow_mut().graph.offload {
-                offload.exempt = exempt;
-            }
-        };
-        exempt(head.name == "lm_head");
+        self.keep_on_device(head.name == "lm_head");
         let logits = hidden.through(head);
-        exempt(false);
+        self.keep_on_device(false);
         logits
+    }
+
+    /// Whether what is saved from now on stays on the GPU where activations are offloaded.
+    pub(super) fn keep_on_device(&self, keep: bool) {
+        if let Some(offload) = &mut self.machine.state.borrow_mut().graph.offload {
+            offload.exempt = keep;
+        }
     }
 
     /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.

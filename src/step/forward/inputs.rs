@@ -395,8 +395,10 @@ impl<'a> Model<'a> {
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
         let texts = self.scenario.mask.is_packed().then(|| self.text_numbers());
-        let plain = !windowed && texts.is_none() || self.is_flash_attn();
-        if asked.may_skip && !eager && !asked.padded && plain {
+        if self.is_flash_attn() {
+            return padding.filter(|_| asked.padded);
+        }
+        if asked.may_skip && !eager && !asked.padded && !windowed && texts.is_none() {
             return None;
         }
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);

@@ -196,10 +196,7 @@ impl<'a> Model<'a> {
                 output
             }
             Stack::Litgpt => self.litgpt_head(hidden, replace),
-            Stack::Torchtune => {
-                replace();
-                (self.torchtune_head(hidden), Vec::new())
-            }
+            Stack::Torchtune => self.torchtune_head(hidden, replace),
             Stack::Unsloth => self.unsloth_head(hidden, replace),
         });
         logits.append(&mut self.cache.borrow_mut());

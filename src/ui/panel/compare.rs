@@ -94,6 +94,7 @@ pub fn Differences() -> impl IntoView {
     }
 }
 
+#[inline(never)]
 fn differences(scenarios: &[Scenario], unit: Unit) -> String {
     let rows = summary::differences(scenarios, unit);
     if rows.is_empty() {

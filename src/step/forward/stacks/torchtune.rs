@@ -97,6 +97,14 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
         let message = "torchtune's attention is scaled_dot_product_attention";
         return Err(Issue::error(Field::Attention, message).with_fix("choose one of the others"));
     }
+    if scenario.checkpointing.is_reentrant() {
+        let message = "torchtune's checkpointing is the one with use_reentrant=False";
+        return Err(Issue::error(Field::Checkpointing, message).with_fix("choose \"On\""));
+    }
+    if scenario.mask.is_packed() {
+        let message = "torchtune runs packed samples through compiled flex attention, which is not modelled";
+        return Err(Issue::error(Field::Mask, message).with_fix("choose texts that are not packed"));
+    }
     if scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early {
         let message = "torchtune's 4-bit weights are torchao's, not those of an early bitsandbytes";
         return Err(Issue::error(Field::Method, message).with_fix("choose NF4"));
@@ -272,9 +280,14 @@ impl<'a> Model<'a> {
         h.torchtune_through(&layer.linear(down))
     }
 
-    /// `TransformerDecoder.unembed` and the recipe's `_loss_step`.
+    /// `TransformerDecoder.unembed` and the recipe's `_loss_step`. Returns the loss and the logits, for a loop that keeps
+    /// them as those before `_loss_step` did.
     #[inline(never)]
-    pub(in crate::step::forward) fn torchtune_head(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+    pub(in crate::step::forward) fn torchtune_head(
+        &self,
+        hidden: Tensor<'a>,
+        replace: &dyn Fn(),
+    ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let name = self.architecture.head.linear.name;
         let head = find(&self.outside.linears, |layer| layer.name == name);
         let normed = self.machine.as_category(Category::Activations, || {
@@ -284,7 +297,9 @@ impl<'a> Model<'a> {
                 |norm| hidden.torchtune_normed(&find(&self.outside.norms, |bound| bound.name == norm.name)),
             )
         });
-        match super::loss_kernel(self.scenario) {
+        // the hooks that offload are around the model's forward, and not around its head
+        self.keep_on_device(true);
+        let output = match super::loss_kernel(self.scenario) {
             LossKernel::Full => {
                 let logits = {
                     let logits = normed.torchtune_through(&head);
@@ -292,18 +307,27 @@ impl<'a> Model<'a> {
                 };
                 drop(normed);
                 drop(hidden);
+                replace();
                 let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
-                logits.cross_entropy(&labels)
+                (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
             LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
-                self.torchtune_pieces(hidden, normed, &head)
+                self.torchtune_pieces(hidden, normed, &head, replace)
             }
-        }
+        };
+        self.keep_on_device(false);
+        output
     }
 
     /// `CEWithChunkedOutputLoss` over the pieces of `chunked_output`.
-    fn torchtune_pieces(&self, hidden: Tensor<'a>, normed: Tensor<'a>, head: &Layer) -> Tensor<'a> {
+    fn torchtune_pieces(
+        &self,
+        hidden: Tensor<'a>,
+        normed: Tensor<'a>,
+        head: &Layer,
+        replace: &dyn Fn(),
+    ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
@@ -319,6 +343,7 @@ impl<'a> Model<'a> {
         };
         drop(normed);
         drop(hidden);
+        replace();
         let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
         let own: Vec<Tensor<'a>> = rows
             .iter()
@@ -329,8 +354,8 @@ impl<'a> Model<'a> {
         let loss = Tensor::total(losses.collect());
         drop(own);
         // a list lets go of its last element first
-        while logits.pop().is_some() {}
-        loss.unwrap_or(labels)
+        logits.reverse();
+        (loss.unwrap_or(labels), logits)
     }
 }
 
@@ -368,11 +393,11 @@ impl<'m> Tensor<'m> {
             Some(weight) => normed.apply(|state, x| {
                 let weight = state.parameter_input(weight);
                 let node = state.node(Op::MulWeight, [x.into(), weight, Input::NONE]);
-                if weight.wants() {
-                    state.save(node, x.storage);
-                }
                 if x.requires_grad() {
                     state.save(node, NOTHING);
+                }
+                if weight.wants() {
+                    state.save_view(node, x);
                 }
                 state.new_like(x, x.dtype, "mul", node.output(0))
             }),
