@@ -27,7 +27,7 @@ fn read(path: &str) -> String {
 }
 
 /// Rows of [`STACKS`].
-const STACK_ROWS: usize = 74;
+const STACK_ROWS: usize = 78;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
 

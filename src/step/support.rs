@@ -45,7 +45,9 @@ pub(super) fn unmodelled(
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
+    // what Unsloth packs is its own affair
     if scenario.mask.is_packed()
+        && scenario.stack != Stack::Unsloth
         && let Some(issue) = packing(architecture, scenario)
     {
         return Err(issue);

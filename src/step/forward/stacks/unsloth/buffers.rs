@@ -31,13 +31,16 @@ impl Loader<'_> {
         let turned = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
         let known = architecture.max_positions.unwrap_or(0).max(self.scenario.sequence);
         let first = known.min(FIRST_POSITIONS);
-        let asked = self.scenario.sequence.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
+        let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
+        // position ids may be any that the model knows
+        let asked = if self.scenario.mask.is_packed() { known } else { self.scenario.sequence };
+        let most = if known > FIRST_POSITIONS { grown(known) } else { known };
         let width = architecture
             .blocks
             .iter()
             .filter_map(|block| block.mixer.attention())
             .find_map(|attention| attention.rotary.width(attention.head_dim));
-        let rows = first.max(asked.min(known));
+        let rows = first.max(grown(asked)).min(most);
         for name in ["cos", "sin"] {
             store(rows.saturating_mul(width.unwrap_or(0)), turned, name);
         }

@@ -28,6 +28,10 @@ pub(in crate::step) enum Function {
     },
     /// `Fast_RoPE_Embedding_QK_Positions`, queries and keys turned in place; its gradients have tensors of their own.
     Rope,
+    /// `Fast_RoPE_Embedding_QK`, by position ids: into new tensors, whose gradients lie head after head.
+    RopeAnew,
+    /// One text of a row of several: its gradient is the whole row's.
+    Text,
     /// `Fast_QK_Norm_RoPE`; saves queries, keys, weights and a number for each row.
     NormRope,
     /// `x.contiguous()` of heads that lie token after token.
@@ -122,6 +126,31 @@ pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<
         state.node_of(Op::Unsloth(Function::Rope), inputs, 2)
     };
     (q.with(|value| value.edge = node.output(0)), k.with(|value| value.edge = node.output(1)))
+}
+
+/// `fast_rope_embedding` with position ids: queries and keys are turned into new tensors.
+#[inline(never)]
+pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
+    let machine = q.machine;
+    let mut state = machine.state.borrow_mut();
+    let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
+    let node = state.node_of(Op::Unsloth(Function::RopeAnew), inputs, 2);
+    let [q, k] = [(q, 0), (k, 1)].map(|(x, output)| {
+        let value = state.new_like(&x.value, x.value.dtype, "rotation", node.output(output));
+        Tensor { machine, value }
+    });
+    drop(state);
+    (q, k)
+}
+
+/// `x[0, :, start:end]`, on behalf of all texts of the row.
+#[inline(never)]
+pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
+    x.apply(|state, x| {
+        let node = state.node(Op::Unsloth(Function::Text), [x.into(), Input::NONE, Input::NONE]);
+        state.retain(x.storage);
+        x.at(node.output(0))
+    })
 }
 
 /// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
@@ -275,10 +304,14 @@ pub(in crate::step) fn backward(
             _ => [None; INPUTS],
         },
         Function::Norm { in_place } => [grads[0].map(|grad| norm(state, node, in_place, grad)), None, None],
-        Function::Rope | Function::NormRope => {
+        Function::Rope | Function::NormRope | Function::RopeAnew => {
+            let layout = match function {
+                Function::RopeAnew => Layout::Heads,
+                _ => Layout::Tokens,
+            };
             let fresh = |input: Input| {
                 let storage = state.alloc(input.numel, input.dtype, "rotation");
-                Some(Grad::new(storage, input.numel, input.dtype, Layout::Tokens))
+                Some(Grad::new(storage, input.numel, input.dtype, layout))
             };
             let [own, other] = [input, other].map(fresh);
             [own, other, None]
@@ -290,8 +323,8 @@ pub(in crate::step) fn backward(
             });
             [result, None, None]
         }
-        Function::Padded => {
-            let storage = state.alloc(input.numel, input.dtype, "pad");
+        Function::Padded | Function::Text => {
+            let storage = state.alloc(input.numel, input.dtype, "slice");
             [Some(Grad::new(storage, input.numel, input.dtype, Layout::Heads)), None, None]
         }
         Function::Loss => {

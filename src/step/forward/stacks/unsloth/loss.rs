@@ -3,8 +3,8 @@
 //! Source: unsloth_zoo 2026.10.9 fused_losses/fused_linear.py `_ce_impl`, `fused_linear_rows`, `_tiled_forward`,
 //! `_tiled_layout`; fused_losses/chunked_logprob.py `unsloth_chunked_ce_loss`.
 
-use super::compute_dtype;
 use super::functions::Function;
+use super::{compute_dtype, texts};
 use crate::dtype::Dtype;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
@@ -38,8 +38,9 @@ impl<'a> Model<'a> {
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
-        // the last token of each sequence has no label
-        let kept = self.scenario.tokens().saturating_sub(self.scenario.batch).max(1);
+        // the last token of each text has no label
+        let (texts, _) = texts(self.scenario);
+        let kept = self.scenario.tokens().saturating_sub(texts).max(1);
         let small = self.scenario.gpu().is_ok_and(|gpu| gpu.memory.0 <= SMALL_CARD);
         let loss = hidden.apply(|state, x| state.unsloth_loss(x, head.shape, head.weight, (kept, small)));
         drop(labels);

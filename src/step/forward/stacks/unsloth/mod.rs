@@ -14,8 +14,8 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision,
-    Scenario, StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, LossKernel, Method, Offloading,
+    Precision, Scenario, StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
@@ -118,10 +118,10 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
             "choose SDPA, or flash where flash-attn or xformers is installed",
         ),
         (
-            scenario.mask.is_packed(),
+            scenario.mask.is_packed() && scenario.batch > 1,
             Field::Mask,
-            "Unsloth's attention to several texts in a sequence is not modelled",
-            "choose no mask",
+            "Unsloth makes one row of packed sequences",
+            "choose padding-free",
         ),
         (
             scenario.savings.step != StepTime::AfterBackward,
@@ -145,6 +145,16 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
 /// Whether a layer's input of this size waits in CPU memory.
 pub(in crate::step::forward) fn offloads(scenario: &Scenario, bytes: u64) -> bool {
     scenario.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
+}
+
+/// How many texts attention is given, and of what length.
+fn texts(scenario: &Scenario) -> (u64, u64) {
+    match scenario.lengths {
+        Lengths::Spread { mean, .. } if scenario.mask.is_packed() => {
+            ((scenario.tokens() / mean.max(1)).max(1), mean)
+        }
+        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (scenario.batch, scenario.sequence),
+    }
 }
 
 /// Whether a function of Unsloth's runs these layers: each has an adapter and none a bias.
@@ -208,6 +218,7 @@ impl<'a> Model<'a> {
             if fuses(&layers) { x.unsloth_qkv(layers) } else { layers.map(|layer| x.through(&layer)) };
         v = v.to_heads();
         (q, k) = match &attention.qk_norm {
+            None if self.scenario.mask.is_packed() => functions::turned_anew(&q.to_heads(), &k.to_heads()),
             None => functions::turned(&q.to_heads(), &k.to_heads()),
             Some(_) => {
                 let (q, k) =
@@ -215,7 +226,11 @@ impl<'a> Model<'a> {
                 (q.heads_first(), k.heads_first())
             }
         };
-        let heads = self.unsloth_attend(attention, [&q, &k, &v]);
+        let heads = if self.scenario.mask.is_packed() {
+            self.unsloth_texts(attention, [&q, &k, &v])
+        } else {
+            self.unsloth_attend(attention, [&q, &k, &v])
+        };
         let attended = heads.to_tokens();
         let output = layer.linear(&attention.output);
         let output = if fuses(&[output]) { attended.unsloth_out(output) } else { attended.through(&output) };
@@ -243,6 +258,23 @@ impl<'a> Model<'a> {
         output.to_tokens()
     }
 
+    /// `_sdpa_packed_segments`: every text of the row by itself, their results one behind the other.
+    #[inline(never)]
+    fn unsloth_texts(&self, attention: &Attention, heads: [&Tensor<'a>; 3]) -> Tensor<'a> {
+        let [q, ..] = heads;
+        let groups = attention.heads / attention.kv_heads.max(1);
+        let kernel = self.unsloth_kernel(attention, q, groups > 1);
+        let grouped = groups > 1 && kernel != Kernel::Math;
+        let kernel = if grouped { kernel } else { self.unsloth_kernel(attention, q, false) };
+        let (kv_heads, repeats) = if grouped { (attention.kv_heads, 1) } else { (attention.heads, groups) };
+        let output = {
+            let query = functions::text(q);
+            let [k, v] = [heads[1], heads[2]].map(|x| functions::text(&x.repeat_heads(repeats)));
+            self.unsloth_product((attention, kernel, kv_heads), [&query, &k, &v]).to_tokens()
+        };
+        output.copied()
+    }
+
     /// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
     fn unsloth_kernel(&self, attention: &Attention, q: &Tensor<'a>, grouped: bool) -> Kernel {
         let dtype = self.autocast.unwrap_or(q.value.dtype);
@@ -261,7 +293,8 @@ impl<'a> Model<'a> {
         let run = |scores: Scores, [q, k, v]: [&Tensor<'a>; 3]| {
             scaled_dot_product(scores, &Arguments { q, k, v, mask: None, causal: true, dropout: false })
         };
-        let scores = self.scores(attention, kernel, kv_heads);
+        let (batch, sequence) = texts(self.scenario);
+        let scores = Scores { batch, sequence, ..self.scores(attention, kernel, kv_heads) };
         if kernel != Kernel::Cudnn {
             return run(scores, heads);
         }
