@@ -101,6 +101,7 @@ impl State {
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
     /// the next parameter's is there.
+    #[inline(never)]
     fn step_adam_one_by_one(&mut self, params: &[Trained]) {
         let mut denominator = NOTHING;
         for param in params {
@@ -114,6 +115,7 @@ impl State {
 
     /// transformers' `Adafactor.step`: float32 copies of gradient and weight where they are 16-bit, then the update in
     /// float32; the loop's locals live until they are assigned again.
+    #[inline(never)]
     fn step_adafactor(&mut self, params: &[Trained]) {
         let [mut gradient, mut weight, mut update] = [NOTHING; 3];
         for param in params {
@@ -139,6 +141,7 @@ impl State {
     }
 
     /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
+    #[inline(never)]
     fn step_adafactor_torch(&mut self, params: &[Trained]) {
         let mut update = NOTHING;
         for param in params {
@@ -152,6 +155,7 @@ impl State {
     }
 
     /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
+    #[inline(never)]
     fn step_with(&mut self, params: &[Trained], tensors: usize, dtype: Option<Dtype>) {
         for param in params {
             let dtype = dtype.unwrap_or(param.dtype);
@@ -230,26 +234,35 @@ impl State {
             }
             Optimizer::PagedAdamW => {}
             Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
-            Optimizer::Adafactor | Optimizer::AdafactorTorch => {
-                // transformers' keeps float32 statistics, torch's the gradient's type
-                let dtype = if optimizer == Optimizer::Adafactor { Dtype::F32 } else { param.dtype };
-                let columns = param.numel / param.rows.max(1);
-                let sides: &[u64] = if param.rows > 1 { &[param.rows, columns] } else { &[param.numel] };
-                for side in sides {
-                    self.keep(side.saturating_mul(dtype.bytes()), dtype, times);
-                }
-            }
-            Optimizer::Shampoo => {
-                let columns = param.numel / param.rows.max(1);
-                for side in [param.rows, columns] {
-                    if side > 1 {
-                        moments(self, 2, side.saturating_mul(side).saturating_mul(4), Dtype::F32);
-                    }
-                }
+            // transformers' keeps float32 statistics, torch's the gradient's type
+            Optimizer::Adafactor => self.factored(param, Dtype::F32),
+            Optimizer::AdafactorTorch => self.factored(param, param.dtype),
+            Optimizer::Shampoo => self.preconditioners(param),
+        }
+    }
+
+    /// A number for each row and each column.
+    #[inline(never)]
+    fn factored(&mut self, param: &Trained, dtype: Dtype) {
+        let columns = param.numel / param.rows.max(1);
+        let sides: &[u64] = if param.rows > 1 { &[param.rows, columns] } else { &[param.numel] };
+        for side in sides {
+            self.keep(side.saturating_mul(dtype.bytes()), dtype, param.times);
+        }
+    }
+
+    /// Shampoo's for rows and for columns, each with its inverse root.
+    #[inline(never)]
+    fn preconditioners(&mut self, param: &Trained) {
+        let columns = param.numel / param.rows.max(1);
+        for side in [param.rows, columns].into_iter().filter(|side| *side > 1) {
+            for _ in 0..2 {
+                self.keep(side.saturating_mul(side).saturating_mul(4), Dtype::F32, param.times);
             }
         }
     }
 
+    #[inline(never)]
     fn eight_bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             for _ in 0..moments {
@@ -263,6 +276,7 @@ impl State {
         self.scales_8bit(param, moments);
     }
 
+    #[inline(never)]
     fn scales_8bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             return;

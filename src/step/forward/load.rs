@@ -309,7 +309,10 @@ impl<'a> Model<'a> {
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
-            positions: Positions::of(architecture, scenario),
+            positions: match scenario.stack {
+                Stack::Torchtune => Positions::of(architecture, scenario),
+                Stack::Transformers | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
+            },
             has_quantised: false,
         };
         let embeddings = &architecture.embeddings;

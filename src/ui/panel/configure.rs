@@ -180,7 +180,7 @@ pub fn Configure() -> impl IntoView {
                     |scenario, value| scenario.accumulation = value as u64,
                 )}
                 {choice(
-                    ("mask", "Padding mask"),
+                    ("mask", "Mask and packing"),
                     choices!(Mask),
                     |scenario| scenario.mask.index(),
                     set_choice!(Mask, mask),

@@ -9,9 +9,7 @@ use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
-use crate::scenario::{
-    AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, Stack, WeightFormat,
-};
+use crate::scenario::{AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, WeightFormat};
 use crate::step::attention::{Arguments, scaled_dot_product};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
@@ -152,12 +150,9 @@ pub(in crate::step::forward) struct Positions {
 }
 
 impl Positions {
-    /// The model's; none with other stacks.
+    /// The model's; none where it turns nothing.
     #[inline(never)]
     pub fn of(architecture: &Architecture, scenario: &Scenario) -> Option<Positions> {
-        if scenario.stack != Stack::Torchtune {
-            return None;
-        }
         let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
         Some(Positions {
             rows: architecture.max_positions.unwrap_or(0),
