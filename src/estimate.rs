@@ -275,10 +275,11 @@ impl Estimate {
 ///
 /// Total: any scenario gets an answer, at worst one whose [`Estimate::issues`] say why there is no figure.
 pub fn estimate(scenario: &Scenario) -> Estimate {
-    let mut issues = scenario.validate();
+    let architecture = scenario.architecture();
+    let mut issues = scenario.validate_with(architecture.as_deref().ok());
     let failed = |issues: &[Issue]| issues.iter().any(|issue| issue.severity == Severity::Error);
     let mut memory = None;
-    match (scenario.architecture(), scenario.gpu()) {
+    match (architecture, scenario.gpu()) {
         (Ok(architecture), Ok(gpu)) => {
             if !failed(&issues) {
                 match step::run(&architecture, scenario, &gpu) {

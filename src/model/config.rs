@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::Architecture;
 use super::families;
 use super::python_json::without_python_numbers;
+use super::{Architecture, Counted};
 use crate::scenario::{Field, Issue};
 
 /// The longest text that is read. Real configs have 0.5 to 100 kB; megabytes of JSON are some other file.
@@ -132,7 +132,7 @@ impl Log {
     fn noted(&self, architecture: Architecture) -> Architecture {
         let mut notes = self.notes.borrow().clone();
         notes.extend(architecture.notes);
-        Architecture { notes, ..architecture }
+        Architecture { notes, counted: Counted::default(), ..architecture }
     }
 
     fn read(&self, path: &str, key: &str) {

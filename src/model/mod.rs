@@ -8,6 +8,8 @@ pub mod families;
 mod python_json;
 mod search;
 
+use std::sync::OnceLock;
+
 use blocks::{Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout};
 
 /// A table of learned vectors.
@@ -215,7 +217,27 @@ pub struct Architecture {
     pub layout: Layout,
     /// What the reader of the config had to assume; shown to the user.
     pub notes: Vec<String>,
+    /// How many parameters it has.
+    pub(crate) counted: Counted,
 }
+
+/// A count that is taken once. A copy, which may be changed, has to take it anew; it makes no difference between two models.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(OnceLock<u64>);
+
+impl Clone for Counted {
+    fn clone(&self) -> Counted {
+        Counted::default()
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, _: &Counted) -> bool {
+        true
+    }
+}
+
+impl Eq for Counted {}
 
 impl Architecture {
     /// Layers.
@@ -227,6 +249,10 @@ impl Architecture {
     ///
     /// The catalogue lists the counts of transformers' own classes; a test holds both equal.
     pub fn parameters(&self) -> u64 {
+        *self.counted.0.get_or_init(|| self.count())
+    }
+
+    fn count(&self) -> u64 {
         let of_block = |block: &Block| numel(|visit| block.visit(visit));
         let encoder = self.encoder.as_ref().map_or(0, |encoder| {
             let outside = numel(|visit| Encoder { order: Vec::new(), ..encoder.clone() }.visit(visit));

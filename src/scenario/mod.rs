@@ -259,6 +259,11 @@ impl Scenario {
 
     /// What is wrong or doubtful with the choices, without running the step.
     pub fn validate(&self) -> Vec<Issue> {
-        validate::validate(self)
+        self.validate_with(self.architecture().as_deref().ok())
+    }
+
+    /// The same where the model was looked up.
+    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
+        validate::validate(self, architecture)
     }
 }

@@ -10,7 +10,7 @@ use super::{Allocator, Checkpointing, Field, Issue, Lengths, Mask, ModelChoice, 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
 
-pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
+pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for (field, name, value) in [
         (Field::Batch, "micro-batch size", scenario.batch),
@@ -29,14 +29,14 @@ pub(super) fn validate(scenario: &Scenario) -> Vec<Issue> {
     if let ModelChoice::Custom(model) = &scenario.model {
         issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
     }
-    if let Ok(architecture) = scenario.architecture()
+    if let Some(architecture) = architecture
         && architecture.blocks.iter().any(|block| block.mixer.is_recurrent())
     {
-        issues.extend(recurrent::issues(scenario, &architecture));
+        issues.extend(recurrent::issues(scenario, architecture));
     }
     savings::issues(scenario, &mut issues);
-    if let Ok(architecture) = scenario.architecture() {
-        issues.extend(beyond_positions(&architecture, scenario.sequence));
+    if let Some(architecture) = architecture {
+        issues.extend(beyond_positions(architecture, scenario.sequence));
     }
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia

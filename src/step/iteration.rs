@@ -271,8 +271,7 @@ impl<'a> Training<'a> {
             state.step(self.model.scenario.optimizer);
         }
         steady.phases[Phase::Step as usize] = self.peak();
-        let mut state = machine.state.borrow_mut();
-        gradients.into_iter().for_each(|storage| state.release(storage));
+        machine.state.borrow_mut().release(gradients);
     }
 }
 

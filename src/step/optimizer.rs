@@ -4,7 +4,7 @@
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
 use super::kernels;
-use super::machine::{NOTHING, State, StorageId};
+use super::machine::{BLOCK, NOTHING, State, StorageId, rounded};
 use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::estimate::Category;
@@ -26,6 +26,18 @@ struct Trained {
     rows: u64,
     times: u32,
     dtype: Dtype,
+}
+
+impl Trained {
+    /// Bytes of a tensor like it, and of those that it stands for.
+    fn blocks(&self) -> u64 {
+        blocks(self.numel.saturating_mul(self.dtype.bytes()), self.times)
+    }
+}
+
+/// Bytes of so many tensors of `bytes` bytes, each rounded up as the allocator does.
+fn blocks(bytes: u64, times: u32) -> u64 {
+    rounded(bytes).saturating_mul(u64::from(times))
 }
 
 /// How parameters step in backward.
@@ -51,31 +63,34 @@ fn trained(state: &State) -> Vec<Trained> {
 
 impl State {
     fn keep(&mut self, bytes: u64, dtype: Dtype, times: u32) {
-        self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
+        if self.record.is_some() {
+            self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
+        } else {
+            self.ledger.grow(Category::Optimizer, blocks(bytes, times));
+        }
     }
 
-    /// The gradients of all trained parameters at once.
-    pub fn gradients(&mut self) -> Vec<StorageId> {
-        let params = trained(self);
-        let make = |param: &Trained| {
-            let bytes = param.numel.saturating_mul(param.dtype.bytes());
-            self.persistent(bytes, param.dtype, param.times, Category::Gradients, "gradient")
-        };
-        params.iter().map(make).collect()
+    /// The gradients of all trained parameters, as one.
+    pub fn gradients(&mut self) -> StorageId {
+        let bytes = trained(self).iter().map(Trained::blocks).fold(0, u64::saturating_add);
+        self.alloc_as(Category::Gradients, bytes, Dtype::U8, "gradients")
     }
 
     /// Scratch for every parameter at once, as a foreach implementation has it.
     fn scratch_all(&mut self, params: &[Trained], rounds: usize) {
-        let outer = std::mem::replace(&mut self.category, Category::Temporaries);
-        let mut held: Vec<StorageId> = Vec::with_capacity(params.len() * rounds);
-        for _ in 0..rounds {
-            for param in params {
+        let held: Vec<StorageId> = if self.record.is_some() {
+            let rounds = std::iter::repeat_n(params, rounds).flatten();
+            let make = |param: &Trained| {
                 let bytes = param.numel.saturating_mul(param.dtype.bytes());
-                held.push(self.persistent(bytes, param.dtype, param.times, Category::Temporaries, "foreach"));
-            }
-        }
+                self.persistent(bytes, param.dtype, param.times, Category::Temporaries, "foreach")
+            };
+            rounds.map(make).collect()
+        } else {
+            let bytes = params.iter().map(Trained::blocks).fold(0, u64::saturating_add);
+            let bytes = bytes.saturating_mul(rounds as u64);
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::U8, "foreach")]
+        };
         held.into_iter().rev().for_each(|storage| self.release(storage));
-        self.category = outer;
     }
 
     /// A tensor as large as a parameter that lives for a part of its step.
@@ -153,10 +168,14 @@ impl State {
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
         let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, "partial norms");
-        let norms: Vec<StorageId> = params
-            .iter()
-            .map(|param| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, "norm"))
-            .collect();
+        let norms: Vec<StorageId> = if self.record.is_some() {
+            let norm =
+                |param: &Trained| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, "norm");
+            params.iter().map(norm).collect()
+        } else {
+            let bytes = tensors.saturating_mul(BLOCK);
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::F32, "norms")]
+        };
         self.release(partial);
         norms.into_iter().rev().for_each(|storage| self.release(storage));
     }

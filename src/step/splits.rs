@@ -42,7 +42,8 @@ impl Scores {
         let tiles = self.sequence.div_ceil(side).saturating_mul(self.head_dim.div_ceil(columns));
         let queries = tiles.saturating_mul(side.saturating_mul(columns).saturating_mul(4).saturating_add(16));
         let matrices = self.batch.saturating_mul(self.heads);
-        if !wide {
+        // dk and dv of float32 are summed where they will stay (`kNeedsAccumGradK`)
+        if !wide || !half {
             return queries.saturating_mul(matrices);
         }
         const KEYS: u64 = 64;

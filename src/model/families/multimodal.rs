@@ -5,7 +5,7 @@ use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant};
 use super::{gemma4, llama, tower, variants};
 use crate::model::blocks::{Layout, Mixer, Piece};
 use crate::model::config::{Config, refusal};
-use crate::model::{Architecture, LAYERS, Tower};
+use crate::model::{Architecture, Counted, LAYERS, Tower};
 use crate::scenario::Issue;
 
 /// The tower comes before the text model.
@@ -45,8 +45,13 @@ fn with_towers(
     model: Architecture,
     towers: Vec<Tower>,
 ) -> Result<Architecture, Issue> {
-    let mut model =
-        Architecture { model_type: outer.model_type.to_owned(), towers, layout: PICTURES_FIRST, ..model };
+    let mut model = Architecture {
+        model_type: outer.model_type.to_owned(),
+        towers,
+        layout: PICTURES_FIRST,
+        counted: Counted::default(),
+        ..model
+    };
     model.head.tied = if !outer.has("tie_word_embeddings") && text.has("tie_word_embeddings") {
         text.flag("tie_word_embeddings")?
     } else {

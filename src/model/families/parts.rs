@@ -7,7 +7,7 @@ use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
 use crate::model::config::{Config, refusal};
-use crate::model::{Architecture, Embeddings, Head, Objective, Table};
+use crate::model::{Architecture, Counted, Embeddings, Head, Objective, Table};
 use crate::scenario::Issue;
 
 /// `nn.LayerNorm` with a bias.
@@ -176,5 +176,6 @@ pub fn decoder(
         towers: Vec::new(),
         layout: &[],
         notes: Vec::new(),
+        counted: Counted::default(),
     })
 }

@@ -1,7 +1,7 @@
 //! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
 //! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine;
-//! - [`inputs`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod adapters;
@@ -15,6 +15,7 @@ mod latent;
 mod layer;
 mod load;
 mod load_layer;
+mod masks;
 mod mlp;
 mod moe;
 mod rotary;

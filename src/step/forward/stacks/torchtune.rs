@@ -8,7 +8,7 @@
 use crate::dtype::Dtype;
 use crate::estimate::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
+use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
     AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, Stack, WeightFormat,
 };
@@ -23,13 +23,14 @@ use crate::step::linear::{Adapter, Layer, Shape};
 use crate::step::loss;
 use crate::step::machine::NOTHING;
 use crate::step::norm::NormLayer;
+use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
 /// Pieces that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
 const PIECES: u64 = 8;
 
 /// Families of torchtune that were compared.
-const FAMILIES: [&str; 3] = ["llama", "mistral", "qwen2"];
+const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "phi3", "gemma"];
 
 /// Positions of Qwen2's models (models/qwen2/_model_builders.py); the configs of the larger ones say four times as many.
 const QWEN2_POSITIONS: u64 = 32_768;
@@ -44,15 +45,35 @@ pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> 
         Err(Issue::error(Field::Stack, message).with_fix(format!("choose {}", FAMILIES.join(", "))))
     };
     if !FAMILIES.contains(&family) {
-        return refuse("of its families three were compared");
+        return refuse(match family {
+            "qwen3" => "version 0.6.1 does not have it",
+            _ => "of its families five were compared",
+        });
     }
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         let Mixer::Attention(attention) = &mut block.mixer else {
             return refuse("layers without attention");
         };
-        if attention.heads.saturating_mul(attention.head_dim) != architecture.hidden {
+        let wide = |heads: u64| heads.saturating_mul(attention.head_dim);
+        if wide(attention.heads) != architecture.hidden && family != "gemma" {
             return refuse("its heads are together as wide as the model");
+        }
+        if attention.rotary.width(attention.head_dim) != Some(attention.head_dim) {
+            return refuse("its rotary positions turn whole heads");
+        }
+        if let Projection::Fused(joint) = &attention.projection {
+            let part = |name, heads| Linear::new(name, joint.input, wide(heads));
+            attention.projection = Projection::Separate {
+                q: part("self_attn.q_proj", attention.heads),
+                k: part("self_attn.k_proj", attention.kv_heads),
+                v: part("self_attn.v_proj", attention.kv_heads),
+            };
+        }
+        if let FeedForward::Dense(Mlp::GatedFused { gate_up, down, act }) = &block.ffn {
+            let half = |name| Linear::new(name, gate_up.input, gate_up.output / 2);
+            let (gate, up) = (half("mlp.gate_proj"), half("mlp.up_proj"));
+            block.ffn = FeedForward::Dense(Mlp::Gated { gate, up, down: down.clone(), act: *act });
         }
         // its models have no windows
         attention.window = None;
@@ -62,7 +83,7 @@ pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> 
             return refuse("it has biases on queries, keys and values in qwen2 and nowhere else");
         }
     }
-    if family == "mistral" && architecture.head.tied {
+    if matches!(family, "mistral" | "phi3") && architecture.head.tied {
         return refuse("its head is a matrix of its own");
     }
     if scenario.model_name().starts_with("Qwen/Qwen2-") {
@@ -124,7 +145,7 @@ fn shares_positions(architecture: &Architecture) -> bool {
 pub(in crate::step::forward) struct Positions {
     rows: u64,
     width: u64,
-    /// Whether each entry stands there twice (qwen2).
+    /// Whether each entry stands there twice (qwen2, phi3).
     doubled: bool,
     /// Whether every layer makes its own.
     pub each_layer: bool,
@@ -141,7 +162,7 @@ impl Positions {
         Some(Positions {
             rows: architecture.max_positions.unwrap_or(0),
             width: attention.rotary.width(attention.head_dim)?,
-            doubled: architecture.model_type == "qwen2",
+            doubled: matches!(architecture.model_type.as_str(), "qwen2" | "phi3"),
             each_layer: lora_is_on(scenario) && !shares_positions(architecture),
         })
     }
@@ -210,11 +231,17 @@ impl<'a> Model<'a> {
         keys = keys.split_heads();
         values = values.split_heads();
         keys = self.torchtune_turned(attention, &keys);
-        keys = keys.heads_first();
-        values = values.heads_first();
+        let single = attention.kv_heads == 1;
+        if !single {
+            keys = keys.heads_first();
+            values = values.heads_first();
+        }
         let groups = attention.heads / attention.kv_heads.max(1);
-        keys = keys.repeat_heads(groups);
-        values = values.repeat_heads(groups);
+        // a single head lies the same before and after the tokens, and is expanded in a view
+        let expanded =
+            |x: &Tensor<'a>| if single { x.expanded_heads(groups) } else { x.repeat_heads(groups) };
+        keys = expanded(&keys);
+        values = expanded(&values);
         let mut attended = {
             let kernel = self.kernel(queries.value.dtype, None, false, [attention.head_dim; 2]);
             let scores = self.scores(attention, kernel, attention.heads);
@@ -233,18 +260,20 @@ impl<'a> Model<'a> {
     /// The rotary embedding of the model's family.
     fn torchtune_turned(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
         self.within("pos_embeddings", || match self.architecture.model_type.as_str() {
-            "qwen2" => self.torchtune_turned_halves(attention, x),
+            "qwen2" => self.torchtune_turned_halves(attention, x, x.value.dtype),
+            "phi3" => self.torchtune_turned_halves(attention, x, Dtype::F32),
             _ => x.torchtune_turned_pairs(),
         })
     }
 
-    /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes.
+    /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes; or
+    /// `Phi3RotaryPositionalEmbeddings.forward`: by the table's float32.
     #[inline(never)]
-    fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
+    fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let table = self.scenario.sequence.saturating_mul(attention.head_dim);
         let buffer = || Tensor { machine: self.machine, value: Value::plain(NOTHING, table, Dtype::F32) };
-        let cos = buffer().to(x.value.dtype);
-        let sin = buffer().to(x.value.dtype);
+        let cos = buffer().to(dtype);
+        let sin = buffer().to(dtype);
         let half = x.value.numel / 2;
         let (first, second) = (x.slice(half), x.slice(half));
         let rotated = {
@@ -253,12 +282,14 @@ impl<'a> Model<'a> {
         };
         let straight = x.mul_constant(&cos);
         let turned = rotated.mul_constant(&sin);
-        let output = straight.add(&turned);
+        let sum = straight.add(&turned);
         drop(turned);
         drop(straight);
+        let output = sum.to(x.value.dtype);
         drop(cos);
         drop(sin);
         drop(rotated);
+        drop(sum);
         output
     }
 
@@ -365,6 +396,9 @@ impl<'m> Tensor<'m> {
     #[inline(never)]
     pub(in crate::step::forward) fn torchtune_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         self.machine.within(norm.name, || {
+            if let (NormKind::RmsPlusOne, Some(weight)) = (norm.kind, norm.weight) {
+                return self.torchtune_gemma_normed(norm.width, weight);
+            }
             let x = self.to(Dtype::F32);
             let float = norm
                 .weight
@@ -374,6 +408,30 @@ impl<'m> Tensor<'m> {
             drop(x);
             output.to(self.value.dtype)
         })
+    }
+
+    /// `GemmaRMSNorm.forward`: transformers', but for the order of the product's factors.
+    fn torchtune_gemma_normed(&self, width: u64, weight: ParamId) -> Tensor<'m> {
+        let mut output = self.root_mean_square(width, false).0;
+        output = {
+            let factor = {
+                let value = self.machine.state.borrow_mut().parameter_value(weight);
+                let weight = Tensor { machine: self.machine, value };
+                let float = weight.to(Dtype::F32);
+                float.add_number()
+            };
+            output.apply(|state, x| {
+                let node = state.node(Op::MulWeight, [x.into(), (&factor.value).into(), Input::NONE]);
+                if x.requires_grad() {
+                    state.save(node, factor.value.storage);
+                }
+                if factor.value.requires_grad() {
+                    state.save_view(node, x);
+                }
+                state.new_like(x, x.dtype, "mul", node.output(0))
+            })
+        };
+        output.to(self.value.dtype)
     }
 
     fn torchtune_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {

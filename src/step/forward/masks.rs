@@ -1,0 +1,161 @@
+//! Masks, as transformers' masking_utils.py builds them.
+
+use super::Model;
+use super::inputs::MaskCall;
+use crate::dtype::Dtype;
+use crate::scenario::Mask;
+use crate::step::tensor::Tensor;
+
+impl<'a> Model<'a> {
+    /// `create_causal_mask` and `create_sliding_window_causal_mask` of transformers' masking_utils.py: none where the
+    /// kernel's own causal flag does, a boolean one for SDPA, an additive one for eager.
+    pub(super) fn mask(&self, window: Option<u64>, dtype: Dtype, asked: MaskCall) -> Option<Tensor<'a>> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let square = sequence.saturating_mul(sequence);
+        let tokens = self.scenario.tokens();
+        let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
+        let eager = self.is_eager() || asked.eager;
+        let windowed = window.is_some_and(|window| sequence >= window);
+        let texts = self.scenario.mask.is_packed().then(|| self.text_numbers());
+        if self.is_flash_attn() {
+            return padding.filter(|_| asked.padded);
+        }
+        if asked.may_skip && !eager && !asked.padded && !windowed && texts.is_none() {
+            return None;
+        }
+        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, "indices");
+        let ranges = [indices(batch), indices(1), self.range(), self.range()];
+        let mut mask = if window.is_none() {
+            bools(square, "causal mask")
+        } else {
+            let ones = bools(1, "ones");
+            let window = {
+                let _edge = indices(sequence);
+                bools(square, "window")
+            };
+            let windowed = bools(square, "mask");
+            drop(window);
+            drop(ones);
+            let causal = bools(square, "causal mask");
+            let both = bools(square, "mask");
+            drop(causal);
+            drop(windowed);
+            both
+        };
+        if asked.given {
+            mask = self.padded(mask);
+        }
+        if texts.is_some() {
+            mask = self.within_texts(mask);
+        }
+        ranges.into_iter().for_each(drop);
+        if eager {
+            mask = self.additive(mask, dtype);
+        }
+        drop(padding);
+        Some(mask)
+    }
+
+    /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
+    #[inline(never)]
+    fn text_numbers(&self) -> Tensor<'a> {
+        let (batch, tokens) = (self.scenario.batch, self.scenario.tokens());
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, "text numbers");
+        let first = indices(batch);
+        let difference = {
+            let _longer = indices(tokens.saturating_add(batch));
+            indices(tokens)
+        };
+        let starts = self.constant(tokens, Dtype::Bool, "text starts");
+        let numbers = indices(tokens);
+        drop(indices(tokens));
+        drop((starts, first, difference));
+        numbers
+    }
+
+    /// `and_masks(mask, packed_sequence_mask_function(texts))`: one mask for each sequence.
+    #[inline(never)]
+    fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let square = batch.saturating_mul(sequence).saturating_mul(sequence);
+        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
+        let ones = bools(1, "ones");
+        let causal = bools(mask.value.numel, "mask");
+        drop((mask, ones));
+        let same = {
+            let of_each = || {
+                let indices = || self.constant(self.scenario.tokens(), Dtype::I64, "text numbers");
+                // the number of the sequence needs no copy where there is but one
+                let _index = [Some(indices()), (batch > 1).then(indices)];
+                indices()
+            };
+            let _texts = [of_each(), of_each()];
+            bools(square, "same text")
+        };
+        let mask = bools(square, "mask");
+        drop((same, causal));
+        mask
+    }
+
+    /// `create_bidirectional_mask`: none without padding.
+    #[inline(never)]
+    pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let given = self.scenario.mask.is_given();
+        let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
+        if self.scenario.mask != Mask::Padded {
+            return None;
+        }
+        let ranges = [self.constant(batch, Dtype::I64, "indices"), self.constant(1, Dtype::I64, "indices")];
+        let more = [self.range(), self.range()];
+        let everywhere = self.constant(sequence, Dtype::Bool, "mask");
+        let mut mask = self.padded(everywhere);
+        drop(ranges);
+        drop(more);
+        if self.is_eager() {
+            mask = self.additive(mask, dtype);
+        }
+        drop(padding);
+        Some(mask)
+    }
+
+    /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
+    #[inline(never)]
+    pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
+        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let tokens = self.scenario.tokens();
+        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
+        let ones = bools(1, "ones");
+        let result = bools(mask.value.numel, "mask");
+        drop(mask);
+        drop(ones);
+        let row = {
+            let _index = [(); 2].map(|()| self.constant(tokens, Dtype::I64, "indices"));
+            bools(tokens, "padding")
+        };
+        let mask = bools(batch.saturating_mul(sequence).saturating_mul(sequence), "mask");
+        drop(row);
+        drop(result);
+        mask
+    }
+
+    /// `torch.where(mask, 0, lowest)`, expanded over the batch.
+    #[inline(never)]
+    pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
+        let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
+        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");
+        drop(scalars);
+        drop(mask);
+        additive
+    }
+
+    /// `torch.arange(sequence) + offset`.
+    pub(super) fn range(&self) -> Tensor<'a> {
+        let range = self.constant(self.scenario.sequence, Dtype::I64, "range");
+        let shifted = self.constant(self.scenario.sequence, Dtype::I64, "range");
+        drop(range);
+        shifted
+    }
+}
