@@ -5,7 +5,7 @@ mod reasons;
 
 use crate::estimate::Category;
 use crate::model::blocks::{FeedForward, Mixer};
-use crate::scenario::{Method, Scenario};
+use crate::scenario::{Method, Scenario, Stack};
 use crate::step::TensorGroup;
 use crate::units::{Bytes, grouped};
 use reasons::{is_attention, of_the_rest, reason};
@@ -37,13 +37,15 @@ struct Known {
     experts: Vec<u64>,
     /// LoRA's rank, where there are adapters.
     rank: Option<u64>,
+    /// Whose code runs it.
+    stack: Stack,
 }
 
 impl Known {
     fn of(scenario: &Scenario) -> Known {
         let rank = (scenario.method != Method::Full).then_some(scenario.lora.rank);
         let Ok(architecture) = scenario.architecture() else {
-            return Known { vocab: 0, heads: Vec::new(), experts: Vec::new(), rank };
+            return Known { vocab: 0, heads: Vec::new(), experts: Vec::new(), rank, stack: scenario.stack };
         };
         let encoder = architecture.encoder.as_ref().map_or(&[][..], |encoder| &encoder.blocks[..]);
         let heads = architecture.blocks.iter().chain(encoder).filter_map(|block| match &block.mixer {
@@ -60,7 +62,8 @@ impl Known {
             FeedForward::Moe(moe) => Some(moe.experts),
             FeedForward::Dense(_) | FeedForward::None => None,
         });
-        Known { vocab: architecture.vocab, heads: heads.collect(), experts: experts.collect(), rank }
+        let stack = scenario.stack;
+        Known { vocab: architecture.vocab, heads: heads.collect(), experts: experts.collect(), rank, stack }
     }
 
     /// How many times the rank a side of a trained parameter is, where it is that: once, or for experts as many times as

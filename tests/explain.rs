@@ -34,7 +34,7 @@ fn value(formula: &str) -> Option<u64> {
 }
 
 /// Scenarios of several families, methods and attention implementations.
-const LINKS: [&str; 9] = [
+const LINKS: [&str; 16] = [
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=amp-bf16&s=1024",
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=fp32&s=1024&b=3",
     "m=meta-llama/Llama-3.1-8B",
@@ -44,6 +44,13 @@ const LINKS: [&str; 9] = [
     "m=mistralai/Mixtral-8x7B-v0.1&method=lora&r=8",
     "m=google-bert/bert-base-uncased&method=full&gc=off&attn=eager&s=512&b=4",
     "m=google-bert/bert-base-uncased&method=full&gc=off&s=512&b=64",
+    "m=meta-llama/Llama-3.2-1B&method=lora&st=torchtune&p=bf16&gc=off",
+    "m=meta-llama/Llama-3.2-1B&method=qlora&st=torchtune&p=bf16",
+    "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&gc=off&ao=on&s=4096",
+    "m=meta-llama/Llama-3.2-1B&method=qlora&st=unsloth&gc=offloaded",
+    "m=meta-llama/Llama-3.2-1B&method=lora&st=unsloth&gc=off",
+    "m=meta-llama/Llama-3.2-1B&method=lora&mask=packed&gc=off&b=2",
+    "m=meta-llama/Llama-3.2-1B&method=lora&mask=padding-free&attn=flash-attention-2&b=4&gc=off",
 ];
 
 #[test]

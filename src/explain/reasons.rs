@@ -2,6 +2,7 @@
 
 use super::Known;
 use crate::estimate::Category;
+use crate::scenario::Stack;
 use crate::step::TensorGroup;
 
 /// A reason and its source.
@@ -15,6 +16,8 @@ const LOSS: &str = "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml"
 const BITSANDBYTES: &str = "bitsandbytes, functional.py";
 const PEFT: &str = "peft, tuners/lora/layer.py";
 const LIGER: &str = "liger-kernel, ops";
+const OFFLOADING: &str =
+    "trl, models/activation_offloading.py; torchtune, training/_activation_offloading.py";
 const EXPERTS: &str = "transformers, integrations/moe.py";
 
 /// What is said of a saved tensor of which nothing better is known.
@@ -25,6 +28,31 @@ pub(super) const PASSING: Reason =
 
 /// The reason for a group of tensors of so many elements each.
 pub(super) fn reason(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
+    let (why, source) = under_transformers(group, numel, known);
+    (why, source_of(known.stack, source))
+}
+
+/// The same source in the code of another stack.
+fn source_of(stack: Stack, source: &'static str) -> &'static str {
+    match (stack, source) {
+        (Stack::Torchtune, MODELING) => "torchtune, torchtune/modules; compared with the allocator's trace",
+        (Stack::Torchtune, LOSS) => "torchtune, torchtune/modules/loss; PyTorch, derivatives.yaml",
+        (Stack::Torchtune, BITSANDBYTES) => "torchao, torchao/dtypes/nf4tensor.py",
+        (Stack::Torchtune, PEFT) => "torchtune, torchtune/modules/peft",
+        (Stack::Unsloth, MODELING) => {
+            "unsloth, unsloth/models and unsloth/kernels; compared with the allocator's trace"
+        }
+        (Stack::Unsloth, LOSS | LIGER) => "unsloth, unsloth/kernels; unsloth_zoo, fused_losses",
+        (Stack::Litgpt, MODELING) => "litgpt, litgpt/model.py; compared with the allocator's trace",
+        (Stack::Litgpt, LOSS) => "litgpt, litgpt/utils.py; PyTorch, derivatives.yaml",
+        (Stack::Litgpt, PEFT) => "litgpt, litgpt/lora.py",
+        (Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt, source) => {
+            source
+        }
+    }
+}
+
+fn under_transformers(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
     let of_rows = group.shape.0 > 0;
     match group.category {
         Category::Weights if group.operation == "4-bit weight" => {
@@ -43,6 +71,12 @@ pub(super) fn reason(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
         Category::QuantState => {
             ("scales and code books that turn 4-bit weights back into numbers", BITSANDBYTES)
         }
+        Category::Buffers if group.operation == "dequantised weight" => {
+            ("where every 4-bit weight is turned back: made for the largest, there until the end", MODELING)
+        }
+        Category::Buffers if group.operation == "layer input" => {
+            ("where layers' inputs come back from the CPU, in turns", MODELING)
+        }
         Category::Buffers => ("tensors of the model that are not trained", MODELING),
         Category::Gradients => (
             "one gradient per trained parameter, in its element type, from its backward to zero_grad",
@@ -60,6 +94,10 @@ pub(super) fn reason(group: &TensorGroup, numel: u64, known: &Known) -> Reason {
             ("scratch space that cuBLAS keeps per thread", "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp")
         }
         Category::Batch => ("token ids, labels and mask", MODELING),
+        _ if group.operation == "copy from the CPU" => (
+            "a saved variable that came back for its operation's backward, and the one before it",
+            OFFLOADING,
+        ),
         Category::Activations | Category::Temporaries if is_scan(group.module) => (
             "a step of the scan as PyTorch's own operations write it out: the kernels of flash-linear-attention or mamba-ssm keep less",
             MODELING,
@@ -108,6 +146,13 @@ fn saved(module: &str, operation: &str) -> Reason {
             "indices of an embedding's rows or of positions, held by the model's forward until it ends",
             MODELING,
         ),
+        "linear" if module == "mlp" => (
+            "the gate or the other projection's output, over which Unsloth writes their gradients",
+            "unsloth, unsloth/kernels/fast_lora.py",
+        ),
+        "cast" if module == "pos_embeddings" => {
+            ("queries or keys, turned in float32, in the element type that attention computes in", MODELING)
+        }
         "embedding" | "layer input" => {
             ("the hidden state that enters a layer; all that checkpointing keeps of it", MODELING)
         }
@@ -292,6 +337,11 @@ fn logits(module: &str, operation: &str, numel: u64, vocab: u64) -> Reason {
         "nll_loss" => ("the gradient of the log-probabilities: as large as they are, nearly all zeros", LOSS),
         "linear (input gradient)" => ("the gradient of the hidden states that the head was given", ENGINE),
         "logits" => ("the logits of one piece of the tokens: the fused loss never has all of them", LIGER),
+        "index_select" => ("the hidden states of the tokens that have a label", LOSS),
+        "sum of the gradient" | "gradient of the input" => (
+            "the gradient of the hidden states, which the fused loss makes in its forward pass already",
+            LIGER,
+        ),
         "tanh" => ("the logits under a soft cap: tanh's backward needs its output", LOSS),
         "gelu" | "relu" | "add" => ("the hidden states on their way through the head's own layer", MODELING),
         _ if is_norm(module) => norm(operation),
@@ -320,6 +370,10 @@ fn temporary(operation: &str, of_rows: bool) -> Reason {
         "gradient of the input" | "gradient of the weight" | "gradient of the piece" => {
             ("a gradient that the fused loss computes in its forward pass already", LIGER)
         }
+        "gradient of the product" | "adapter's copy" | "adapter's gradient" => (
+            "what a fused function of projection and adapter makes of a gradient",
+            "unsloth, unsloth/kernels/fast_lora.py",
+        ),
         "foreach" => (
             "the square roots of all second moments at once: foreach works on every parameter in one go",
             "PyTorch, torch/optim/adam.py",

@@ -349,6 +349,13 @@ impl State {
         self.ledger.move_to(from, category, bytes);
     }
 
+    /// Takes a gradient that the loss made out of the part of the loss, now that others write theirs over it.
+    pub fn leave_loss(&mut self, id: StorageId, category: Category) {
+        if self.storages[id as usize].category == Category::Logits {
+            self.recategorise(id, category);
+        }
+    }
+
     /// How many events were recorded.
     pub fn events(&self) -> usize {
         self.record.as_ref().map_or(0, |record| record.events.len())

@@ -35,9 +35,7 @@ impl State {
                 let waiting = self.graph.pending[index].take();
                 let sum = self.sum(waiting, grad, category);
                 // the hidden state's gradient leaves the head
-                if self.storages[sum.storage as usize].category == Category::Logits {
-                    self.recategorise(sum.storage, category);
-                }
+                self.leave_loss(sum.storage, category);
                 self.graph.pending[index] = Some(sum);
             }
         }

@@ -107,7 +107,7 @@ pub(in crate::step) fn norm_backward(
     let own = if in_place {
         state.retain(grad.storage);
         // the loss made the first of them
-        state.recategorise(grad.storage, node.category);
+        state.leave_loss(grad.storage, node.category);
         grad
     } else {
         let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");

@@ -432,7 +432,7 @@ fn norm(state: &mut State, node: &Node, in_place: bool, grad: Grad) -> Grad {
     if in_place {
         state.retain(grad.storage);
         // the loss made the first of them
-        state.recategorise(grad.storage, node.category);
+        state.leave_loss(grad.storage, node.category);
         return Grad { view: true, ..grad };
     }
     let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
