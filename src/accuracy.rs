@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::model::Architecture;
-use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Offloading, Scenario, StepTime};
 use crate::units::decimal;
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
@@ -55,7 +55,11 @@ pub struct Kind {
 
 /// The settings that make two scenarios of one kind.
 pub fn key(scenario: &Scenario) -> String {
-    let checkpointing = if scenario.checkpointing == Checkpointing::Off { "kept" } else { "recomputed" };
+    let checkpointing = match scenario.checkpointing {
+        Checkpointing::Off => "kept",
+        Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
+        Checkpointing::Offloaded => "recomputed-offloaded",
+    };
     let attention = match scenario.attention {
         AttentionKernel::Eager => "eager",
         AttentionKernel::FlashAttn => "flash-attn",
@@ -66,7 +70,10 @@ pub fn key(scenario: &Scenario) -> String {
         | AttentionKernel::Cudnn => "sdpa",
     };
     let packed = if scenario.mask.is_packed() { " packed" } else { "" };
-    format!("{} {} {checkpointing} {attention}{packed}", scenario.method.slug(), scenario.precision.slug())
+    let offloaded = if scenario.savings.offloading == Offloading::On { " offloaded" } else { "" };
+    let in_backward = if scenario.savings.step == StepTime::InBackward { " in-backward" } else { "" };
+    let (method, precision) = (scenario.method.slug(), scenario.precision.slug());
+    format!("{method} {precision} {checkpointing} {attention}{packed}{offloaded}{in_backward}")
 }
 
 /// The stack and, where it is not the standard one, the loss.

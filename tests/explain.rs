@@ -46,7 +46,7 @@ const LINKS: [&str; 16] = [
     "m=google-bert/bert-base-uncased&method=full&gc=off&s=512&b=64",
     "m=meta-llama/Llama-3.2-1B&method=lora&st=torchtune&p=bf16&gc=off",
     "m=meta-llama/Llama-3.2-1B&method=qlora&st=torchtune&p=bf16",
-    "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&gc=off&ao=on&s=4096",
+    "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&gc=off&offload=on&s=4096",
     "m=meta-llama/Llama-3.2-1B&method=qlora&st=unsloth&gc=offloaded",
     "m=meta-llama/Llama-3.2-1B&method=lora&st=unsloth&gc=off",
     "m=meta-llama/Llama-3.2-1B&method=lora&mask=packed&gc=off&b=2",

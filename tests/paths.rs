@@ -4,8 +4,8 @@
 
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Loop, Method, ModelChoice, Offloading, Optimizer, Precision, Savings,
-    Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Loop, Mask, Method, ModelChoice, Offloading, Optimizer, Precision,
+    Savings, Scenario, Stack, StepTime,
 };
 use headroom::step::{self, Recording, Traced};
 
@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 13] {
+fn variations() -> [Scenario; 15] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -79,8 +79,10 @@ fn variations() -> [Scenario; 13] {
             checkpointing: Checkpointing::NonReentrant,
             ..base.clone()
         },
-        Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base },
+        Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base.clone() },
         unsloth.clone(),
+        Scenario { mask: Mask::PaddingFree, batch: 4, ..unsloth.clone() },
+        Scenario { mask: Mask::PaddingFree, attention: AttentionKernel::FlashAttn, ..base.clone() },
         Scenario { checkpointing: Checkpointing::Reentrant, method: Method::Lora, ..unsloth.clone() },
         Scenario { checkpointing: Checkpointing::Off, accumulation: 4, ..unsloth },
     ]

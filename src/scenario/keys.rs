@@ -300,7 +300,7 @@ pub static KEYS: &[Key] = &[
     choice!("loss", "loss", Loss, "How the head and the loss are computed", LossKernel, savings.loss),
     choice!("step", "optimizer-step", Step, "When the optimizer steps", StepTime, savings.step),
     choice!(
-        "ao",
+        "offload",
         "activation-offloading",
         Offloading,
         "Where saved activations wait for backward",

@@ -1,12 +1,14 @@
 //! What ways to need less go with, and with what not.
 
+use crate::model::Architecture;
+
 use super::{
     Checkpointing, Field, Issue, LossKernel, Method, Offloading, Precision, Scenario, Severity, Stack,
     StepTime,
 };
 
 /// Adds what is wrong with the savings of a scenario.
-pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
+pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     if scenario.savings.loss == LossKernel::Cut && has_wide_states(scenario) {
         let message = "cut cross entropy takes 16-bit hidden states only, and these are 32-bit";
         let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
@@ -16,7 +18,7 @@ pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
         step_in_backward(scenario, issues);
     }
     if scenario.savings.offloading == Offloading::On {
-        offloading(scenario, issues);
+        offloading(scenario, architecture, issues);
     }
 }
 
@@ -41,7 +43,11 @@ fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
 
 /// What goes with saved activations in the CPU's memory.
 #[inline(never)]
-fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
+fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    if architecture.is_some_and(|model| model.blocks.iter().any(|block| block.mixer.is_recurrent())) {
+        let message = "offloading is not followed through the scan of a state space or of linear attention";
+        issues.push(Issue::error(Field::Offloading, message).with_fix("keep activations on the GPU"));
+    }
     if scenario.checkpointing.is_reentrant() || scenario.stack == Stack::Unsloth {
         let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";
         let fix = "choose checkpointing with use_reentrant=False, which Unsloth does not have";
@@ -56,8 +62,11 @@ fn offloading(scenario: &Scenario, issues: &mut Vec<Issue>) {
             let fix = "switch checkpointing on";
             issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
         }
-    } else if scenario.stack != Stack::Transformers || scenario.savings.loss != LossKernel::Standard {
-        let message = "offloading was measured with transformers' own code and loss only";
+    } else if scenario.stack != Stack::Transformers
+        || scenario.savings.loss != LossKernel::Standard
+        || architecture.is_some_and(|model| model.encoder.is_some())
+    {
+        let message = "offloading was measured with decoders under transformers' own code and loss only";
         issues.push(Issue::warning(Field::Offloading, message));
     }
 }

@@ -5,7 +5,10 @@ use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::units::grouped;
 
-use super::{Allocator, Checkpointing, Field, Issue, Lengths, Mask, ModelChoice, Scenario, Severity, Stack};
+use super::{
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, ModelChoice, Scenario, Severity,
+    Stack,
+};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -34,7 +37,7 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     {
         issues.extend(recurrent::issues(scenario, architecture));
     }
-    savings::issues(scenario, &mut issues);
+    savings::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
     }
@@ -47,6 +50,11 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
+    }
+    if scenario.mask == Mask::Packed && scenario.attention == AttentionKernel::FlashAttn && scenario.batch > 1
+    {
+        let message = "transformers tells flash-attn of texts in a batch of one row only: in several rows they see each other";
+        issues.push(Issue::warning(Field::Mask, message).with_fix("choose padding-free, which is one row"));
     }
     if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed {
         let message = "sequences are of different lengths: the peak is that of a batch of the longest";

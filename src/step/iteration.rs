@@ -6,6 +6,7 @@ use super::forward::{Model, Output};
 use super::kernels::Device;
 use super::machine::{Machine, NOTHING, StorageId};
 use super::optimizer::Stepper;
+use super::plan::Plan;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
@@ -26,6 +27,9 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
     let machine = Machine::new(device, false);
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
     let whole = scenario.savings.offloading == Offloading::On;
+    if whole {
+        Plan::of(architecture, scenario, device)?;
+    }
     let model = Model::load(&machine, architecture, scenario, device, whole);
     let mut training = Training::new(model);
     training.prepare();

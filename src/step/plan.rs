@@ -55,7 +55,16 @@ impl Plan {
         let draw = if scenario.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
         let mut lengths = draw(scenario.lengths, scenario.batch, scenario.sequence, count - 1);
         lengths.insert(count / 2, whole.sequence);
-        let batches = lengths.into_iter().map(|sequence| Scenario { sequence, ..whole.clone() }).collect();
+        let texts = scenario.batch.max(1);
+        let batch = |sequence: u64| {
+            let lengths = match scenario.mask {
+                // so many texts in a row, however long it is
+                Mask::PaddingFree => Lengths::Spread { mean: (sequence / texts).max(1), deviation: 0 },
+                Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => whole.lengths,
+            };
+            Scenario { sequence, lengths, ..whole.clone() }
+        };
+        let batches = lengths.into_iter().map(batch).collect();
         Ok(Plan { batches, per_iteration })
     }
 }

@@ -122,9 +122,10 @@ impl Recording {
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let device = Device::of(gpu);
         super::support::unmodelled(architecture, scenario, device)?;
-        let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
+        let laid_out = scenario.laid_out();
+        let architecture = &*super::forward::stacks::architecture(architecture, &laid_out)?;
         let plan = Plan::of(architecture, scenario, device)?;
-        let scenario = &*scenario.laid_out();
+        let scenario = &*laid_out;
         let machine = Machine::new(device, true);
         let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
         training.prepare();
