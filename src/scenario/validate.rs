@@ -22,10 +22,7 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
         (Field::LoraRank, "LoRA rank", scenario.lora.rank),
     ] {
         if value == 0 || value > LARGEST {
-            issues.push(
-                Issue::error(field, format!("the {name} is {value}"))
-                    .with_fix(format!("use a whole number from 1 to {LARGEST}")),
-            );
+            issues.push(out_of_range(field, name, value));
         }
     }
     // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
@@ -44,23 +41,44 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia
     {
-        let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
-                       what it offers of bitsandbytes are not followed";
-        issues.push(Issue::warning(Field::Gpu, message));
+        issues.push(other_vendor());
     }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
     }
     if scenario.mask == Mask::Packed && scenario.attention == AttentionKernel::FlashAttn && scenario.batch > 1
     {
-        let message = "transformers tells flash-attn of texts in a batch of one row only: in several rows they see each other";
-        issues.push(Issue::warning(Field::Mask, message).with_fix("choose padding-free, which is one row"));
+        issues.push(texts_see_each_other());
     }
     if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed {
-        let message = "sequences are of different lengths: the peak is that of a batch of the longest";
-        issues.push(Issue::new(Severity::Note, Field::Sequence, message));
+        issues.push(of_the_longest());
     }
     issues
+}
+
+#[inline(never)]
+fn out_of_range(field: Field, name: &str, value: u64) -> Issue {
+    Issue::error(field, format!("the {name} is {value}"))
+        .with_fix(format!("use a whole number from 1 to {LARGEST}"))
+}
+
+#[inline(never)]
+fn other_vendor() -> Issue {
+    let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
+                   what it offers of bitsandbytes are not followed";
+    Issue::warning(Field::Gpu, message)
+}
+
+#[inline(never)]
+fn texts_see_each_other() -> Issue {
+    let message = "transformers tells flash-attn of texts in a batch of one row only: in several rows they see each other";
+    Issue::warning(Field::Mask, message).with_fix("choose padding-free, which is one row")
+}
+
+#[inline(never)]
+fn of_the_longest() -> Issue {
+    let message = "sequences are of different lengths: the peak is that of a batch of the longest";
+    Issue::new(Severity::Note, Field::Sequence, message)
 }
 
 /// What is good to know where Unsloth runs the model.
@@ -81,14 +99,19 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 /// What a sequence longer than the model knows positions for comes to.
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
+    Some(too_long(most, architecture.embeddings.positions.is_some()))
+}
+
+#[inline(never)]
+fn too_long(most: u64, embedded: bool) -> Issue {
     let known = grouped(most);
-    let message = match architecture.embeddings.positions {
-        Some(_) => {
+    let message = match embedded {
+        true => {
             format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
         }
-        None => format!("the model was made for {known} positions: beyond them it runs but knows little"),
+        false => format!("the model was made for {known} positions: beyond them it runs but knows little"),
     };
-    Some(Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}")))
+    Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}"))
 }
 
 #[cfg(test)]
