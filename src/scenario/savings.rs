@@ -48,9 +48,16 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
         let message = "offloading is not followed through the scan of a state space or of linear attention";
         issues.push(Issue::error(Field::Offloading, message).with_fix("keep activations on the GPU"));
     }
-    if scenario.checkpointing.is_reentrant() || scenario.stack == Stack::Unsloth {
+    if scenario.stack == Stack::Unsloth {
+        let message =
+            "Unsloth offloads in a way of its own: gradient checkpointing with layer inputs in CPU memory";
+        let fix = "choose that, and keep activations on the GPU here";
+        issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
+        return;
+    }
+    if scenario.checkpointing.is_reentrant() {
         let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";
-        let fix = "choose checkpointing with use_reentrant=False, which Unsloth does not have";
+        let fix = "choose checkpointing with use_reentrant=False";
         issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
     }
     if scenario.stack == Stack::Litgpt {
