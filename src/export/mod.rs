@@ -202,7 +202,7 @@ fn parameters(memory: &Memory) -> Value {
 mod tests {
     use super::*;
     use crate::estimate::{Parameters, Peak};
-    use crate::scenario::{Field, Issue, Method, ModelChoice};
+    use crate::scenario::{Field, Issue, Method, ModelChoice, Stack, StepTime};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
@@ -243,6 +243,17 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}{text}");
         }
+    }
+
+    #[test]
+    fn what_is_unusual_has_a_row() {
+        let mut other = answer();
+        assert!(!markdown(&[answer()], "").contains("Software"));
+        other.scenario.stack = Stack::Torchtune;
+        other.scenario.savings.step = StepTime::InBackward;
+        let text = markdown(&[answer(), other], "");
+        assert!(text.contains("| Software | transformers + PEFT | torchtune |"), "{text}");
+        assert!(text.contains("| Optimizer step | After backward | In backward |"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Answer;
 use crate::estimate::{Category, Iteration, Memory, Phase};
 use crate::plan::{Margin, Verdict};
-use crate::scenario::{LoraTargets, Mask, Method, Scenario};
+use crate::scenario::{LoraTargets, Method, Scenario};
 use crate::units::{Bytes, grouped};
 
 /// One figure or word of a [`Sheet`].
@@ -143,8 +143,20 @@ impl Builder<'_> {
             self.choice("Gradient checkpointing", |scenario| text(scenario.checkpointing.label())),
             self.choice("Attention", |scenario| text(scenario.attention.label())),
         ];
-        if self.answers.iter().any(|answer| answer.scenario.mask != Mask::None) {
-            lines.push(self.choice("Mask", |scenario| text(scenario.mask.label())));
+        // what nearly all scenarios leave as it is
+        let usual = Scenario::default();
+        let rare: [(&'static str, fn(&Scenario) -> &'static str); 6] = [
+            ("Mask", |scenario| scenario.mask.label()),
+            ("Software", |scenario| scenario.stack.label()),
+            ("Head and loss", |scenario| scenario.savings.loss.label()),
+            ("Activation offloading", |scenario| scenario.savings.offloading.label()),
+            ("Optimizer step", |scenario| scenario.savings.step.label()),
+            ("Allocator", |scenario| scenario.allocator.label()),
+        ];
+        for (name, label) in rare {
+            if self.answers.iter().any(|answer| label(&answer.scenario) != label(&usual)) {
+                lines.push(self.choice(name, |scenario| text(label(scenario))));
+            }
         }
         lines.push(self.choice("GPU", |scenario| match scenario.gpu() {
             Ok(gpu) => text(&gpu.name),
