@@ -6,6 +6,9 @@ use crate::plan::{Margin, Verdict};
 use crate::scenario::{LoraTargets, Method, Scenario};
 use crate::units::{Bytes, grouped};
 
+/// What a scenario's choice is called.
+type Label = fn(&Scenario) -> &'static str;
+
 /// One figure or word of a [`Sheet`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
@@ -145,7 +148,7 @@ impl Builder<'_> {
         ];
         // what nearly all scenarios leave as it is
         let usual = Scenario::default();
-        let rare: [(&'static str, fn(&Scenario) -> &'static str); 6] = [
+        let rare: [(&'static str, Label); 6] = [
             ("Mask", |scenario| scenario.mask.label()),
             ("Software", |scenario| scenario.stack.label()),
             ("Head and loss", |scenario| scenario.savings.loss.label()),
