@@ -100,7 +100,6 @@ fn kinds(text: &'static str) -> impl Iterator<Item = Kind> {
 }
 
 /// All of them.
-#[inline(never)]
 fn all() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
     KINDS.get_or_init(|| kinds(include_str!("../data/accuracy.tsv")).collect())
@@ -121,7 +120,6 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
 }
 
 /// The band of what was not measured under these settings.
-#[inline(never)]
 fn band_of_others(family: &str, software: &str) -> Band {
     let same = |kind: &&Kind| kind.software == software;
     let family = |kind: &&Kind| kind.family == family;

@@ -6,18 +6,15 @@ use super::{CachingAllocator, Entry, LARGE_SEGMENT, NONE, SMALL_SEGMENT, is_smal
 const ADDRESSES: u64 = 20 << 54;
 
 impl CachingAllocator {
-    #[inline(never)]
     pub(super) fn list_unmapped(&mut self, address: u64, index: u32, pool: usize) {
         self.unmapped[pool].insert((address, index));
     }
 
-    #[inline(never)]
     pub(super) fn unlist_unmapped(&mut self, address: u64, index: u32, pool: usize) {
         self.unmapped[pool].remove(&(address, index));
     }
 
     /// Gives the whole pages of a free block back (`unmap_block`).
-    #[inline(never)]
     pub(super) fn unmap(&mut self, index: u32, pool: usize) {
         let page = page(pool);
         let block = self.blocks[index as usize];
@@ -49,7 +46,6 @@ impl CachingAllocator {
         block.size.saturating_add(next.map_or(0, |next| next.size))
     }
 
-    #[inline(never)]
     pub(super) fn expand(&mut self, size: u64, pool: usize) -> Option<u32> {
         let grown = self.mapped_for(size, pool);
         if grown.is_some() {

@@ -157,7 +157,6 @@ pub fn find(id: &str) -> Option<&'static Entry> {
     USUAL.iter().find(|entry| entry.id.eq_ignore_ascii_case(id)).or_else(|| find_among_all(id))
 }
 
-#[inline(never)]
 fn find_among_all(id: &str) -> Option<&'static Entry> {
     let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
     entries().get(*index)

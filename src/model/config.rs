@@ -151,8 +151,7 @@ impl Log {
     }
 }
 
-/// Only a model of the user's own wants this: it is kept out of what every page runs at its start.
-#[inline(never)]
+/// Only a model of the user's own wants this.
 fn remember(read: &RefCell<BTreeSet<String>>, path: &str, key: &str) {
     read.borrow_mut().insert(format!("{path}{key}"));
 }

@@ -15,11 +15,3 @@ impl CustomModel {
         Ok(CustomModel { name: name.to_owned(), config: essence, architecture: Arc::new(architecture) })
     }
 }
-
-/// As derived, but kept out of what every page runs at its start: comparing architectures is a lot of code.
-impl PartialEq for CustomModel {
-    #[inline(never)]
-    fn eq(&self, other: &CustomModel) -> bool {
-        (&self.name, &self.config, &self.architecture) == (&other.name, &other.config, &other.architecture)
-    }
-}

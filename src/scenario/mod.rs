@@ -31,7 +31,7 @@ pub use modules::Modules;
 pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CustomModel {
     /// What to call it.
     pub name: String,
@@ -219,7 +219,6 @@ impl Scenario {
         }
     }
 
-    #[inline(never)]
     fn in_one_row(&self) -> Scenario {
         let lengths = Lengths::Spread { mean: self.sequence, deviation: 0 };
         Scenario { batch: 1, sequence: self.tokens(), lengths, mask: Mask::Packed, ..self.clone() }

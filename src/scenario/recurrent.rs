@@ -12,7 +12,6 @@ pub fn refuses_out_proj(model_type: &str) -> bool {
 }
 
 /// What runs without the optional kernels, and what peft does not adapt.
-#[inline(never)]
 pub(super) fn issues(scenario: &Scenario, architecture: &Architecture) -> Vec<Issue> {
     let kernels = architecture.blocks.iter().find_map(|block| match &block.mixer {
         Mixer::DeltaNet(_) => Some(("its linear attention chunk by chunk", "flash-linear-attention")),

@@ -23,7 +23,6 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
 }
 
 /// What goes with a step of every parameter by itself.
-#[inline(never)]
 fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
     if scenario.accumulation > 1 {
         let message =
@@ -42,7 +41,6 @@ fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
 }
 
 /// What goes with saved activations in the CPU's memory.
-#[inline(never)]
 fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     if architecture.is_some_and(|model| model.blocks.iter().any(|block| block.mixer.is_recurrent())) {
         let message = "offloading is not followed through the scan of a state space or of linear attention";

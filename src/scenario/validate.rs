@@ -56,33 +56,28 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     issues
 }
 
-#[inline(never)]
 fn out_of_range(field: Field, name: &str, value: u64) -> Issue {
     Issue::error(field, format!("the {name} is {value}"))
         .with_fix(format!("use a whole number from 1 to {LARGEST}"))
 }
 
-#[inline(never)]
 fn other_vendor() -> Issue {
     let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
                    what it offers of bitsandbytes are not followed";
     Issue::warning(Field::Gpu, message)
 }
 
-#[inline(never)]
 fn texts_see_each_other() -> Issue {
     let message = "transformers tells flash-attn of texts in a batch of one row only: in several rows they see each other";
     Issue::warning(Field::Mask, message).with_fix("choose padding-free, which is one row")
 }
 
-#[inline(never)]
 fn of_the_longest() -> Issue {
     let message = "sequences are of different lengths: the peak is that of a batch of the longest";
     Issue::new(Severity::Note, Field::Sequence, message)
 }
 
 /// What is good to know where Unsloth runs the model.
-#[inline(never)]
 fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
     if scenario.allocator == Allocator::Native {
         let message = "Unsloth switches expandable segments on where they are supported";
@@ -102,7 +97,6 @@ fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue>
     Some(too_long(most, architecture.embeddings.positions.is_some()))
 }
 
-#[inline(never)]
 fn too_long(most: u64, embedded: bool) -> Issue {
     let known = grouped(most);
     let message = match embedded {

@@ -390,7 +390,6 @@ impl State {
     }
 
     /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
-    #[inline(never)]
     pub fn recomputed(&self) -> &[StorageId] {
         let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
         frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)

@@ -192,7 +192,6 @@ pub(super) enum Op {
 pub(super) type Results = [Option<Grad>; INPUTS];
 
 /// The engine's validate_outputs: a gradient is summed to its input's size, then cast to its element type.
-#[inline(never)]
 pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
     for (input, result) in node.inputs.iter().zip(results) {
         let Some(grad) = result else { continue };
@@ -355,7 +354,6 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
 }
 
 /// A new gradient of so many elements, laid out like that.
-#[inline(never)]
 fn fresh(state: &mut State, grad: Grad, (numel, layout): (u64, Layout), operation: &'static str) -> Results {
     let storage = state.alloc(numel, grad.dtype, operation);
     [Some(Grad::new(storage, numel, grad.dtype, layout)), None, None]

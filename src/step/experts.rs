@@ -55,7 +55,6 @@ const GROUPED_SINCE: u32 = 80;
 impl<'m> Tensor<'m> {
     /// integrations/moe.py `_grouped_mm_fallback`: a loop over the experts, whose operator saves both arguments whether
     /// they need a gradient or not.
-    #[inline(never)]
     fn looped(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         self.apply(|state, x| {
             let w = &weight.value;
@@ -70,7 +69,6 @@ impl<'m> Tensor<'m> {
 }
 
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-#[inline(never)]
 pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {

@@ -18,13 +18,11 @@ const LOCK_COLUMNS: u64 = 64;
 impl<'m> Tensor<'m> {
     /// `LigerFusedLinearCrossEntropyFunction`: the rows' logits and their gradients in pieces, both already in the forward
     /// pass.
-    #[inline(never)]
     pub fn liger_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         self.apply(|state, x| state.liger_loss(x, shape, weight))
     }
 
     /// `linear_cross_entropy(…, shift=True)`: logits and their gradients stay inside the kernels.
-    #[inline(never)]
     pub fn cut_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         // what autocast made float32 is made what the weight is
         let stored = self.machine.state.borrow().params.list[weight as usize].dtype;
@@ -33,7 +31,6 @@ impl<'m> Tensor<'m> {
 }
 
 impl State {
-    #[inline(never)]
     fn liger_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.parameter_input(weight);
@@ -61,7 +58,6 @@ impl State {
     }
 
     /// The loop over pieces of the rows.
-    #[inline(never)]
     fn liger_pieces(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
         let stored = self.params.list[weight as usize].dtype;
         let dtype = self.autocast.unwrap_or(x.dtype);
@@ -91,7 +87,6 @@ impl State {
     }
 
     /// `input @ weight.t()` with operands that autocast casts: a view of a weight is cast at every use.
-    #[inline(never)]
     fn liger_logits(
         &mut self,
         x: &Value,
@@ -111,7 +106,6 @@ impl State {
     }
 
     /// What one piece adds to the weight's gradient: in place, where a kernel can, else by way of a whole further one.
-    #[inline(never)]
     fn liger_weight_gradient(
         &mut self,
         (inputs, input): (u64, Dtype),
@@ -132,7 +126,6 @@ impl State {
         self.release(float);
     }
 
-    #[inline(never)]
     fn cut_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.parameter_input(weight);
@@ -161,7 +154,6 @@ impl State {
 }
 
 /// Rows of a piece: as many as hold about as many logits as all inputs together.
-#[inline(never)]
 fn piece(rows: u64, shape: Shape) -> u64 {
     let pieces = shape.output.div_ceil(shape.input.max(1)).max(1);
     let rows_of_one = rows.div_ceil(pieces);
@@ -169,7 +161,6 @@ fn piece(rows: u64, shape: Shape) -> u64 {
 }
 
 /// The gradients that the forward pass made.
-#[inline(never)]
 pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
     let mut results: Results = [None; INPUTS];
     for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {
@@ -183,7 +174,6 @@ pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
 }
 
 /// `cce_backward_kernel`.
-#[inline(never)]
 pub(super) fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     let [input, weight, _] = node.inputs;
     // the order in which the kernel visits the vocabulary

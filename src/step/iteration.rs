@@ -214,7 +214,6 @@ impl<'a> Training<'a> {
     }
 
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
-    #[inline(never)]
     fn begin_offloading(&self) {
         let scenario = self.model.scenario;
         let mut state = self.machine().state.borrow_mut();

@@ -248,7 +248,6 @@ impl State {
     }
 
     /// The workspaces that the running thread is due, which stay until the end.
-    #[inline(never)]
     pub fn get_workspace(&mut self) {
         let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
         for (bytes, name) in due.into_iter().zip(["cuBLAS workspace", "cuBLASLt workspace"]) {
@@ -260,7 +259,6 @@ impl State {
 
     /// A tensor that is gone before the model is loaded, where events are recorded: it leaves its block in the
     /// allocator's cache, out of which later ones are cut.
-    #[inline(never)]
     pub fn while_loading(&mut self, count: u64, dtype: Dtype) -> StorageId {
         if self.record.is_none() || count == 0 {
             return NOTHING;

@@ -244,7 +244,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
-    #[inline(never)]
     pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
         self.apply(|state, x| {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));

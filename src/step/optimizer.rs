@@ -101,7 +101,6 @@ impl State {
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
     /// the next parameter's is there.
-    #[inline(never)]
     fn step_adam_one_by_one(&mut self, params: &[Trained]) {
         let mut denominator = NOTHING;
         for param in params {
@@ -115,7 +114,6 @@ impl State {
 
     /// transformers' `Adafactor.step`: float32 copies of gradient and weight where they are 16-bit, then the update in
     /// float32; the loop's locals live until they are assigned again.
-    #[inline(never)]
     fn step_adafactor(&mut self, params: &[Trained]) {
         let [mut gradient, mut weight, mut update] = [NOTHING; 3];
         for param in params {
@@ -141,7 +139,6 @@ impl State {
     }
 
     /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
-    #[inline(never)]
     fn step_adafactor_torch(&mut self, params: &[Trained]) {
         let mut update = NOTHING;
         for param in params {
@@ -155,7 +152,6 @@ impl State {
     }
 
     /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
-    #[inline(never)]
     fn step_with(&mut self, params: &[Trained], tensors: usize, dtype: Option<Dtype>) {
         for param in params {
             let dtype = dtype.unwrap_or(param.dtype);
@@ -242,7 +238,6 @@ impl State {
     }
 
     /// A number for each row and each column.
-    #[inline(never)]
     fn factored(&mut self, param: &Trained, dtype: Dtype) {
         let columns = param.numel / param.rows.max(1);
         let sides: &[u64] = if param.rows > 1 { &[param.rows, columns] } else { &[param.numel] };
@@ -252,7 +247,6 @@ impl State {
     }
 
     /// Shampoo's for rows and for columns, each with its inverse root.
-    #[inline(never)]
     fn preconditioners(&mut self, param: &Trained) {
         let columns = param.numel / param.rows.max(1);
         for side in [param.rows, columns].into_iter().filter(|side| *side > 1) {
@@ -262,7 +256,6 @@ impl State {
         }
     }
 
-    #[inline(never)]
     fn eight_bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             for _ in 0..moments {
@@ -276,7 +269,6 @@ impl State {
         self.scales_8bit(param, moments);
     }
 
-    #[inline(never)]
     fn scales_8bit(&mut self, param: &Trained, moments: usize) {
         if param.numel < MIN_8BIT {
             return;
@@ -294,7 +286,6 @@ impl State {
 
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
-    #[inline(never)]
     pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
         let Parameter { module, numel, rows, dtype, .. } = self.params.list[param as usize];
         let own = Trained { module, numel, rows, times: 1, dtype };

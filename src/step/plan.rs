@@ -69,7 +69,6 @@ impl Plan {
     }
 }
 
-#[inline(never)]
 fn too_deep(events: usize) -> Issue {
     let message = format!(
         "this step has about {} events, too many to be followed one by one: what the allocator reserves is not known",

@@ -90,7 +90,6 @@ pub(super) fn unmodelled(
 const NEVER_PACKED: [&str; 6] = ["llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"];
 
 /// What stands in the way of texts that share a sequence.
-#[inline(never)]
 fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
     let family = &architecture.model_type;
     let (message, fix) = if !runs_transformers(scenario) {
@@ -122,7 +121,6 @@ fn runs_transformers(scenario: &Scenario) -> bool {
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.
-#[inline(never)]
 fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) -> Option<Issue> {
     let family = &architecture.model_type;
     let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());

@@ -17,7 +17,6 @@ const CHUNK: u64 = 1 << 20;
 impl State {
     /// `to_nf4` of a weight of its own, which is returned: its five tensors. What quantising takes meanwhile is followed where events are
     /// recorded: it decides out of which cached blocks the tensors that stay are cut.
-    #[inline(never)]
     pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> StorageId {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
@@ -80,7 +79,6 @@ impl State {
     }
 
     /// `linear_nf4`.
-    #[inline(never)]
     pub fn linear_nf4(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
         let node = self.node(Op::Linear4bit(shape, quantised), [x.into(), Input::NONE, Input::NONE]);
         let weight = self.original_weight(shape, quantised.origin);
@@ -118,7 +116,6 @@ impl State {
 }
 
 /// `LinearNF4.backward`.
-#[inline(never)]
 pub(super) fn backward(
     state: &mut State,
     node: &Node,

@@ -46,7 +46,6 @@ impl Detail {
 
     /// What every tensor at the peak is and why it is there: asked for when somebody opens a part, so that the first answer
     /// does without.
-    #[inline(never)]
     pub fn lines(&self) -> Vec<Line> {
         explain(&self.tensors, &self.scenario)
     }

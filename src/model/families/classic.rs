@@ -80,7 +80,6 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
 }
 
 /// openai-gpt: gpt2 with its norms after the halves.
-#[inline(never)]
 fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = gpt2(config, LinearClass::Conv1d)?;
     // its own table of activations says gelu and means gelu_new
@@ -106,7 +105,6 @@ fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_bigcode: gpt2 with `nn.Linear` and, mostly, one head of keys and values.
-#[inline(never)]
 fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = gpt2(config, LinearClass::Linear)?;
     if config.optional_flag("multi_query")?.unwrap_or(true) {
@@ -128,7 +126,6 @@ fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_neo: every other layer sees a window only.
-#[inline(never)]
 fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
@@ -180,7 +177,6 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// mpt: alibi, no bias anywhere.
-#[inline(never)]
 fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
@@ -216,7 +212,6 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_neox: pythia, dolly, redpajama.
-#[inline(never)]
 fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
@@ -265,7 +260,6 @@ fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
 }
 
 /// bloom.
-#[inline(never)]
 fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embed")?;
     let heads = config.size("n_head")?;
@@ -305,7 +299,6 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// falcon 1 and 2 (falcon 3 is a llama).
-#[inline(never)]
 fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;

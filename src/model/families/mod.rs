@@ -41,7 +41,6 @@ pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> 
     row.and_then(Value::as_object)
 }
 
-#[inline(never)]
 fn rest_of_defaults(model_type: &str) -> Option<&'static Value> {
     static REST: Defaults = LazyLock::new(|| {
         serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/rest/defaults.json")))
@@ -97,7 +96,6 @@ const MORE_THAN_LLAMA: [&str; 12] = [
 ];
 
 /// A config of an unknown family: llama's, if it has llama's keys and no others that matter.
-#[inline(never)]
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),

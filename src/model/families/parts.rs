@@ -119,7 +119,6 @@ pub fn per_head(hidden: u64, heads: u64) -> Result<u64, Issue> {
     }
 }
 
-#[inline(never)]
 fn too_many_heads(hidden: u64, heads: u64) -> Issue {
     refusal(format!("{heads} attention heads do not fit into a hidden size of {hidden}"))
         .with_fix("each head needs at least one element of it, and usually has 64 to 256")

@@ -133,7 +133,6 @@ impl State {
     }
 
     /// SplitBackward: the gradients of all pieces are joined into the whole's.
-    #[inline(never)]
     fn join_pieces(&mut self, node: &Node, range: std::ops::Range<usize>) {
         let grads: Vec<Grad> = self.graph.pending[range].iter_mut().filter_map(Option::take).collect();
         let Some(first) = grads.first() else { return };
@@ -146,7 +145,6 @@ impl State {
     }
 
     /// StackBackward: each piece is given a view of the gradient.
-    #[inline(never)]
     fn fan_out(&mut self, node: &Node, index: u32) {
         let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
             return;
@@ -181,7 +179,6 @@ impl State {
     }
 
     /// Keeps the gradients that a checkpointed layer is given until its backward is through.
-    #[inline(never)]
     fn keep_gradients(&mut self, frame: usize, node: u32) {
         let node = self.graph.nodes[node as usize];
         let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);

@@ -57,7 +57,6 @@ pub(in crate::step) struct Offload {
 
 impl State {
     /// `pack_tensor`: what the graph saves for a variable, with a reference.
-    #[inline(never)]
     pub(super) fn pack(&mut self, value: &Value) -> Saved {
         let Some(mut offload) = self.graph.offload.take() else {
             self.retain(value.storage);
@@ -76,7 +75,6 @@ impl State {
     }
 
     /// The same for the input of a checkpointed layer; its number where it goes to the CPU.
-    #[inline(never)]
     pub(super) fn pack_input(&mut self, input: &Value) -> Option<u32> {
         // `_NoopSaveInputs` saves an empty tensor first
         self.pack(&Value::plain(NOTHING, 0, Dtype::F32));
@@ -132,7 +130,6 @@ impl State {
     }
 
     /// `unpack_tensor_with_streams`: brings a variable back; the caller has a reference to give back.
-    #[inline(never)]
     pub(super) fn unpack(&mut self, index: u32) -> StorageId {
         let Some(mut offload) = self.graph.offload.take() else { return NOTHING };
         let mut storage = NOTHING;
@@ -159,7 +156,6 @@ impl State {
     }
 
     /// Brings back what a node saved. Attention's arguments come back as dense as their shapes are.
-    #[inline(never)]
     pub(super) fn unpack_saved(&mut self, node: &mut Node) {
         let mut any = false;
         for entry in node.saved.0..node.saved.1 {
@@ -182,7 +178,6 @@ impl State {
     }
 
     /// The hook after a node that brought variables back: originals are let go of, and what earlier nodes left.
-    #[inline(never)]
     pub(super) fn after_node(&mut self) {
         let Some(mut offload) = self.graph.offload.take() else { return };
         if let Some(left) = offload.left.take() {
@@ -198,7 +193,6 @@ impl State {
     }
 
     /// The end of backward, and of trl's context around the micro-batch.
-    #[inline(never)]
     pub(super) fn end_offload(&mut self) {
         let Some(mut offload) = self.graph.offload.take() else { return };
         offload.back.drain(..).for_each(|storage| self.release(storage));

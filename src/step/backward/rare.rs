@@ -7,14 +7,12 @@ use crate::step::machine::{NOTHING, State, StorageId};
 use crate::step::tensor::Layout;
 
 /// A difference: the second operand's gradient is the negative.
-#[inline(never)]
 pub(super) fn difference(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let other = second.wants().then(|| like(state, grad, "neg"));
     [first.wants().then(|| share(state, grad)), other, None]
 }
 
 /// The table's gradient: the ids are sorted, then rows are summed.
-#[inline(never)]
 pub(super) fn embedding(state: &mut State, first: &Input, rows: u64, grad: Grad) -> Results {
     let dense = if grad.layout == Layout::Heads {
         state.alloc(grad.numel, grad.dtype, "contiguous")
@@ -31,7 +29,6 @@ pub(super) fn embedding(state: &mut State, first: &Input, rows: u64, grad: Grad)
 }
 
 /// A batched product of views of tensors with more dimensions.
-#[inline(never)]
 pub(super) fn bmm(state: &mut State, [first, second]: [Input; 2], layout: Layout, grad: Grad) -> Results {
     let view = true;
     let other = second.wants().then(|| Grad { layout, view, ..product(state, second.numel, grad.dtype) });
@@ -40,7 +37,6 @@ pub(super) fn bmm(state: &mut State, [first, second]: [Input; 2], layout: Layout
 }
 
 /// Heads cut into chunks: a view unless the gradient lies transposed.
-#[inline(never)]
 pub(super) fn chunked(state: &mut State, grad: Grad) -> Results {
     let result = if grad.layout == Layout::Columns {
         Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
@@ -51,7 +47,6 @@ pub(super) fn chunked(state: &mut State, grad: Grad) -> Results {
 }
 
 /// A batch of matrices as heads of a batch of sequences.
-#[inline(never)]
 pub(super) fn unbatched(state: &mut State, batch: u64, grad: Grad) -> Results {
     let result = if grad.layout == Layout::Tokens && batch > 1 {
         Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
@@ -62,7 +57,6 @@ pub(super) fn unbatched(state: &mut State, batch: u64, grad: Grad) -> Results {
 }
 
 /// A product of two matrices.
-#[inline(never)]
 pub(super) fn mm(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let other = second.wants().then(|| product(state, second.numel, grad.dtype));
     let own = first.wants().then(|| product(state, first.numel, grad.dtype));
@@ -70,7 +64,6 @@ pub(super) fn mm(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> 
 }
 
 /// The product of a projection of steps, whose input is a view.
-#[inline(never)]
 pub(super) fn steps(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let other = second.wants().then(|| product(state, second.numel, grad.dtype));
     let own = first.wants().then(|| Grad { view: true, ..product(state, first.numel, grad.dtype) });
@@ -79,7 +72,6 @@ pub(super) fn steps(state: &mut State, [first, second]: [Input; 2], grad: Grad) 
 }
 
 /// models/bloom `bloom_gelu_back`.
-#[inline(never)]
 pub(super) fn bloom_gelu(state: &mut State, grad: Grad) -> Grad {
     let numel = grad.numel;
     let new = |state: &mut State| state.alloc(numel, grad.dtype, "gelu");
@@ -120,7 +112,6 @@ pub(super) fn bloom_gelu(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// A slice filled in place: what was there before gets zeros, what came gets its part.
-#[inline(never)]
 pub(super) fn copy_slice(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
     let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
@@ -135,7 +126,6 @@ pub(super) fn copy_slice(state: &mut State, [first, second]: [Input; 2], grad: G
 }
 
 /// `x /= r` of rows, in place.
-#[inline(never)]
 pub(super) fn divide_rows(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let other = second.wants().then(|| {
         // -grad * ((self / other) / other)
@@ -151,7 +141,6 @@ pub(super) fn divide_rows(state: &mut State, [first, second]: [Input; 2], grad: 
 }
 
 /// `baddbmm` with a factor, which scales the gradients of both operands.
-#[inline(never)]
 pub(super) fn baddbmm(state: &mut State, [second, third]: [Input; 2], grad: Grad) -> Results {
     let mut scaled = |input: Input| {
         let raw = product(state, input.numel, grad.dtype);
@@ -165,7 +154,6 @@ pub(super) fn baddbmm(state: &mut State, [second, third]: [Input; 2], grad: Grad
 }
 
 /// A convolution over single tokens: its input and its gradient are copied.
-#[inline(never)]
 pub(super) fn convolution(state: &mut State, [first, second]: [Input; 2], grad: Grad) -> Results {
     let copies =
         [state.alloc(first.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
@@ -176,7 +164,6 @@ pub(super) fn convolution(state: &mut State, [first, second]: [Input; 2], grad: 
 }
 
 /// A depthwise convolution.
-#[inline(never)]
 pub(super) fn depthwise(state: &mut State, [first, second, third]: [Input; 3], grad: Grad) -> Results {
     let copy = state.alloc(first.numel, first.dtype, "contiguous");
     let weight = second.wants().then(|| {

@@ -248,7 +248,6 @@ impl<'a> Model<'a> {
     }
 
     /// The same interface for latent attention.
-    #[inline(never)]
     pub(super) fn attend_latent(
         &self,
         scores: Scores,
@@ -281,7 +280,6 @@ impl<'a> Model<'a> {
     }
 
     /// The models' `eager_attention_forward`.
-    #[inline(never)]
     fn eager(
         &self,
         attention: &Attention,

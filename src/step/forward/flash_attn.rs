@@ -16,7 +16,6 @@ impl<'a> Model<'a> {
     }
 
     /// `flash_attention_forward`: no mask and no repeated heads; the kernel is told where each text begins.
-    #[inline(never)]
     pub(super) fn flash_attn(&self, attention: &Attention, heads: &Heads<'a>) -> Tensor<'a> {
         // queries that a rotary embedding in float32 made wide are cast back, and keys and values with them
         let wide = heads.q.value.dtype == Dtype::F32;

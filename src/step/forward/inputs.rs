@@ -280,7 +280,6 @@ impl<'a> Model<'a> {
     }
 
     /// gpt_bigcode, gpt_neo: the mask is made before the positions are looked up.
-    #[inline(never)]
     fn positions_after_mask(&self, call: MaskCall) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.embed_tokens();

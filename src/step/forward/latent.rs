@@ -10,7 +10,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `DeepseekV3Attention`.
-    #[inline(never)]
     pub(super) fn latent_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -76,7 +75,6 @@ impl<'a> Model<'a> {
 }
 
 /// Queries and the shared part of the keys, turned.
-#[inline(never)]
 pub(super) fn turned<'m>(
     rotary: Rotary,
     [q, k]: [&Tensor<'m>; 2],

@@ -182,7 +182,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
-    #[inline(never)]
     fn gpt2_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -210,7 +209,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/stablelm `StableLmDecoderLayer`: what it gives attention and gets from it lives to the end.
-    #[inline(never)]
     fn stablelm_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -232,7 +230,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/gpt_neox `GPTNeoXLayer` without parallel residual.
-    #[inline(never)]
     fn neox_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -256,7 +253,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/bloom `BloomBlock`: both halves add their residual themselves.
-    #[inline(never)]
     fn bloom_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -291,7 +287,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/falcon `FalconDecoderLayer` without parallel attention.
-    #[inline(never)]
     fn falcon_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -316,7 +311,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/bert `BertLayer`, and opt-350m.
-    #[inline(never)]
     fn post_norm_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -364,7 +358,6 @@ impl<'a> Model<'a> {
         output
     }
 
-    #[inline(never)]
     fn parallel_layer(
         &self,
         layer: &BoundLayer<'a>,

@@ -138,7 +138,6 @@ impl Loader<'_> {
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
-    #[inline(never)]
     fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
         let dtype = self.dtype;
         let first = self.state.storages.len();
@@ -226,7 +225,6 @@ impl Loader<'_> {
         self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
-    #[inline(never)]
     fn freeze(&mut self, id: ParamId) {
         if let Some(param) = self.state.params.list.get_mut(id as usize) {
             param.trainable = false;
@@ -241,7 +239,6 @@ impl Loader<'_> {
 
 /// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
 /// quantizers/base.py `get_keys_to_not_convert`).
-#[inline(never)]
 fn last_parameter(architecture: &Architecture) -> Option<String> {
     let mut last = None;
     architecture.visit_outside(&mut |param: Param| last = Some(param.name));

@@ -161,7 +161,6 @@ pub(super) type Bound<'t> =
     (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
 
 /// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
-#[inline(never)]
 pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
     match piece {
         Piece::Linear(linear) => {
@@ -179,7 +178,6 @@ pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms
 
 /// An indexer runs without a graph: its parameters never have a gradient. 4-bit loading leaves its weights of the heads as
 /// they are (`_keep_in_fp32_modules`).
-#[inline(never)]
 fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
     let first = loader.state.params.list.len();
     for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {

@@ -58,7 +58,6 @@ impl<'a> Model<'a> {
     }
 
     /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
-    #[inline(never)]
     fn text_numbers(&self) -> Tensor<'a> {
         let (batch, tokens) = (self.scenario.batch, self.scenario.tokens());
         let indices = |numel: u64| self.constant(numel, Dtype::I64, "text numbers");
@@ -75,7 +74,6 @@ impl<'a> Model<'a> {
     }
 
     /// `and_masks(mask, packed_sequence_mask_function(texts))`: one mask for each sequence.
-    #[inline(never)]
     fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let square = batch.saturating_mul(sequence).saturating_mul(sequence);
@@ -99,7 +97,6 @@ impl<'a> Model<'a> {
     }
 
     /// `create_bidirectional_mask`: none without padding.
-    #[inline(never)]
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let given = self.scenario.mask.is_given();
@@ -121,7 +118,6 @@ impl<'a> Model<'a> {
     }
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
-    #[inline(never)]
     pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let tokens = self.scenario.tokens();
@@ -141,7 +137,6 @@ impl<'a> Model<'a> {
     }
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
-    #[inline(never)]
     pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);

@@ -76,13 +76,11 @@ impl BoundLayer<'_> {
     }
 
     /// The norm of that name beside those of the wiring.
-    #[inline(never)]
     pub fn norm_named(&self, name: &str) -> Option<NormLayer> {
         self.norms.iter().find(|norm| norm.name == name).copied()
     }
 
     /// The parameter of that name.
-    #[inline(never)]
     pub fn param_named(&self, name: &str) -> Option<ParamId> {
         self.params.iter().find(|param| param.0 == name).map(|param| param.1)
     }

@@ -150,7 +150,6 @@ impl<'a> Model<'a> {
     }
 
     /// `bias[expert_ids]`: the bias of each row's expert.
-    #[inline(never)]
     fn biases_of(&self, bias: ParamId, ids: &Tensor<'a>, expert: &Expert) -> Tensor<'a> {
         let value = self.machine.state.borrow().parameter_value(bias);
         let table = Tensor { machine: self.machine, value };
@@ -171,7 +170,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// models/gpt_oss `_apply_gate`: clamped gate and up, interleaved in one tensor.
-    #[inline(never)]
     fn clamped_gate(&self) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let (mut gate, mut up) = (self.slice(half), self.slice(half));

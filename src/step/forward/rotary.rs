@@ -149,7 +149,6 @@ impl<'a> Model<'a> {
     }
 
     /// The same for positions in three grids and every sequence (models/qwen3_5 `Qwen3_5TextRotaryEmbedding`).
-    #[inline(never)]
     fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let tokens = self.scenario.tokens();
         let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
@@ -172,7 +171,6 @@ impl<'a> Model<'a> {
     }
 
     /// The same of half the width (gpt_oss).
-    #[inline(never)]
     fn rotary_half(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim) / 2;
@@ -189,7 +187,6 @@ impl<'a> Model<'a> {
     }
 
     /// Cosines and sines as complex numbers (deepseek_v2, llama4): one tensor for both.
-    #[inline(never)]
     fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
@@ -245,7 +242,6 @@ impl<'a> Model<'a> {
     }
 
     /// Turns the first `dim` elements of each head.
-    #[inline(never)]
     fn partly(
         &self,
         attention: &Attention,
@@ -300,7 +296,6 @@ impl<'a> Model<'a> {
     }
 
     /// Turns all of each head in float32.
-    #[inline(never)]
     fn turned_in_float(&self, heads: &mut Heads<'a>, cos: &Tensor<'a>, sin: &Tensor<'a>) {
         let types = [heads.q.value.dtype, heads.k.value.dtype];
         let [q, k] = match self.float_turn() {
@@ -344,13 +339,11 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// `x[..., :half].repeat_interleave(2, dim=-1)` of cosines or sines.
-    #[inline(never)]
     fn repeated_pairs(&self) -> Tensor<'m> {
         self.fresh(self.value.numel, self.value.dtype, "repeat_interleave")
     }
 
     /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.
-    #[inline(never)]
     fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let [a, b] = self.split([half, half]);
@@ -360,14 +353,12 @@ impl<'m> Tensor<'m> {
     }
 
     /// The same of neighbouring elements, which are cut out apart.
-    #[inline(never)]
     pub(super) fn neighbours(&self) -> [Tensor<'m>; 2] {
         let half = self.value.numel / 2;
         [self.slice(half), self.slice(half)]
     }
 
     /// Turns what [`Tensor::neighbours`] cut out.
-    #[inline(never)]
     pub(super) fn turned_neighbours(
         [a, b]: [&Tensor<'m>; 2],
         cos: &Tensor<'m>,
@@ -379,7 +370,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// Multiplied by complex numbers in float32.
-    #[inline(never)]
     pub(super) fn turned_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
         let floats = [q, k].map(|x| x.to(Dtype::F32));
         let turn = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);

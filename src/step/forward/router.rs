@@ -98,7 +98,6 @@ impl<'a> Model<'a> {
     }
 
     /// granitemoe, gpt_oss: the best logits, softmax over them.
-    #[inline(never)]
     fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
         if self.router == Router::BestFirst {
@@ -114,7 +113,6 @@ impl<'a> Model<'a> {
 
     /// The choice of groups by the sum of their best two scores (`pairs`) or by their best one. No gradient flows through
     /// it: its tensors, returned, live as long as the router runs and no longer.
-    #[inline(never)]
     fn group_choice(&self, moe: &Moe, scores: &Tensor<'a>, pairs: bool) -> Vec<Tensor<'a>> {
         let numel = scores.value.numel;
         let [groups, groups_chosen] = moe.groups;
@@ -147,7 +145,6 @@ impl<'a> Model<'a> {
     }
 
     /// `scores.masked_fill(~score_mask.bool(), …)`.
-    #[inline(never)]
     fn masked_scores(&self, scores: &Tensor<'a>, with_gradient: bool) -> Tensor<'a> {
         let numel = scores.value.numel;
         let bools = self.constant(numel, Dtype::Bool, "bool");
@@ -161,7 +158,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
-    #[inline(never)]
     fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let scores = logits.keeping_output("sigmoid");
@@ -190,7 +186,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/minimax_m2 `MiniMaxM2TopKRouter`: unlike deepseek's, its choice is part of the graph.
-    #[inline(never)]
     fn corrected_sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
         let all = {
@@ -209,7 +204,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/deepseek_v2 `DeepseekV2TopkRouter`.
-    #[inline(never)]
     fn soft_group_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let mut scores = logits.softmax_float();
@@ -226,7 +220,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
-    #[inline(never)]
     fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let outer = self.machine.state.borrow_mut().autocast.take();
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);

@@ -7,7 +7,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `C * conv(B * x)`, all three from one projection.
-    #[inline(never)]
     pub(super) fn short_conv(&self, layer: &BoundLayer<'a>, short: &ShortConv, x: &Tensor<'a>) -> Tensor<'a> {
         let projected = x.through(&layer.linear(&short.input)).to_heads();
         let third = projected.value.numel / 3;

@@ -12,8 +12,7 @@ use crate::ui::state::State;
 /// How the dialog looks. It comes with the dialog: most visitors never open it.
 const STYLE: &str = include_str!("dialog.css");
 
-/// The dialog, closed. Kept out of the function that runs at the start of every page without ever drawing it.
-#[inline(never)]
+/// The dialog, closed.
 pub fn draw(state: State) -> AnyView {
     let own = state.own;
     let dialog = NodeRef::<html::Dialog>::new();

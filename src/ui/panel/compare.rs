@@ -94,7 +94,6 @@ pub fn Differences() -> impl IntoView {
     }
 }
 
-#[inline(never)]
 fn differences(scenarios: &[Scenario], unit: Unit) -> String {
     let rows = summary::differences(scenarios, unit);
     if rows.is_empty() {

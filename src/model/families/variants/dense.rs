@@ -54,7 +54,6 @@ const GPTJ: Variant = Variant {
 };
 
 /// The description of a model type, if it is one of these.
-#[inline(never)]
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
         "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },

@@ -47,7 +47,6 @@ const LFM2: Variant = Variant {
 };
 
 /// The description of a model type, if it is one of these.
-#[inline(never)]
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
         "qwen3_next" => Variant { experts: Some(QWEN2_EXPERTS), ..QWEN3_NEXT },

@@ -6,7 +6,6 @@ use crate::model::families::variant::{
 };
 
 /// The description of a model type, if it is one of these.
-#[inline(never)]
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
         "llama" | "internlm2" | "baichuan" => LLAMA,

@@ -28,7 +28,6 @@ struct Half<'t, 'm> {
 
 impl<'a> Model<'a> {
     /// `BartForConditionalGeneration.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn bart(&self) -> Output<'a> {
         let (Some(encoder), Some(described)) = (&self.encoder, &self.architecture.encoder) else {
             unreachable!("called for models with an encoder")
@@ -63,7 +62,6 @@ impl<'a> Model<'a> {
     }
 
     /// `lm_logits + self.final_logits_bias`: a buffer.
-    #[inline(never)]
     pub(in crate::step::forward) fn bart_logits(&self, logits: &Tensor<'a>) -> Tensor<'a> {
         if self.architecture.model_type == "m2m_100" {
             return logits.clone();
@@ -73,7 +71,6 @@ impl<'a> Model<'a> {
     }
 
     /// `BartEncoder.forward`, or `BartDecoder.forward`.
-    #[inline(never)]
     fn bart_half(&self, half: &Half<'_, 'a>) -> (Tensor<'a>, Shared<Value>) {
         let ids = half.decodes.map(|(ids, _)| ids);
         let table = &self.architecture.embeddings.tokens;
@@ -156,7 +153,6 @@ impl<'a> Model<'a> {
         (hidden, shared.map(|tensor| tensor.value))
     }
 
-    #[inline(never)]
     fn bart_layer_or_checkpoint(
         &self,
         index: usize,
@@ -177,7 +173,6 @@ impl<'a> Model<'a> {
     }
 
     /// Runs a checkpointed layer's forward again.
-    #[inline(never)]
     pub(in crate::step::forward) fn recompute_bart(
         &self,
         index: usize,
@@ -199,7 +194,6 @@ impl<'a> Model<'a> {
     }
 
     /// `BartEncoderLayer.forward`, `BartDecoderLayer.forward`: norms behind the parts (bart) or before them (mbart).
-    #[inline(never)]
     fn bart_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -250,7 +244,6 @@ impl<'a> Model<'a> {
     }
 
     /// What the encoder does to float16: mbart clamps it, bart looks whether it has to (`torch.isfinite(…).all()`).
-    #[inline(never)]
     fn bart_clamped(&self, states: Tensor<'a>, clamps: bool) -> Tensor<'a> {
         if clamps {
             return states.keeping_input("clamp");
@@ -266,7 +259,6 @@ impl<'a> Model<'a> {
     }
 
     /// A part of a layer with its residual and its norm.
-    #[inline(never)]
     pub(super) fn bart_part(
         &self,
         layer: &BoundLayer<'a>,
@@ -283,7 +275,6 @@ impl<'a> Model<'a> {
     }
 
     /// `BartAttention`, over keys and values of a `source` where there is one.
-    #[inline(never)]
     pub(in crate::step::forward) fn bart_attention(
         &self,
         layer: &BoundLayer<'a>,

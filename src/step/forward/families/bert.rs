@@ -7,7 +7,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `BertEmbeddings` and the masks of `BertModel.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn bert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();
@@ -53,7 +52,6 @@ impl<'a> Model<'a> {
     }
 
     /// Whether positions are counted from the token ids, because padding has none (roberta and those made like it).
-    #[inline(never)]
     fn counts_positions(&self) -> bool {
         matches!(
             self.architecture.model_type.as_str(),
@@ -62,7 +60,6 @@ impl<'a> Model<'a> {
     }
 
     /// models/roberta `create_position_ids_from_input_ids`.
-    #[inline(never)]
     pub(super) fn counted_positions(&self) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let ints = |name| self.constant(tokens, Dtype::I32, name);
@@ -92,7 +89,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// The tensor itself, once the one that it was made of is gone.
-    #[inline(never)]
     fn replacing(self, old: Tensor<'m>) -> Tensor<'m> {
         drop(old);
         self

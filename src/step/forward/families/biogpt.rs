@@ -8,7 +8,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `BioGptModel.forward` up to its layers.
-    #[inline(never)]
     pub(in crate::step::forward) fn biogpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let words = self.embed_tokens();
@@ -35,7 +34,6 @@ impl<'a> Model<'a> {
     }
 
     /// `BioGptDecoderLayer`.
-    #[inline(never)]
     pub(in crate::step::forward) fn biogpt_layer(
         &self,
         layer: &BoundLayer<'a>,

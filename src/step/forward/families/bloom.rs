@@ -10,7 +10,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `BloomModel.forward` up to its layers: embedding, its norm, a mask of ones, alibi.
-    #[inline(never)]
     pub(in crate::step::forward) fn bloom_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let looked_up = self.embed_tokens();
         let hidden = self.embedding_norm(&looked_up);
@@ -25,7 +24,6 @@ impl<'a> Model<'a> {
 
     /// `build_alibi_tensor`: slopes of the heads times distances, computed in `own` and cast to `dtype`; `mask` is the
     /// mask's element type.
-    #[inline(never)]
     pub(in crate::step::forward) fn alibi(&self, mask: Dtype, own: Dtype, dtype: Dtype) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
@@ -45,7 +43,6 @@ impl<'a> Model<'a> {
     }
 
     /// `BloomAttention`, the residual sum included.
-    #[inline(never)]
     pub(in crate::step::forward) fn bloom_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -89,7 +86,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// `bloom_gelu_forward` inside an autograd function that saves its input only.
-    #[inline(never)]
     pub(in crate::step::forward) fn bloom_gelu(&self) -> Tensor<'m> {
         self.by_function(crate::step::backward::Op::BloomGelu, |like| {
             let half = like("mul");

@@ -14,7 +14,6 @@ use crate::step::tensor::{Layout, Tensor, Value};
 impl<'a> Model<'a> {
     /// `DebertaV2Embeddings`, and the mask, the relative positions and their table as `DebertaV2Encoder.forward` makes
     /// them.
-    #[inline(never)]
     pub(in crate::step::forward) fn deberta_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let tokens = self.scenario.tokens();
         let given = self
@@ -34,7 +33,6 @@ impl<'a> Model<'a> {
         (Embedded { hidden, kept: true, positions: None, locals }, shared)
     }
 
-    #[inline(never)]
     fn deberta_embeddings(&self, seen: &Tensor<'a>, types: &Tensor<'a>) -> Tensor<'a> {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();
@@ -68,7 +66,6 @@ impl<'a> Model<'a> {
     }
 
     /// `build_relative_position`, in buckets that grow with the logarithm of the distance.
-    #[inline(never)]
     fn relative_positions(&self, square: u64) -> Tensor<'a> {
         let make = |dtype| self.constant(square, dtype, "relative position");
         let [longs, floats, bools] = [Dtype::I64, Dtype::F32, Dtype::Bool].map(|dtype| move || make(dtype));
@@ -113,7 +110,6 @@ impl<'a> Model<'a> {
     }
 
     /// `get_rel_embedding`.
-    #[inline(never)]
     fn relative_table(&self) -> Option<Tensor<'a>> {
         let param = self.outside.params.iter().find(|param| param.0 == "encoder.rel_embeddings")?.1;
         let value = self.machine.state.borrow().parameter_value(param);
@@ -123,7 +119,6 @@ impl<'a> Model<'a> {
     }
 
     /// `DisentangledSelfAttention`.
-    #[inline(never)]
     pub(in crate::step::forward) fn deberta_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -169,7 +164,6 @@ impl<'a> Model<'a> {
     }
 
     /// `disentangled_attention_bias`: from contents to positions, and from positions to contents.
-    #[inline(never)]
     fn disentangled_bias(
         &self,
         layer: &BoundLayer<'a>,
@@ -221,7 +215,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head).permute(0, 2, 1, 3).contiguous()`.
-    #[inline(never)]
     fn joined_heads(&self) -> Tensor<'m> {
         self.to_heads().apply(|state, x| {
             let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
@@ -231,7 +224,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `x / scale`, where the scale is a tensor of one element.
-    #[inline(never)]
     fn divided(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);

@@ -20,7 +20,6 @@ use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Model<'a> {
     /// `Qwen3_5GatedDeltaNet.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn delta_net(
         &self,
         layer: &BoundLayer<'a>,
@@ -133,7 +132,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Qwen3NextAttention`: the projection of the queries makes a gate too.
-    #[inline(never)]
     pub(in crate::step::forward) fn projected_with_gate(
         &self,
         layer: &BoundLayer<'a>,

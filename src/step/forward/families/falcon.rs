@@ -11,7 +11,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `FalconModel.forward` up to its layers: a mask is always built.
-    #[inline(never)]
     pub(in crate::step::forward) fn falcon_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
@@ -35,7 +34,6 @@ impl<'a> Model<'a> {
     }
 
     /// Alibi's bias with the mask's zeros: one for every head.
-    #[inline(never)]
     fn alibi_mask(&self, alibi: &Tensor<'a>, mask: Tensor<'a>) -> Tensor<'a> {
         let dtype = alibi.value.dtype;
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
@@ -57,7 +55,6 @@ impl<'a> Model<'a> {
     }
 
     /// `FalconAttention`.
-    #[inline(never)]
     pub(in crate::step::forward) fn falcon_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -114,7 +111,6 @@ impl<'a> Model<'a> {
     }
 
     /// `_split_heads`.
-    #[inline(never)]
     fn falcon_heads(&self, attention: &Attention, fused: &Tensor<'a>) -> Heads<'a> {
         let tokens = self.scenario.tokens();
         let width = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);

@@ -13,7 +13,6 @@ use crate::step::norm::NormLayer;
 use crate::step::tensor::Tensor;
 
 /// How many layers at the end hold the last one that sees a window and the last one that sees everything.
-#[inline(never)]
 pub(in crate::step::forward) fn last_kinds(architecture: &Architecture) -> usize {
     let kinds = architecture.order.iter().rev().map(|kind| {
         let block = architecture.blocks.get(usize::from(*kind))?;
@@ -26,7 +25,6 @@ pub(in crate::step::forward) fn last_kinds(architecture: &Architecture) -> usize
 
 /// Notes which layers are the last of their kind: transformers keeps their keys and values for layers that have none of
 /// their own, whether there are any or not.
-#[inline(never)]
 pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
     for window in [true, false] {
         let is = |layer: &&mut BoundLayer<'_>| {
@@ -45,7 +43,6 @@ fn bare_norm(name: &'static str, width: u64) -> NormLayer {
 
 impl<'a> Model<'a> {
     /// `Gemma4Model.forward` and `Gemma4TextModel.forward` up to the layers.
-    #[inline(never)]
     pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let mut locals = Vec::new();
         let mut ids = None;
@@ -81,7 +78,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Gemma4TextDecoderLayer`.
-    #[inline(never)]
     pub(in crate::step::forward) fn gemma4_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -124,7 +120,6 @@ impl<'a> Model<'a> {
 
     /// The experts, which are given the states before the dense network, and the sum of both; with it what the layer keeps
     /// until it returns.
-    #[inline(never)]
     fn gemma4_experts(
         &self,
         layer: &BoundLayer<'a>,
@@ -149,7 +144,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Gemma4TextRouter`.
-    #[inline(never)]
     fn gemma4_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let mut hidden = x.normed(&bare_norm("router.norm", moe.hidden));
         hidden = match layer.param_named("router.scale") {
@@ -173,7 +167,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Gemma4TextAttention`: positions come in before the heads do; values have a norm without a weight.
-    #[inline(never)]
     pub(in crate::step::forward) fn gemma4_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -228,7 +221,6 @@ impl<'a> Model<'a> {
 impl State {
     /// A layer leaves tensors for later ones in the place of those that were there: they live until
     /// [`State::drop_left`], or until the first checkpointed layer lets go of its arguments.
-    #[inline(never)]
     fn leave(&mut self, key: usize, tensors: Vec<StorageId>) {
         for storage in &tensors {
             self.retain(*storage);

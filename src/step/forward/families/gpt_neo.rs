@@ -11,7 +11,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `GPTNeoSelfAttention`: written out in float32, with a mask of its own under the model's.
-    #[inline(never)]
     pub(in crate::step::forward) fn neo_attention(
         &self,
         layer: &BoundLayer<'a>,

@@ -8,7 +8,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// The rest of `eager_attention_forward` after the mask: a learned sink joins each row of scores.
-    #[inline(never)]
     pub(in crate::step::forward) fn eager_with_sinks(
         &self,
         scores: Tensor<'a>,

@@ -11,7 +11,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `GPTJAttention`: sines and cosines are gathered in every layer, attention is written out in float32.
-    #[inline(never)]
     pub(in crate::step::forward) fn gptj_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -77,7 +76,6 @@ impl<'a> Model<'a> {
     }
 
     /// `apply_rotary_pos_emb`: sines and cosines are repeated for each pair of neighbours first.
-    #[inline(never)]
     fn turned_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
         let repeat = || angles.fresh(numel, angles.value.dtype, "repeat_interleave");
         let (sin, cos) = (repeat(), repeat());

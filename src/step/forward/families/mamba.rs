@@ -14,7 +14,6 @@ use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Model<'a> {
     /// `MambaMixer.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn mamba(
         &self,
         layer: &BoundLayer<'a>,

@@ -36,7 +36,6 @@ impl Sizes {
 
 impl<'a> Model<'a> {
     /// `NemotronHMamba2Mixer.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn mamba2(
         &self,
         layer: &BoundLayer<'a>,

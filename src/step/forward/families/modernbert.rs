@@ -8,7 +8,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `ModernBertModel.forward` up to its layers: no positions but the rotary ones, windows on both sides.
-    #[inline(never)]
     pub(in crate::step::forward) fn modernbert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let positions = self.constant(self.scenario.sequence, Dtype::I64, "positions");
         let hidden = {
@@ -28,7 +27,6 @@ impl<'a> Model<'a> {
     }
 
     /// `create_bidirectional_sliding_window_mask`: `|q - k| <= window`.
-    #[inline(never)]
     fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let given = self.scenario.mask.is_given();

@@ -11,7 +11,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `MptModel.forward` up to its layers: alibi over the longest sequence, a mask as booleans.
-    #[inline(never)]
     pub(in crate::step::forward) fn mpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
@@ -35,7 +34,6 @@ impl<'a> Model<'a> {
     }
 
     /// `MptBlock`.
-    #[inline(never)]
     pub(in crate::step::forward) fn mpt_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -66,7 +64,6 @@ impl<'a> Model<'a> {
     }
 
     /// `MptAttention`.
-    #[inline(never)]
     pub(in crate::step::forward) fn mpt_attention(
         &self,
         layer: &BoundLayer<'a>,

@@ -9,7 +9,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `OpenAIGPTModel.forward` up to its layers.
-    #[inline(never)]
     pub(in crate::step::forward) fn openai_gpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let dtype = super::super::load::weights_dtype(self.scenario.precision);
@@ -40,7 +39,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Block`.
-    #[inline(never)]
     pub(in crate::step::forward) fn openai_gpt_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -62,7 +60,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Attention`: a causal mask of numbers that is a buffer.
-    #[inline(never)]
     pub(in crate::step::forward) fn openai_gpt_attention(
         &self,
         layer: &BoundLayer<'a>,

@@ -8,7 +8,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `OPTDecoder.forward` up to its layers: positions are counted from a mask, of ones if none is given.
-    #[inline(never)]
     pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.scenario.tokens();

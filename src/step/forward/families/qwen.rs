@@ -19,7 +19,6 @@ pub(in crate::step::forward) const LOG_POSITIONS: u64 = 32_767;
 
 impl<'a> Model<'a> {
     /// The embedding and the positions; cosines and sines are a cache.
-    #[inline(never)]
     pub(in crate::step::forward) fn qwen_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let positions = self.range();
         let mut locals = Vec::with_capacity(1);
@@ -38,7 +37,6 @@ impl<'a> Model<'a> {
         (embedded, Shared { rotary, ..Shared::none() })
     }
 
-    #[inline(never)]
     fn embedding_dtype(&self) -> Dtype {
         self.machine
             .state
@@ -50,7 +48,6 @@ impl<'a> Model<'a> {
     }
 
     /// `QWenBlock.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn qwen_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -75,7 +72,6 @@ impl<'a> Model<'a> {
         output
     }
 
-    #[inline(never)]
     fn qwen_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -115,7 +111,6 @@ impl<'a> Model<'a> {
     }
 
     /// The causal mask, filled into the batch's own where there is one.
-    #[inline(never)]
     fn qwen_mask(&self, q: &Tensor<'a>) -> Tensor<'a> {
         let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
         let causal = {
@@ -129,7 +124,6 @@ impl<'a> Model<'a> {
         self.constant(square.saturating_mul(self.scenario.batch), q.value.dtype, "additive mask")
     }
 
-    #[inline(never)]
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
             return x.clone();
@@ -148,7 +142,6 @@ impl<'a> Model<'a> {
     }
 
     /// `QWenLMHeadModel.forward` from the last hidden state on.
-    #[inline(never)]
     pub(in crate::step::forward) fn qwen_head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let logits = hidden.through(&head);
@@ -175,7 +168,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// flash-attn's rotary kernel in float32.
-    #[inline(never)]
     fn turned_by_kernel(&self) -> Tensor<'m> {
         let float = self.to(Dtype::F32);
         let turned = float.negate();
@@ -184,7 +176,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `t * cos + rotate_half(t) * sin` in float32 and a `cat` with what is not rotated.
-    #[inline(never)]
     fn turned_in_python(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let float = self.to(Dtype::F32);
         let front = float.slice(float.value.numel);

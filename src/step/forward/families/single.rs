@@ -20,7 +20,6 @@ pub(in crate::step::forward) fn returns_float_logits(architecture: &Architecture
 
 impl<'a> Model<'a> {
     /// `residual + mixer(norm(hidden))`; a `wide` residual is float32.
-    #[inline(never)]
     pub(in crate::step::forward) fn single_layer(
         &self,
         layer: &BoundLayer<'a>,

@@ -14,7 +14,6 @@ use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Model<'a> {
     /// Positions, and a mask that is always made: the indexer reads it.
-    #[inline(never)]
     pub(in crate::step::forward) fn sparse_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let positions = Some(self.range());
@@ -25,7 +24,6 @@ impl<'a> Model<'a> {
     }
 
     /// `DeepseekV32Attention`, `GlmMoeDsaAttention`.
-    #[inline(never)]
     pub(in crate::step::forward) fn sparse_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -101,7 +99,6 @@ impl<'a> Model<'a> {
     }
 
     /// The indices that the layer's indexer chooses, or an earlier layer's.
-    #[inline(never)]
     fn chosen_tokens(
         &self,
         layer: &BoundLayer<'a>,
@@ -124,7 +121,6 @@ impl<'a> Model<'a> {
     }
 
     /// `DeepseekV32Indexer`, without a graph.
-    #[inline(never)]
     fn indexed(
         &self,
         layer: &BoundLayer<'a>,
@@ -217,7 +213,6 @@ impl<'a> Model<'a> {
     }
 
     /// The mask of what was not chosen, and with it the mask that attention is given.
-    #[inline(never)]
     fn mask_of_chosen(&self, given: Option<&Tensor<'a>>, chosen: &Tensor<'a>) -> (Tensor<'a>, Tensor<'a>) {
         let each = self.scenario.tokens().saturating_mul(self.scenario.sequence);
         let bools = |name| self.constant(each, Dtype::Bool, name);

@@ -31,7 +31,6 @@ struct Biases<'m> {
 
 impl<'a> Model<'a> {
     /// `T5ForConditionalGeneration.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
         let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
         let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
@@ -54,7 +53,6 @@ impl<'a> Model<'a> {
     }
 
     /// `_shift_right`: the decoder's input.
-    #[inline(never)]
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.scenario.tokens();
         let ids = self.constant(tokens, Dtype::I64, "decoder ids");
@@ -64,7 +62,6 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Stack.forward`: the encoder, or the decoder where there is something `encoded`.
-    #[inline(never)]
     fn t5_stack(
         &self,
         stretches: &[Stretch],
@@ -122,7 +119,6 @@ impl<'a> Model<'a> {
         (hidden, values)
     }
 
-    #[inline(never)]
     fn t5_layer_or_checkpoint(
         &self,
         index: usize,
@@ -170,7 +166,6 @@ impl<'a> Model<'a> {
     }
 
     /// Runs a checkpointed layer's forward again.
-    #[inline(never)]
     pub(in crate::step::forward) fn recompute_t5(
         &self,
         index: usize,
@@ -201,7 +196,6 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Block.forward`.
-    #[inline(never)]
     fn t5_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -241,13 +235,11 @@ impl<'a> Model<'a> {
     }
 
     /// float16 is clamped after each half.
-    #[inline(never)]
     fn clamped(&self, hidden: Tensor<'a>) -> Tensor<'a> {
         if hidden.value.dtype == Dtype::F16 { hidden.keeping_input("clamp") } else { hidden }
     }
 
     /// `T5LayerSelfAttention`, or `T5LayerCrossAttention` with a `source` of keys and values.
-    #[inline(never)]
     fn t5_half(
         &self,
         layer: &BoundLayer<'a>,
@@ -271,7 +263,6 @@ impl<'a> Model<'a> {
     }
 
     /// `T5Attention`.
-    #[inline(never)]
     fn t5_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -335,7 +326,6 @@ impl<'a> Model<'a> {
     }
 
     /// `T5DenseActDense` and `T5DenseGatedActDense`.
-    #[inline(never)]
     fn t5_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>, drops: bool) -> Tensor<'a> {
         match &layer.block.ffn {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {

@@ -7,7 +7,6 @@ use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {
     /// `compute_bias`: a row of the table for each pair of positions.
-    #[inline(never)]
     pub(super) fn distance_bias(&self, table: ParamId, heads: u64, decodes: bool) -> Tensor<'a> {
         let sequence = self.scenario.sequence;
         let square = sequence.saturating_mul(sequence);
@@ -21,7 +20,6 @@ impl<'a> Model<'a> {
     }
 
     /// `_relative_position_bucket`.
-    #[inline(never)]
     fn buckets(&self, square: u64, decodes: bool) -> Tensor<'a> {
         let longs = || self.constant(square, Dtype::I64, "bucket");
         let floats = || self.constant(square, Dtype::F32, "bucket (float)");
@@ -66,7 +64,6 @@ impl<'a> Model<'a> {
     }
 
     /// `create_position_bias_mask`: the bias and the mask as one, or the bias with the causal pattern in it.
-    #[inline(never)]
     pub(super) fn bias_as_mask(
         &self,
         bias: &Tensor<'a>,

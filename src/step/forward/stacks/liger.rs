@@ -18,7 +18,6 @@ use crate::step::tensor::{Layout, Tensor};
 const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
 
 /// Refuses what Liger has no kernels for, or what was not compared.
-#[inline(never)]
 pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
     if FAMILIES.contains(&&*architecture.model_type) {
         return Ok(());
@@ -30,7 +29,6 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
 
 /// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
 /// each other with a residual between them, it may not.
-#[inline(never)]
 pub(in crate::step::forward) fn norm(scenario: &Scenario, kind: NormKind, sandwich: bool) -> Option<bool> {
     match (scenario.stack, kind) {
         (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
@@ -40,7 +38,6 @@ pub(in crate::step::forward) fn norm(scenario: &Scenario, kind: NormKind, sandwi
 
 impl<'m> Tensor<'m> {
     /// `LigerRMSNormFunction`.
-    #[inline(never)]
     pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
@@ -58,7 +55,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `LigerSiLUMulFunction` or `LigerGELUMulFunction` of a gate and what it lets through.
-    #[inline(never)]
     pub(in crate::step::forward) fn liger_gated(&self, up: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, gate| {
             let node = state.node(Op::LigerGated, [gate.into(), (&up.value).into(), Input::NONE]);
@@ -70,7 +66,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `LigerRopeFunction`: turned in place, forward and backward.
-    #[inline(never)]
     pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let node = {
             let mut state = self.machine.state.borrow_mut();
@@ -84,7 +79,6 @@ impl<'m> Tensor<'m> {
 }
 
 /// Whether there is a kernel for a gated product.
-#[inline(never)]
 pub(in crate::step::forward) fn fuses(act: Activation) -> bool {
     match act {
         Activation::Silu | Activation::Gelu | Activation::GeluTanh => true,
@@ -93,7 +87,6 @@ pub(in crate::step::forward) fn fuses(act: Activation) -> bool {
 }
 
 /// `rms_norm_backward`.
-#[inline(never)]
 pub(in crate::step) fn norm_backward(
     state: &mut State,
     node: &Node,
@@ -133,7 +126,6 @@ pub(in crate::step) fn norm_backward(
 }
 
 /// `swiglu_backward`: the gradients are written over what was saved.
-#[inline(never)]
 pub(in crate::step) fn gated_backward(state: &mut State, node: &Node) -> Results {
     let mut results: Results = [None; INPUTS];
     for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {

@@ -30,7 +30,6 @@ const PIECE: u64 = 128;
 const QKV: &str = "self_attn.qkv";
 
 /// transformers' blocks as litgpt builds them.
-#[inline(never)]
 pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, Issue> {
     let refuse = |what: &str| {
         let message = format!("litgpt's {} is not modelled: {what}", architecture.model_type);
@@ -74,7 +73,6 @@ pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, 
 }
 
 /// Which of queries, keys and values get adapters.
-#[inline(never)]
 fn adapted(scenario: &Scenario) -> [bool; 3] {
     let modules = scenario.lora.modules;
     let named = |names: [&str; 2]| names.into_iter().any(|name| modules.adapts(name));
@@ -87,7 +85,6 @@ fn adapted(scenario: &Scenario) -> [bool; 3] {
 }
 
 /// Columns of each adapted part of the joint projection.
-#[inline(never)]
 fn adapted_widths(attention: &Attention, scenario: &Scenario) -> impl Iterator<Item = u64> {
     let heads = [attention.heads, attention.kv_heads, attention.kv_heads];
     let width = attention.head_dim;
@@ -100,7 +97,6 @@ fn adapted_widths(attention: &Attention, scenario: &Scenario) -> impl Iterator<I
 
 impl Loader<'_> {
     /// The joint projection with its adapters one under the other (`LoRAQKVLinear`).
-    #[inline(never)]
     pub(in crate::step::forward) fn litgpt_qkv(
         &mut self,
         attention: &Attention,
@@ -120,7 +116,6 @@ impl Loader<'_> {
 
 impl<'a> Model<'a> {
     /// The embedding; cosines and sines are buffers.
-    #[inline(never)]
     pub(in crate::step::forward) fn litgpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
@@ -135,7 +130,6 @@ impl<'a> Model<'a> {
     }
 
     /// `Block.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn litgpt_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -172,7 +166,6 @@ impl<'a> Model<'a> {
     }
 
     /// `CausalSelfAttention.forward`.
-    #[inline(never)]
     fn litgpt_attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -219,7 +212,6 @@ impl<'a> Model<'a> {
     }
 
     /// `LLaMAMLP.forward`, `GemmaMLP.forward`, `GptNeoxMLP.forward`.
-    #[inline(never)]
     fn litgpt_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         match &layer.block.ffn {
             FeedForward::Dense(Mlp::Gated { gate, up, down, act }) => {
@@ -243,7 +235,6 @@ impl<'a> Model<'a> {
 
     /// The head and the loss: with adapters both in pieces of the sequence, without them the loss in pieces of the rows.
     /// Returns the loss and what the script's variable `logits` holds.
-    #[inline(never)]
     pub(in crate::step::forward) fn litgpt_head(
         &self,
         hidden: Tensor<'a>,
@@ -297,7 +288,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// A norm: torch's LayerNorm, or `RMSNorm.forward` of litgpt's own.
-    #[inline(never)]
     pub(in crate::step::forward) fn litgpt_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         match norm.kind {
             NormKind::LayerNorm { .. }
@@ -314,7 +304,6 @@ impl<'m> Tensor<'m> {
         }
     }
 
-    #[inline(never)]
     fn litgpt_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
         let x = self.to(Dtype::F32);
         let mean = {
@@ -340,7 +329,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `LoRAQKVLinear.forward`.
-    #[inline(never)]
     fn litgpt_joint(
         &self,
         layer: &linear::Layer,
@@ -377,7 +365,6 @@ impl<'m> Tensor<'m> {
 
     /// `LoRAQKVLinear.conv1d`: one convolution over single tokens where all parts are as wide, else one for each part and a
     /// `cat`. A convolution copies its transposed input and returns its result channels first.
-    #[inline(never)]
     fn convolved(&self, weight: ParamId, numels: &[u64]) -> Tensor<'m> {
         let whole = numels.iter().fold(0, |sum: u64, numel| sum.saturating_add(*numel));
         let joint = numels.iter().all(|numel| Some(numel) == numels.first());
@@ -405,7 +392,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `new_zeros(…).index_copy_(-1, index, x)`: the columns of x among zeros; saves both for their shapes.
-    #[inline(never)]
     fn scattered(&self, numel: u64, columns: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::IndexCopy, [x.into(), Input::NONE, Input::NONE]);
@@ -419,7 +405,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `apply_rope`: cos and sin are float32, so is the arithmetic.
-    #[inline(never)]
     fn litgpt_roped(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let (first, second) = (self.slice(half), self.slice(half));

@@ -34,7 +34,6 @@ const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "phi3", "gemma"];
 const QWEN2_POSITIONS: u64 = 32_768;
 
 /// transformers' blocks as torchtune builds them.
-#[inline(never)]
 pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
     settings(scenario)?;
     let family = architecture.model_type.as_str();
@@ -151,7 +150,6 @@ pub(in crate::step::forward) struct Positions {
 
 impl Positions {
     /// The model's; none where it turns nothing.
-    #[inline(never)]
     pub fn of(architecture: &Architecture, scenario: &Scenario) -> Option<Positions> {
         let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
         Some(Positions {
@@ -165,7 +163,6 @@ impl Positions {
 
 impl Loader<'_> {
     /// `build_rope_cache`.
-    #[inline(never)]
     pub(in crate::step::forward) fn position_table(&mut self, table: Positions) {
         let Positions { rows, width, doubled, .. } = table;
         let (state, times) = (&mut *self.state, self.times);
@@ -184,14 +181,12 @@ impl Loader<'_> {
 
 impl<'a> Model<'a> {
     /// The embedding: masks and positions are nobody's business but the attention's.
-    #[inline(never)]
     pub(in crate::step::forward) fn torchtune_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         (Embedded { hidden, kept: false, positions: None, locals: Vec::new() }, Shared::none())
     }
 
     /// `TransformerSelfAttentionLayer.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn torchtune_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -214,7 +209,6 @@ impl<'a> Model<'a> {
     }
 
     /// `MultiHeadAttention.forward`.
-    #[inline(never)]
     fn torchtune_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
         let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
@@ -263,7 +257,6 @@ impl<'a> Model<'a> {
 
     /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes; or
     /// `Phi3RotaryPositionalEmbeddings.forward`: by the table's float32.
-    #[inline(never)]
     fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let table = self.scenario.sequence.saturating_mul(attention.head_dim);
         let buffer = || Tensor { machine: self.machine, value: Value::plain(NOTHING, table, Dtype::F32) };
@@ -289,7 +282,6 @@ impl<'a> Model<'a> {
     }
 
     /// `FeedForward.forward`.
-    #[inline(never)]
     fn torchtune_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         // others are refused by `architecture`
         let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
@@ -308,7 +300,6 @@ impl<'a> Model<'a> {
 
     /// `TransformerDecoder.unembed` and the recipe's `_loss_step`. Returns the loss and the logits, for a loop that keeps
     /// them as those before `_loss_step` did.
-    #[inline(never)]
     pub(in crate::step::forward) fn torchtune_head(
         &self,
         hidden: Tensor<'a>,
@@ -388,7 +379,6 @@ impl<'a> Model<'a> {
 impl<'m> Tensor<'m> {
     /// `RMSNorm.forward`: `F.rms_norm` of a float32 copy. With a float32 weight it is one kernel; a weight of another
     /// element type sends it through its parts (aten/src/ATen/native/layer_norm.cpp `rms_norm_symint`).
-    #[inline(never)]
     pub(in crate::step::forward) fn torchtune_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         self.machine.within(norm.name, || {
             if let (NormKind::RmsPlusOne, Some(weight)) = (norm.kind, norm.weight) {
@@ -461,7 +451,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `RotaryPositionalEmbeddings.forward` and `Llama3ScaledRoPE.forward`: pairs of neighbours, in float32.
-    #[inline(never)]
     fn torchtune_turned_pairs(&self) -> Tensor<'m> {
         let x = self.to(Dtype::F32).viewed();
         let half = x.value.numel / 2;
@@ -486,7 +475,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `nn.Linear.forward`, `FrozenNF4Linear.forward` or `LoRALinear.forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn torchtune_through(&self, layer: &Layer) -> Tensor<'m> {
         self.torchtune_beside(layer, false)
     }

@@ -19,7 +19,6 @@ const MORE_POSITIONS: u64 = 8192;
 
 impl Loader<'_> {
     /// The rotary tables, the buffer that 4-bit weights are dequantised into, and the two that layers' inputs come back to.
-    #[inline(never)]
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
         let dtype = weights_dtype(self.scenario.precision);
         let scratch = if self.scenario.method == Method::Qlora { largest(self, architecture) } else { 0 };

@@ -47,7 +47,6 @@ const MLP_INPUT: u32 = 6;
 
 impl<'m> Tensor<'m> {
     /// `LoRA_MLP.apply`: gate, up and down with their adapters.
-    #[inline(never)]
     pub(super) fn unsloth_mlp(&self, layers: [Layer; 3]) -> Tensor<'m> {
         self.apply(|state, x| {
             let [gate, up, down] = layers;
@@ -68,7 +67,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `LoRA_QKV.apply`: queries, keys and values with their adapters.
-    #[inline(never)]
     pub(super) fn unsloth_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
         let (machine, x) = (self.machine, &self.value);
         let mut state = machine.state.borrow_mut();
@@ -87,7 +85,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `LoRA_W.apply`: one projection with its adapter.
-    #[inline(never)]
     pub(super) fn unsloth_out(&self, layer: Layer) -> Tensor<'m> {
         self.apply(|state, x| {
             let rows = x.numel / layer.shape.input.max(1);
@@ -101,7 +98,6 @@ impl<'m> Tensor<'m> {
     }
 
     /// `Fast_RMS_Layernorm.apply`.
-    #[inline(never)]
     pub(super) fn unsloth_norm(&self, width: u64, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let op = Op::Unsloth(Function::Norm { in_place });
@@ -118,7 +114,6 @@ impl<'m> Tensor<'m> {
 }
 
 /// `fast_rope_embedding`: queries and keys are turned in place.
-#[inline(never)]
 pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
     let node = {
         let mut state = q.machine.state.borrow_mut();
@@ -129,7 +124,6 @@ pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<
 }
 
 /// `fast_rope_embedding` with position ids: queries and keys are turned into new tensors.
-#[inline(never)]
 pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
     let machine = q.machine;
     let mut state = machine.state.borrow_mut();
@@ -144,7 +138,6 @@ pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Te
 }
 
 /// `x[0, :, start:end]`, on behalf of all texts of the row.
-#[inline(never)]
 pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
     x.apply(|state, x| {
         let node = state.node(Op::Unsloth(Function::Text), [x.into(), Input::NONE, Input::NONE]);
@@ -154,7 +147,6 @@ pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
 }
 
 /// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
-#[inline(never)]
 pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
     let machine = q.machine;
     let mut state = machine.state.borrow_mut();
@@ -174,7 +166,6 @@ pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -
 }
 
 /// `x.contiguous()` of heads: a copy where they lie token after token.
-#[inline(never)]
 pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
     if x.value.layout == Layout::Heads {
         return x.clone();
@@ -183,7 +174,6 @@ pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
 }
 
 /// `F.pad(x, (0, 0, 0, …))` of heads: sequences of the first length get the second.
-#[inline(never)]
 pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
     heads_of(x, Function::Padded, (x.value.numel / from.max(1)).saturating_mul(to))
 }
@@ -280,7 +270,6 @@ impl State {
 }
 
 /// Runs the backward of one of the functions.
-#[inline(never)]
 pub(in crate::step) fn backward(
     state: &mut State,
     node: &Node,

@@ -30,7 +30,6 @@ const SMALL_CARD: u64 = 49 << 29;
 
 impl<'a> Model<'a> {
     /// `unsloth_fused_ce_loss`; there are no logits to return.
-    #[inline(never)]
     pub(in crate::step::forward) fn unsloth_head(
         &self,
         hidden: Tensor<'a>,
@@ -75,7 +74,6 @@ fn lengths(rows: u64, length: u64) -> impl Iterator<Item = u64> {
 }
 
 impl State {
-    #[inline(never)]
     fn unsloth_loss(&mut self, x: &Value, shape: Shape, weight: Weight, (rows, small): (u64, bool)) -> Value {
         let stored = match weight {
             Weight::Plain(id) => self.params.list[id as usize].dtype,

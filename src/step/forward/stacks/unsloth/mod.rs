@@ -39,7 +39,6 @@ const BUCKET: u64 = 128;
 ///
 /// # Errors
 /// An [`Issue`] where Unsloth refuses the settings, runs other code for them, or they were not compared.
-#[inline(never)]
 pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
     let model_type = &*architecture.model_type;
     if !FAMILIES.contains(&model_type) {
@@ -164,7 +163,6 @@ fn fuses(layers: &[linear::Layer]) -> bool {
 
 impl<'a> Model<'a> {
     /// `inputs_embeds` stays a variable of the model's forward.
-    #[inline(never)]
     pub(in crate::step::forward) fn unsloth_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         (Embedded { hidden, kept: true, positions: None, locals: Vec::new() }, Shared::none())
@@ -172,7 +170,6 @@ impl<'a> Model<'a> {
 
     /// `UnslothCheckpointFunction`: the layer's input waits in CPU memory and comes back into a buffer that stays, but for the
     /// last layer's and for small ones.
-    #[inline(never)]
     pub(in crate::step::forward) fn offloaded(
         &self,
         index: usize,
@@ -189,7 +186,6 @@ impl<'a> Model<'a> {
     }
 
     /// `LlamaDecoderLayer_fast_forward`, `GemmaDecoderLayer_fast_forward`.
-    #[inline(never)]
     pub(in crate::step::forward) fn unsloth_layer(
         &self,
         layer: &BoundLayer<'a>,
@@ -209,7 +205,6 @@ impl<'a> Model<'a> {
     }
 
     /// `LlamaAttention_fast_forward`, `Qwen3Attention_fast_forward`.
-    #[inline(never)]
     fn unsloth_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
         let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
@@ -242,7 +237,6 @@ impl<'a> Model<'a> {
 
     /// `run_attention` where neither flash-attn nor xformers is installed: grouped heads are repeated, and all of them copied
     /// one after the other, where no kernel takes them grouped or they are not.
-    #[inline(never)]
     fn unsloth_attend(&self, attention: &Attention, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let grouped = self.unsloth_kernel(attention, q, groups > 1);
@@ -259,7 +253,6 @@ impl<'a> Model<'a> {
     }
 
     /// `_sdpa_packed_segments`: every text of the row by itself, their results one behind the other.
-    #[inline(never)]
     fn unsloth_texts(&self, attention: &Attention, heads: [&Tensor<'a>; 3]) -> Tensor<'a> {
         let [q, ..] = heads;
         let groups = attention.heads / attention.kv_heads.max(1);
@@ -307,7 +300,6 @@ impl<'a> Model<'a> {
         output.slice(q.value.numel)
     }
 
-    #[inline(never)]
     fn unsloth_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         match &layer.block.ffn {
             FeedForward::Dense(mlp @ Mlp::Gated { gate, up, down, .. }) => {
@@ -322,7 +314,6 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// `fast_rms_layernorm`: gemma's gradient has a tensor of its own, the others' is written over the one that came.
-    #[inline(never)]
     pub(in crate::step::forward) fn unsloth_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         let in_place = norm.kind != NormKind::RmsPlusOne;
         self.machine.within(norm.name, || self.unsloth_norm(norm.width, in_place))
