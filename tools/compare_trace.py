@@ -3,8 +3,9 @@
 
   tools/compare_trace.py HARNESS CASE [CC] [SHOWN]
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv).
-CASE:    a case as measure.py takes it, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
+         names another Python).
+CASE:    a case as measure.py takes it, or with "stack": "trl" as trl_steps.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
@@ -17,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 TRACER = r"""
 import json, sys
@@ -60,13 +62,19 @@ measure.run_case(case, True, True)
 
 
 def torch_events(harness, case, cc):
-    python = os.path.join(harness, ".truthenv", "bin", "python")
-    env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, os.path.dirname(os.path.abspath(__file__))]),
-               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1")
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
-        f.write(TRACER)
+    python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
+    tools, null = os.path.dirname(os.path.abspath(__file__)), os.path.join(harness, "nullcuda")
+    env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools]),
+               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
+    # trl's trainer has a loop of its own
+    program = (Path(tools) / "trl_steps.py").read_text() if case.get("stack") == "trl" else TRACER
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
+        f.write(program)
         f.flush()
-        done = subprocess.run([python, f.name, json.dumps(case)], capture_output=True, text=True, env=env)
+        json.dump(case, row)
+        row.flush()
+        arguments = [row.name, "--trace"] if program != TRACER else [json.dumps(case)]
+        done = subprocess.run([python, f.name, *arguments], capture_output=True, text=True, env=env)
     if "BASE" not in done.stdout:
         sys.exit("the harness failed:\n" + done.stderr[-2000:])
     return done.stdout.splitlines()

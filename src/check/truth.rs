@@ -141,6 +141,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "none" => Mask::None,
             "ones" => Mask::Ones,
             "padded" => Mask::Padded,
+            "padding-free" => Mask::PaddingFree,
             other => return Err(unknown("attention_mask", other)),
         },
         dropout,

@@ -46,9 +46,16 @@ fn source_of(stack: Stack, source: &'static str) -> &'static str {
         (Stack::Litgpt, MODELING) => "litgpt, litgpt/model.py; compared with the allocator's trace",
         (Stack::Litgpt, LOSS) => "litgpt, litgpt/utils.py; PyTorch, derivatives.yaml",
         (Stack::Litgpt, PEFT) => "litgpt, litgpt/lora.py",
-        (Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt, source) => {
-            source
-        }
+        (Stack::Trl, LOSS | LIGER) => "trl, trainer/utils.py and kernels/chunked_logprob.py",
+        (
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Torchtune
+            | Stack::Unsloth
+            | Stack::Litgpt,
+            source,
+        ) => source,
     }
 }
 

@@ -211,9 +211,13 @@ impl Scenario {
         self.batch.saturating_mul(self.sequence)
     }
 
-    /// The same run with every text where it lies: what is padding-free is one row of the whole micro-batch.
+    /// The same run with every text where it lies: what is padding-free is one row of the whole micro-batch, and trl's
+    /// collator makes a mask of every other one.
     pub(crate) fn laid_out(&self) -> Cow<'_, Scenario> {
         match self.mask {
+            Mask::None if self.stack == Stack::Trl => {
+                Cow::Owned(Scenario { mask: Mask::Ones, ..self.clone() })
+            }
             Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => Cow::Borrowed(self),
             Mask::PaddingFree => Cow::Owned(self.in_one_row()),
         }

@@ -14,6 +14,7 @@ use super::fused_loss;
 use super::indexing;
 use super::kernels;
 use super::linear;
+use super::log_probs;
 use super::loss;
 use super::machine::{NOTHING, State, StorageId};
 use super::norm;
@@ -171,6 +172,24 @@ pub(super) enum Op {
     },
     /// log_softmax; saves its result.
     LogSoftmax,
+    /// `x[mask]`; saves the mask.
+    RowsWhere {
+        /// Rows that it picks.
+        rows: u64,
+        /// Elements of a row.
+        width: u64,
+    },
+    /// `masked_scatter` into zeros; saves the mask.
+    ScatteredWhere,
+    /// The log-probabilities of labels, tile by tile; saves its input, the labels and two numbers for each row.
+    LogProbs {
+        /// The head.
+        shape: linear::Shape,
+        /// Element type of the logits.
+        compute: Dtype,
+        /// Element type of the head's weight.
+        stored: Dtype,
+    },
     /// Liger's head and loss; saves the gradients.
     LigerLoss,
     /// Liger's RMS norm; saves its input and a number for each row.
@@ -349,6 +368,11 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
         Op::Attention(scores) => attention::backward(state, [first, second, third], scores),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
+        Op::RowsWhere { rows, width } => {
+            [Some(log_probs::rows_where_backward(state, &first, grad, (rows, width))), None, None]
+        }
+        Op::ScatteredWhere => [Some(log_probs::scattered_where_backward(state, &first, grad)), None, None],
+        Op::LogProbs { shape, compute, stored } => log_probs::backward(state, node, shape, (compute, stored)),
         Op::LogSoftmax => [Some(like(state, grad, "log_softmax")), None, None],
     }
 }

@@ -66,11 +66,7 @@ impl State {
         let length = piece(rows, shape);
         let buffer =
             if direct { self.alloc(length.saturating_mul(shape.output), dtype, "logits") } else { NOTHING };
-        // pieces between the second and the last repeat the second
-        let full = (rows / length).min(2);
-        let rest = rows % length;
-        let lengths = (0..full).map(|_| length).chain((rest > 0).then_some(rest));
-        for length in lengths {
+        for length in lengths(rows, length) {
             let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
             let inputs = length.saturating_mul(shape.input);
             if !direct {
@@ -158,6 +154,13 @@ fn piece(rows: u64, shape: Shape) -> u64 {
     let pieces = shape.output.div_ceil(shape.input.max(1)).max(1);
     let rows_of_one = rows.div_ceil(pieces);
     rows_of_one.checked_next_power_of_two().unwrap_or(rows).min(rows).max(1)
+}
+
+/// Lengths of the pieces of a whole, each of `length` but the last: those between the second and the last repeat the
+/// second.
+pub(super) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
+    let (full, rest) = ((whole / length).min(2), whole % length);
+    (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
 }
 
 /// The gradients that the forward pass made.

@@ -100,8 +100,11 @@ impl<'a> Training<'a> {
             (_, Mask::None) => 2,
             (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
+        // transformers' Trainer brings all micro-batches of a step at once, and accelerate one more ahead of them
+        let batches = if scenario.stack == Stack::Trl { scenario.accumulation.saturating_add(1) } else { 1 };
+        let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
-            self.ids = state.persistent(ids, Dtype::I64, 1, Category::Batch, "batch");
+            self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
         }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread

@@ -158,6 +158,12 @@ pub(super) fn index_put_scratch(state: &mut State, rows: u64, targets: u64) {
     let wrapped = index("index");
     let linear = index("linear index");
     state.release(wrapped);
+    sort_indices(state, rows, targets);
+    state.release(linear);
+}
+
+/// Sorts linear indices into so many rows, with their order.
+fn sort_indices(state: &mut State, rows: u64, targets: u64) {
     let mut held = [NOTHING; 3];
     for storage in &mut held {
         *storage = state.alloc(rows, Dtype::I64, "sorted index");
@@ -165,7 +171,57 @@ pub(super) fn index_put_scratch(state: &mut State, rows: u64, targets: u64) {
     let bits = u64::from(u64::BITS - targets.leading_zeros());
     state.scratch(radix_sort_bytes(state.device, rows, bits), "sort (temporary storage)");
     held.into_iter().rev().for_each(|storage| state.release(storage));
+}
+
+/// The same with an index for each of two dimensions, as a boolean mask gives them: `found` holds both, and goes before
+/// they are sorted.
+pub(super) fn index_put_pairs_scratch(state: &mut State, rows: u64, targets: u64, found: StorageId) {
+    let mut index = |name: &'static str| state.alloc(rows, Dtype::I64, name);
+    let wrapped = index("index");
+    let linear = index("linear index");
+    state.release(wrapped);
+    let [wrapped, strided] = ["index", "index · stride"].map(|name| state.alloc(rows, Dtype::I64, name));
+    for storage in [wrapped, strided, found] {
+        state.release(storage);
+    }
+    sort_indices(state, rows, targets);
     state.release(linear);
+}
+
+/// `mask.nonzero()` of a boolean mask of two dimensions: both indices of every true element.
+///
+/// Source: aten/src/ATen/native/cuda/Nonzero.cu; the temporary storage of cub's reduction and selection was measured with
+/// CUDA 13.0.
+pub(super) fn true_positions(state: &mut State, numel: u64, found: u64) -> StorageId {
+    const SELECT_BYTES: u64 = 1023;
+    let count = state.alloc(1, Dtype::I32, "nonzero (count)");
+    state.scratch(reduction_bytes(state.device, numel), "nonzero (temporary storage)");
+    let positions = state.alloc(found.saturating_mul(2), Dtype::I64, "nonzero");
+    state.scratch(SELECT_BYTES, "nonzero (temporary storage)");
+    state.release(count);
+    positions
+}
+
+/// Temporary storage of cub's sum of so many elements: beyond one tile a number for each of five blocks for every one that
+/// runs at a time.
+fn reduction_bytes(device: Device, numel: u64) -> u64 {
+    const TILE: u64 = 4096;
+    const BLOCK_THREADS: u64 = 256;
+    if numel <= TILE {
+        return 1;
+    }
+    let blocks = 5 * (device.threads / BLOCK_THREADS) * device.multiprocessors;
+    (blocks * 4).next_multiple_of(256) + 255
+}
+
+/// Scratch of `masked_scatter_`: where in the source each element comes from.
+///
+/// Source: aten/src/ATen/native/cuda/IndexKernel.cpp `masked_scatter__cuda`.
+pub(super) fn prefix_sum_scratch(state: &mut State, numel: u64) {
+    const SCAN_BYTES: u64 = 1279;
+    let sums = state.alloc(numel, Dtype::I64, "masked_scatter (prefix sums)");
+    state.scratch(SCAN_BYTES, "masked_scatter (temporary storage)");
+    state.release(sums);
 }
 
 /// Scratch of a grouped product in bfloat16 on Hopper and Blackwell: pointers and strides of every group, and CUTLASS's

@@ -18,6 +18,7 @@ mod indexing;
 mod iteration;
 mod kernels;
 mod linear;
+mod log_probs;
 mod looped;
 mod loss;
 mod machine;

@@ -115,7 +115,7 @@ fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
 /// Whether transformers' own code asks for masks and attention.
 fn runs_transformers(scenario: &Scenario) -> bool {
     match scenario.stack {
-        Stack::Transformers | Stack::Liger => true,
+        Stack::Transformers | Stack::Trl | Stack::Liger => true,
         Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => false,
     }
 }

@@ -124,7 +124,7 @@ impl Row {
     fn savings(&self, habits: Habits) -> Savings {
         let words = self.words();
         let loss = match habits.stack {
-            Stack::Litgpt | Stack::Liger | Stack::Unsloth => LossKernel::Standard,
+            Stack::Litgpt | Stack::Liger | Stack::Unsloth | Stack::Trl => LossKernel::Standard,
             Stack::Transformers if words.contains("cut_cross_entropy") => LossKernel::Cut,
             Stack::Transformers if words.contains("liger") => LossKernel::Liger,
             Stack::Transformers if words.contains("chunked") => LossKernel::Chunked,

@@ -89,11 +89,15 @@ impl Loader<'_> {
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
-            Stack::Transformers | Stack::Liger | Stack::Unsloth => true,
+            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth => true,
             Stack::Litgpt | Stack::Torchtune => false,
         };
         // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = if peft && (quantised || lora.fp32_adapters) { Dtype::F32 } else { self.dtype };
+        let dtype = match self.trained_dtype() {
+            Some(dtype) => dtype,
+            None if peft && (quantised || lora.fp32_adapters) => Dtype::F32,
+            None => self.dtype,
+        };
         let times = self.times;
         let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
         let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
@@ -105,6 +109,13 @@ impl Loader<'_> {
         let Some(original) = self.state.params.list.get(id as usize).copied() else { return id };
         let shape = (original.rows, original.numel / original.rows.max(1));
         self.state.module = original.module;
-        self.state.add_parameter(shape, original.dtype, true, original.times, Category::Adapters)
+        let dtype = self.trained_dtype().unwrap_or(original.dtype);
+        self.state.add_parameter(shape, dtype, true, original.times, Category::Adapters)
+    }
+
+    /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
+    /// weights (trainer/sft_trainer.py).
+    fn trained_dtype(&self) -> Option<Dtype> {
+        (self.scenario.stack == Stack::Trl && self.scenario.method == Method::Qlora).then_some(Dtype::Bf16)
     }
 }

@@ -21,7 +21,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         match self.scenario.stack {
-            Stack::Transformers | Stack::Liger => self.transformers_layer(layer, hidden, shared),
+            Stack::Transformers | Stack::Trl | Stack::Liger => self.transformers_layer(layer, hidden, shared),
             Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
             Stack::Torchtune => self.torchtune_layer(layer, hidden),
             Stack::Unsloth => self.unsloth_layer(layer, hidden),

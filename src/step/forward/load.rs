@@ -83,7 +83,7 @@ impl Loader<'_> {
                 (quantised, original) = self.torchao_weight(spec);
                 Weight::Quantised(quantised)
             }
-            (true, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
+            (true, Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
                 Weight::Quantised(self.quantised_weight(spec))
             }
         };
@@ -130,7 +130,7 @@ impl Loader<'_> {
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
             // torchao's are another affair
-            Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
@@ -276,12 +276,11 @@ impl<'a> Model<'a> {
         whole: bool,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
-        // torchtune prepares nothing, Unsloth in a way of its own, which leaves element types as they are
+        // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
         let own = scenario.stack == Stack::Unsloth;
         let prepared = scenario.method == Method::Qlora
             && scenario.quantization.prepare
-            && !own
-            && scenario.stack != Stack::Torchtune;
+            && !matches!(scenario.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = scenario.checkpointing != Checkpointing::Off;
         // Unsloth asks for the reentrant kind whatever is chosen
@@ -293,7 +292,7 @@ impl<'a> Model<'a> {
             && match scenario.method {
                 Method::Full => false,
                 Method::Lora => checkpoints || own,
-                Method::Qlora => checkpoints && prepared || own,
+                Method::Qlora => checkpoints && (prepared || scenario.stack == Stack::Trl) || own,
             };
         let code = Code::of(&architecture.model_type);
         let sandwich =
@@ -308,7 +307,7 @@ impl<'a> Model<'a> {
             times: 1,
             positions: match scenario.stack {
                 Stack::Torchtune => Positions::of(architecture, scenario),
-                Stack::Transformers | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
+                Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
         };

@@ -189,6 +189,7 @@ impl<'a> Model<'a> {
         }
         let (hidden, shared) = self.decoder();
         let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
+            Stack::Trl => self.trl_head(hidden, replace),
             Stack::Transformers | Stack::Liger => {
                 let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
@@ -226,7 +227,7 @@ impl<'a> Model<'a> {
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             hidden = match self.scenario.stack {
-                Stack::Transformers | Stack::Liger => hidden.normed(&norm),
+                Stack::Transformers | Stack::Trl | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
                 Stack::Torchtune => hidden,

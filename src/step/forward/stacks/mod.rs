@@ -6,6 +6,7 @@
 pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step::forward) mod torchtune;
+mod trl;
 pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 use super::adapters;
 use super::families::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Field, Issue, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, Field, Issue, Lengths, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///
@@ -28,6 +29,7 @@ pub(in crate::step) fn architecture<'a>(
     embeddings(architecture, scenario)?;
     match scenario.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
+        Stack::Trl => trl::check(architecture, scenario).map(|()| Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, scenario).map(Cow::Owned),
@@ -38,7 +40,10 @@ pub(in crate::step) fn architecture<'a>(
 /// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
 fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
     match (scenario.checkpointing, scenario.stack) {
-        (Checkpointing::Offloaded, Stack::Transformers | Stack::Liger | Stack::Litgpt | Stack::Torchtune) => {
+        (
+            Checkpointing::Offloaded,
+            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Torchtune,
+        ) => {
             let message = "checkpoints in CPU memory are Unsloth's";
             Err(Issue::error(Field::Checkpointing, message)
                 .with_fix("choose Unsloth, or gradient checkpointing on"))
@@ -57,11 +62,21 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
         (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
         _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
-        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
+        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Trl | Stack::Liger) => return Ok(()),
     };
     let fix = "switch train-embeddings off";
     Err(Issue::error(Field::LoraTargets, format!("the embedding cannot be trained too: {problem}"))
         .with_fix(fix))
+}
+
+/// How many texts a batch has, and of what length.
+fn texts(scenario: &Scenario) -> (u64, u64) {
+    match scenario.lengths {
+        Lengths::Spread { mean, .. } if scenario.mask.is_packed() => {
+            ((scenario.tokens() / mean.max(1)).max(1), mean)
+        }
+        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (scenario.batch, scenario.sequence),
+    }
 }
 
 /// The loss that runs: the stack's own, where no other is asked for.
@@ -71,6 +86,21 @@ pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
         (Stack::Torchtune, LossKernel::Standard) => LossKernel::Chunked,
         (_, kernel) => kernel,
     }
+}
+
+/// Refuses another loss than trl's own, which its trainers put into the place of any.
+fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
+    let message = match kernel {
+        LossKernel::Standard => return Ok(()),
+        LossKernel::Full => {
+            "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
+             not modelled"
+        }
+        LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
+            "trl 1.16 puts its own fused head into the place of this one"
+        }
+    };
+    Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
 }
 
 /// Refuses a loss that the stack's code for that model cannot be given.
@@ -85,6 +115,8 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
         return Ok(());
     } else if scenario.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in pieces of 128 tokens"
+    } else if scenario.stack == Stack::Trl {
+        return trl_loss(kernel);
     } else if scenario.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if kernel == LossKernel::Full {

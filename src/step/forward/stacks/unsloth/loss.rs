@@ -3,12 +3,14 @@
 //! Source: unsloth_zoo 2026.10.9 fused_losses/fused_linear.py `_ce_impl`, `fused_linear_rows`, `_tiled_forward`,
 //! `_tiled_layout`; fused_losses/chunked_logprob.py `unsloth_chunked_ce_loss`.
 
+use super::super::texts;
+use super::compute_dtype;
 use super::functions::Function;
-use super::{compute_dtype, texts};
 use crate::dtype::Dtype;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::{Model, find};
+use crate::step::fused_loss::lengths;
 use crate::step::linear::{Shape, Weight};
 use crate::step::machine::{NOTHING, State, StorageId};
 use crate::step::tensor::{Tensor, Value};
@@ -65,12 +67,6 @@ fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
     let columns = (LARGEST_TILE / (rows * 4)).max(SPLIT);
     let columns = if small { columns.min(SPLIT) } else { columns };
     (rows, (columns - columns % SPLIT).min(vocabulary.div_ceil(SPLIT).saturating_mul(SPLIT)))
-}
-
-/// Lengths of the pieces of so many rows: those between the second and the last repeat the second.
-fn lengths(rows: u64, length: u64) -> impl Iterator<Item = u64> {
-    let (full, rest) = ((rows / length).min(2), rows % length);
-    (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
 }
 
 impl State {

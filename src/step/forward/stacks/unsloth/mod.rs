@@ -10,12 +10,13 @@ mod buffers;
 pub(in crate::step) mod functions;
 mod loss;
 
+use super::texts;
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, LossKernel, Method, Offloading,
-    Precision, Scenario, StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision,
+    Scenario, StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
@@ -144,16 +145,6 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
 /// Whether a layer's input of this size waits in CPU memory.
 pub(in crate::step::forward) fn offloads(scenario: &Scenario, bytes: u64) -> bool {
     scenario.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
-}
-
-/// How many texts attention is given, and of what length.
-fn texts(scenario: &Scenario) -> (u64, u64) {
-    match scenario.lengths {
-        Lengths::Spread { mean, .. } if scenario.mask.is_packed() => {
-            ((scenario.tokens() / mean.max(1)).max(1), mean)
-        }
-        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (scenario.batch, scenario.sequence),
-    }
 }
 
 /// Whether a function of Unsloth's runs these layers: each has an adapter and none a bias.

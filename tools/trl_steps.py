@@ -1,0 +1,189 @@
+"""Runs steps of trl's SFTTrainer and prints what they took: trl_steps.py ROW.json [--trace]
+
+ROW.json is a row of data/measurements/trl.json, or its "case" alone. Needs trl 1.16 with transformers, peft and bitsandbytes, a
+CUDA device (the rows were measured on one whose kernels do nothing, through Triton's launcher too), and on PYTHONPATH
+the harness that the null device belongs to (measure.py), which builds the model. --trace prints every allocation and
+free of the last update step but one, as tools/compare_trace.py reads them.
+
+Keys of a case are the harness's; of trl there are
+
+  attention_mask  "ones": the collator's; "padding-free": `padding_free=True`, the whole batch in one row
+  offload         "trl": `activation_offloading=True`
+  labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
+"""
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+warnings.filterwarnings("ignore")
+
+import measure
+import torch
+import trl
+from transformers import TrainerCallback, masking_utils
+
+OWN = dict(stack="trl", offload=None, labels=None, model=None)
+OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
+              "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit"}
+
+
+def answer_as_data_would(case):
+    """A device without data reads back zeros. What is asked for here is answered: whether a mask is all ones, whether
+    positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes."""
+    measure.patch_value_reads(dict(case, attention_mask="ones"), True)
+    batch, sequence, free = case["batch"], case["seq"], case["attention_mask"] == "padding-free"
+    if free:
+        def find_packed_sequence_indices(position_ids):
+            return (torch.diff(position_ids, prepend=position_ids[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+        masking_utils.find_packed_sequence_indices = find_packed_sequence_indices
+    # the first token of a text is no other's target
+    labels = batch * min(case["labels"] or sequence, sequence - 1)
+    shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
+
+    def nonzero(mask):
+        out = torch.empty(0, dtype=torch.long, device=mask.device)
+        if tuple(mask.shape) == shape:
+            # the kernel's count comes back from the address that the next small tensor gets: what was copied there last
+            torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([labels], dtype=torch.int32))
+        return torch.ops.aten.nonzero.out(mask, out=out)
+    answers = torch.library.Library("aten", "IMPL")
+    answers.impl("nonzero", nonzero, "CUDA")
+    return answers
+
+
+def build(case):
+    known = {key: value for key, value in case.items() if key in measure.DEFAULTS}
+    # peft's part is the trainer's
+    known.update(attention_mask="none", qlora_prepare=False, gradient_checkpointing="none")
+    own = measure.merged(known)
+    if case["method"] == "qlora":
+        weights = case["weights"] or ("fp32" if case["dtype"].startswith("amp") else case["dtype"])
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[weights]
+        attention = "eager" if case["attention"] == "eager" else "sdpa"
+        return measure.build_4bit(own, measure.build_config(own), dtype, dict(attn_implementation=attention), "cuda")
+    return measure.build_model(dict(own, method="full"), "cuda")
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    words = {"<pad>": 0, "<eos>": 1, "<unk>": 2}
+    tokens = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
+
+
+def make_trainer(case, folder):
+    from datasets import Dataset
+    batch, sequence, steps = case["batch"], case["seq"], case["iters"]
+    accumulation, kind = case["grad_accumulation"], case["gradient_checkpointing"]
+    ids = [0] * sequence
+    labels = [-100] * (sequence - (case["labels"] or sequence)) + [0] * min(case["labels"] or sequence, sequence)
+    rows = batch * accumulation * steps
+    data = Dataset.from_dict({"input_ids": [ids] * rows, "labels": [labels] * rows})
+    free = case["attention_mask"] == "padding-free"
+    args = trl.SFTConfig(
+        output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
+        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_length=None if free else sequence,
+        padding_free=free, activation_offloading=case["offload"] == "trl", max_grad_norm=1.0 if case["clip"] else 0.0,
+        gradient_checkpointing=kind != "none",
+        gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None)
+    more = {}
+    if case["method"] != "full":
+        from peft import LoraConfig
+        lora = case["lora"]
+        more["peft_config"] = LoraConfig(
+            r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], task_type="CAUSAL_LM",
+            target_modules=lora["targets"],
+            modules_to_save=["embed_tokens", "lm_head"] if case.get("train_embeddings") else None)
+    return trl.SFTTrainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
+
+
+class Trace(TrainerCallback):
+    """The allocator's events of the last update step but one: like those before it, it has the next batch loaded already."""
+
+    def __init__(self, trainer, steps):
+        self.steps, self.seen, self.on = steps, 0, False
+        self.named(trainer, "training_step", "fwd")
+        self.named(trainer.accelerator, "backward", "bwd")
+        self.named(trainer.accelerator, "clip_grad_norm_", "clip")
+
+    def named(self, owner, method, name):
+        real = getattr(owner, method)
+
+        def call(*args, **kwargs):
+            self.mark(name)
+            return real(*args, **kwargs)
+        setattr(owner, method, call)
+
+    def mark(self, name):
+        if self.on:
+            measure.mark(name)
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.steps - 2:
+            blocks = (block for segment in torch.cuda.memory._snapshot()["segments"] for block in segment["blocks"])
+            self.before = {b["address"]: measure.rnd(b["requested_size"]) for b in blocks if b["state"] == "active_allocated"}
+            self.on = True
+            torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        self.mark("step")
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.on:
+            self.mark("end")
+            self.on = False
+            self.print(torch.cuda.memory._snapshot()["device_traces"][0])
+
+    def print(self, events):
+        live = {address: ("base", size) for address, size in self.before.items()}
+        bytes = sum(self.before.values())
+        print("BASE", bytes)
+        for number, event in enumerate(events):
+            address, note = event["addr"], event.get("user_metadata") or ""
+            size = measure.rnd(event["size"])
+            if event["action"] == "alloc" and note.startswith("MARK:"):
+                print("MARK", note[5:], bytes)
+                live[address] = ("mark", 0)
+            elif event["action"] == "alloc":
+                bytes += size
+                live[address] = (number, size)
+                print("A", number, event["size"], bytes, " < ".join(measure.short_frame(event.get("frames"))))
+            elif event["action"] == "free_completed":
+                name, size = live.pop(address, ("mark", 0))
+                if name != "mark":
+                    bytes -= size
+                    print("F", name, size, bytes)
+
+
+def main():
+    row = json.loads(Path(sys.argv[1]).read_text())
+    case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
+    case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    kept = answer_as_data_would(case)
+    measure.set_sdpa(case)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(case, folder)
+        if "--trace" in sys.argv:
+            trainer.add_callback(Trace(trainer, case["iters"]))
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        trainer.train()
+    del kept
+    if "--trace" not in sys.argv:
+        stats = torch.cuda.memory_stats()
+        print(json.dumps({"peak": {"overall": stats["allocated_bytes.all.peak"]},
+                          "reserved": {"peak_stat": stats["reserved_bytes.all.peak"]}}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
