@@ -106,7 +106,7 @@ def make_trainer(case, folder):
 
 
 class Trace(TrainerCallback):
-    """The allocator's events of the last update step but one: like those before it, it has the next batch loaded already."""
+    """The allocator's events of the last update step but one: the last one need not be like those before it."""
 
     def __init__(self, trainer, steps):
         self.steps, self.seen, self.on = steps, 0, False

@@ -100,8 +100,8 @@ impl<'a> Training<'a> {
             (_, Mask::None) => 2,
             (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
-        // transformers' Trainer brings all micro-batches of a step at once, and accelerate one more ahead of them
-        let batches = if scenario.stack == Stack::Trl { scenario.accumulation.saturating_add(1) } else { 1 };
+        // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
+        let batches = if scenario.stack == Stack::Trl { scenario.accumulation } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
             self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");

@@ -280,8 +280,13 @@ impl State {
                 second = self.alloc(scales, Dtype::F32, "scales");
             }
         }
-        let mut weight = self.alloc(numel, quantised.origin, "dequantised weight");
-        if quantised.origin != quantised.compute {
+        // the product of today's forward pass asks for what it computes in
+        let origin = if forward && !quantised.early { quantised.compute } else { quantised.origin };
+        let mut weight = self.alloc(numel, origin, "dequantised weight");
+        if origin != quantised.compute {
+            if !forward {
+                self.release(std::mem::replace(&mut first, NOTHING));
+            }
             let cast = self.alloc(numel, quantised.compute, "cast");
             self.release(weight);
             weight = cast;

@@ -83,7 +83,7 @@ impl State {
         let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
         let [weight, bias] = parameters;
         let op = Op::LogProbs { shape, compute, stored };
-        let node = self.node(op, [x.into(), weight, bias]);
+        let node = self.node_of(op, [x.into(), weight, bias], 2);
         let statistics: Vec<StorageId> =
             (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, "statistics of the logits")).collect();
         let buffer = self.tile(rows, compute);
@@ -115,13 +115,15 @@ impl State {
         // variables of the function, in their order: the last tile is a view of the buffer
         let locals = statistics.into_iter().chain([hidden, buffer]);
         compared.into_iter().chain(locals).for_each(|storage| self.release(storage));
-        for storage in [x.storage, targets, log_sum, entropy] {
+        self.save(node, x.storage);
+        parameters.iter().filter(|parameter| parameter.numel > 0).for_each(|_| self.save(node, NOTHING));
+        for storage in [targets, log_sum, entropy] {
             self.save(node, storage);
         }
         self.release(log_sum);
         [
             Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)),
-            Value::plain(entropy, rows, Dtype::F32),
+            Value::plain(entropy, rows, Dtype::F32).at(node.output(1)),
             Value::plain(is_top1, rows, Dtype::Bool),
         ]
     }

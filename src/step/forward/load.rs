@@ -129,8 +129,9 @@ impl Loader<'_> {
         };
         // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
         let origin = match self.scenario.stack {
-            // torchao's are another affair
-            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.scenario.precision),
+            // those of torchao and Unsloth are another affair
+            Stack::Torchtune | Stack::Unsloth => compute,
             Stack::Litgpt => Dtype::F16,
         };
         let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
