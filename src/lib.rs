@@ -17,12 +17,15 @@ pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod hardware;
+pub mod issue;
+pub mod memory;
 pub mod model;
 pub mod plan;
 pub mod scenario;
 mod search;
 pub mod share;
 pub mod step;
+mod text;
 #[cfg(feature = "ui")]
 pub mod ui;
 pub mod units;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use headroom::accuracy::{key, software};
 use headroom::allocator::Settings;
-use headroom::check::{self, Errors, Metric, Report};
+use headroom::check::{self, Confusion, Errors, Metric, Report};
 use headroom::step::Recording;
 use headroom::units::BYTES_PER_GIB;
 
@@ -19,6 +19,7 @@ const FAMILIES: &str = "data/measurements/families.json";
 const SWITCHES: &str = "data/measurements/switches.json";
 const PACKED: &str = "data/measurements/packed.json";
 const RANDOM: &str = "data/measurements/random.json";
+const TRL: &str = "data/measurements/trl.json";
 const KINDS: &str = "data/accuracy.tsv";
 
 fn read(path: &str) -> String {
@@ -28,6 +29,8 @@ fn read(path: &str) -> String {
 
 /// Rows of [`STACKS`].
 const STACK_ROWS: usize = 78;
+/// Rows of [`TRL`].
+const TRL_ROWS: usize = 42;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
 
@@ -65,6 +68,15 @@ fn every_row_of_other_stacks_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, STACK_ROWS, [0.05, 0.5, 0.5]);
     within(&report.summary.reserved, STACK_ROWS, [1.0, 8.0, 10.0]);
+}
+
+/// trl's own trainer, with its collator, head and loop.
+#[test]
+fn every_row_of_trl_is_predicted() {
+    let report = check::check(&read(TRL), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, TRL_ROWS, [0.01, 0.1, 0.1]);
+    within(&report.summary.reserved, TRL_ROWS, [0.1, 2.0, 5.0]);
 }
 
 /// What other projects published of real GPUs: limits over all rows that carry a complete configuration.
@@ -117,18 +129,21 @@ fn random_steps_are_predicted() {
 fn the_bands_are_what_was_measured() {
     let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
-    let [null_device, families, stacks, switches, packed, random] =
-        [NULL_DEVICE, FAMILIES, STACKS, SWITCHES, PACKED, RANDOM].map(check);
+    let [null_device, families, stacks, trl, switches, packed, random] =
+        [NULL_DEVICE, FAMILIES, STACKS, TRL, SWITCHES, PACKED, RANDOM].map(check);
     let files = [
         (NULL_DEVICE, &null_device),
         (FAMILIES, &families),
         (STACKS, &stacks),
+        (TRL, &trl),
         (SWITCHES, &switches),
         (PACKED, &packed),
         (RANDOM, &random),
         (PUBLISHED, published()),
     ];
+    let mut verdicts = Confusion::default();
     for (path, report) in files {
+        verdicts.add(&report.verdicts);
         let text = read(path);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
         for found in &report.rows {
@@ -152,6 +167,7 @@ fn the_bands_are_what_was_measured() {
             }
         }
     }
+    assert_verdicts(&verdicts);
     let mut lines = String::new();
     for (kind, (rows, allocated, reserved)) in kinds {
         let reserved = reserved.map_or("-".to_owned(), |reserved| format!("{reserved:.3}"));
@@ -163,6 +179,15 @@ fn the_bands_are_what_was_measured() {
             .expect("the project is writable");
     }
     assert_eq!(read(KINDS), lines, "run with HEADROOM_BLESS=1 and look at what changed");
+}
+
+/// Of the verdicts on cards around what each run takes, at most 2 in 1000 may be wrong without being hedged: "fits" for a run
+/// that fails, and a refusal of a run that gets through.
+fn assert_verdicts(verdicts: &Confusion) {
+    let Confusion { runs, fails, .. } = verdicts;
+    assert!(runs.total() > 3_000 && fails.total() > 900, "{verdicts:?}");
+    assert!(fails.fits * 1000 <= 2 * fails.total(), "{verdicts:?}");
+    assert!(runs.over * 1000 <= 2 * runs.total(), "{verdicts:?}");
 }
 
 /// The allocator's replica under a capacity: what is reserved without one, and the least that a run gets through with, in

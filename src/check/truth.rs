@@ -20,7 +20,9 @@ use crate::units::Bytes;
 const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
 
 pub(super) fn read(row: &Value) -> Result<Case, String> {
-    let mut fields = Fields { case: row.get("case").ok_or("there is no case")?, seen: NAMES.to_vec() };
+    let case = row.get("case").ok_or("there is no case")?;
+    let of_trainer = super::trainer::translated(case)?;
+    let mut fields = Fields { case: of_trainer.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let peak = bytes(row, "/measured/peak/overall").ok_or("there is no measured peak")?;

@@ -67,7 +67,7 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
             let fix = "switch checkpointing on";
             issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
         }
-    } else if scenario.stack != Stack::Transformers
+    } else if !matches!(scenario.stack, Stack::Transformers | Stack::Trl)
         || scenario.savings.loss != LossKernel::Standard
         || architecture.is_some_and(|model| model.encoder.is_some())
     {

@@ -85,8 +85,11 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
         issues.push(note.with_fix("choose expandable segments"));
     }
     if scenario.checkpointing != Checkpointing::Off {
-        let message = "layers run operation by operation (UNSLOTH_COMPILE_DISABLE=1); compiled ones, the default of unsloth \
-                       2026.10.9, took 2 to 8 % more at the peak";
+        let message = format!(
+            "layers run one operation at a time (UNSLOTH_COMPILE_DISABLE=1); compiled ones, the default of {}, took 2 to 8 % \
+             more at the peak",
+            Stack::Unsloth.label()
+        );
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
     }
 }

@@ -6,8 +6,10 @@
 
 mod query;
 
-use crate::scenario::keys::{KEYS, short};
-use crate::scenario::{Field, Issue, Scenario};
+use crate::issue::{Field, Issue};
+use crate::scenario::Scenario;
+use crate::scenario::keys::KEYS;
+use crate::text::short;
 
 /// The version that [`encode`] writes.
 const VERSION: &str = "1";

@@ -24,7 +24,7 @@ mod t5;
 mod t5_bias;
 
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Scenario};
+use crate::scenario::{Checkpointing, Scenario, Stack};
 
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
@@ -149,6 +149,8 @@ pub(in crate::step) fn fills_cache(architecture: &Architecture, scenario: &Scena
         "mllama" | "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl" | "qwen3_vl_moe"
     );
     (by_itself || scenario.training_loop.fills_cache)
+        // trl's head asks for none whatever the config says
+        && scenario.stack != Stack::Trl
         && scenario.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,

@@ -6,8 +6,9 @@
 
 use super::texts;
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
-use crate::scenario::{Field, Issue, Mask, Scenario, StepTime};
+use crate::scenario::{Mask, Scenario, StepTime};
 use crate::step::forward::{Model, adapters, find};
 use crate::step::linear::Weight;
 use crate::step::log_probs::Head;

@@ -12,11 +12,12 @@ mod loss;
 
 use super::texts;
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision,
-    Scenario, StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
+    StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
