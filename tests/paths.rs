@@ -25,7 +25,7 @@ fn highest(recording: &Recording) -> u64 {
 }
 
 /// Settings that change what a step keeps: every model of the catalogue is run with each.
-fn variations() -> [Scenario; 15] {
+fn variations() -> [Scenario; 18] {
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -80,6 +80,16 @@ fn variations() -> [Scenario; 15] {
             ..base.clone()
         },
         Scenario { savings: offloaded, checkpointing: Checkpointing::NonReentrant, ..base.clone() },
+        Scenario { stack: Stack::Trl, precision: Precision::AmpBf16, ..base.clone() },
+        Scenario {
+            stack: Stack::Trl,
+            method: Method::Qlora,
+            mask: Mask::PaddingFree,
+            checkpointing: Checkpointing::NonReentrant,
+            accumulation: 4,
+            ..base.clone()
+        },
+        Scenario { stack: Stack::Trl, method: Method::Lora, savings: offloaded, ..base.clone() },
         unsloth.clone(),
         Scenario { mask: Mask::PaddingFree, batch: 4, ..unsloth.clone() },
         Scenario { mask: Mask::PaddingFree, attention: AttentionKernel::FlashAttn, ..base.clone() },

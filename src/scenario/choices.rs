@@ -208,7 +208,7 @@ choices! {
     /// Whose code runs the model: its modules, its adapters and the way from the logits to the loss. The label names the
     /// version that was traced.
     Stack {
-        Transformers = "transformers", "transformers 5.17 + PEFT 0.21", "transformers' modules and Trainer, PEFT's adapters, bitsandbytes' 4-bit layers.";
+        Transformers = "transformers", "transformers 5.17 + PEFT 0.21", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Trl = "trl", "trl 1.16", "SFTTrainer over the same modules: head and loss in tiles, so that logits are never all there; 4-bit models unprepared, with bfloat16 adapters.";
         Liger = "liger", "transformers 5.17 + Liger 0.8.5", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
         Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 pieces, torchao's 4-bit weights, no autocast.";

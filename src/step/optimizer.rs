@@ -26,6 +26,7 @@ struct Trained {
     rows: u64,
     times: u32,
     dtype: Dtype,
+    wide_state: bool,
 }
 
 impl Trained {
@@ -55,8 +56,8 @@ fn trained(state: &State) -> Vec<Trained> {
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && !param.idle && param.storage != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, numel, rows, times, dtype, .. } = *param;
-        Trained { module, numel, rows, times, dtype }
+        let Parameter { module, numel, rows, times, dtype, wide_state, .. } = *param;
+        Trained { module, numel, rows, times, dtype, wide_state }
     }));
     trained
 }
@@ -220,6 +221,13 @@ impl State {
             Optimizer::SgdMomentum | Optimizer::Nesterov | Optimizer::Adagrad | Optimizer::RmsProp => {
                 moments(self, 1, own, param.dtype);
             }
+            Optimizer::AdamW8bit if param.wide_state => {
+                moments(self, 2, param.numel.saturating_mul(4), Dtype::F32);
+            }
+            Optimizer::Lion8bit if param.wide_state => {
+                moments(self, 1, param.numel.saturating_mul(4), Dtype::F32);
+            }
+            Optimizer::PagedAdamW8bit if param.wide_state && param.numel >= MIN_PAGED => {}
             Optimizer::AdamW8bit => self.eight_bit(param, 2),
             Optimizer::Lion8bit => self.eight_bit(param, 1),
             // the states themselves live in unified memory, but for those of small tensors
@@ -287,8 +295,8 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, numel, rows, dtype, .. } = self.params.list[param as usize];
-        let own = Trained { module, numel, rows, times: 1, dtype };
+        let Parameter { module, numel, rows, dtype, wide_state, .. } = self.params.list[param as usize];
+        let own = Trained { module, numel, rows, times: 1, dtype, wide_state };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();

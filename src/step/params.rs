@@ -21,6 +21,8 @@ pub(super) struct Parameter {
     pub trainable: bool,
     /// Whether no forward pass reads it: it never has a gradient, and optimizers pass it over.
     pub idle: bool,
+    /// Whether an 8-bit optimizer keeps its state in 32 bits all the same.
+    pub wide_state: bool,
     pub times: u32,
     /// Its weight.
     pub storage: StorageId,
@@ -86,6 +88,7 @@ impl State {
             rows,
             trainable,
             idle: false,
+            wide_state: false,
             times,
             storage,
             grad: NOTHING,
@@ -136,6 +139,7 @@ impl State {
             rows: 1,
             trainable: false,
             idle: false,
+            wide_state: false,
             times: 1,
             storage,
             grad: NOTHING,

@@ -234,7 +234,16 @@ impl Loader<'_> {
 
     pub fn table(&mut self, table: &Table) -> ParamId {
         self.state.module = table.name;
-        self.parameter((table.rows, table.width))
+        let id = self.parameter((table.rows, table.width));
+        self.widen_state(id);
+        id
+    }
+
+    /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
+    fn widen_state(&mut self, table: ParamId) {
+        if let Some(param) = self.state.params.list.get_mut(table as usize) {
+            param.wide_state = self.scenario.stack == Stack::Trl;
+        }
     }
 }
 
@@ -411,6 +420,7 @@ impl<'a> Model<'a> {
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
+            loader.widen_state(outside.tokens);
             if let Weight::Plain(weight) = head.weight {
                 head.weight = Weight::Plain(loader.trained_copy(weight));
             }

@@ -15,7 +15,7 @@ use crate::step::log_probs::Head;
 use crate::step::tensor::Tensor;
 
 /// Families whose step was compared.
-const FAMILIES: &[&str] = &[
+const FAMILIES: [&str; 35] = [
     "llama",
     "mistral",
     "qwen2",
@@ -23,6 +23,7 @@ const FAMILIES: &[&str] = &[
     "gemma",
     "gemma2",
     "gemma3_text",
+    "gemma4_text",
     "phi",
     "phi3",
     "gpt2",
@@ -30,16 +31,13 @@ const FAMILIES: &[&str] = &[
     "opt",
     "falcon",
     "bloom",
-    "granite",
     "cohere",
     "cohere2",
     "olmo",
     "olmo2",
+    "smollm3",
     "starcoder2",
     "stablelm",
-    "smollm3",
-    "glm",
-    "glm4",
     "gptj",
     "gpt_neo",
     "gpt_bigcode",
@@ -47,20 +45,12 @@ const FAMILIES: &[&str] = &[
     "nemotron",
     "exaone4",
     "ernie4_5",
-    "helium",
     "arcee",
-    "apertus",
     "seed_oss",
-    "hunyuan_v1_dense",
-    "ministral",
-    "ministral3",
-    "olmo3",
-    "lfm2",
-    "gemma4_text",
-    "internlm2",
-    "baichuan",
-    "deepseek_v3",
-    "gpt_oss",
+    "vaultgemma",
+    "hyperclovax",
+    "jais2",
+    "nanochat",
 ];
 
 /// Refuses what trl refuses, or what was not compared.
