@@ -30,7 +30,7 @@ fn read(path: &str) -> String {
 /// Rows of [`STACKS`].
 const STACK_ROWS: usize = 78;
 /// Rows of [`TRL`].
-const TRL_ROWS: usize = 42;
+const TRL_ROWS: usize = 41;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
 
@@ -75,8 +75,8 @@ fn every_row_of_other_stacks_is_predicted() {
 fn every_row_of_trl_is_predicted() {
     let report = check::check(&read(TRL), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    within(&report.summary.allocated, TRL_ROWS, [0.01, 0.1, 0.1]);
-    within(&report.summary.reserved, TRL_ROWS, [0.1, 2.0, 5.0]);
+    within(&report.summary.allocated, TRL_ROWS, [0.01, 0.1, 0.35]);
+    within(&report.summary.reserved, TRL_ROWS, [0.01, 2.2, 4.5]);
 }
 
 /// What other projects published of real GPUs: limits over all rows that carry a complete configuration.

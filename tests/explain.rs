@@ -35,7 +35,7 @@ fn value(formula: &str) -> Option<u64> {
 }
 
 /// Scenarios of several families, methods and attention implementations.
-const LINKS: [&str; 16] = [
+const LINKS: [&str; 18] = [
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=amp-bf16&s=1024",
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=fp32&s=1024&b=3",
     "m=meta-llama/Llama-3.1-8B",
@@ -50,6 +50,8 @@ const LINKS: [&str; 16] = [
     "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&gc=off&offload=on&s=4096",
     "m=meta-llama/Llama-3.2-1B&method=qlora&st=unsloth&gc=offloaded",
     "m=meta-llama/Llama-3.2-1B&method=lora&st=unsloth&gc=off",
+    "m=meta-llama/Llama-3.2-1B&method=full&st=trl&b=4",
+    "m=meta-llama/Llama-3.2-1B&method=qlora&st=trl&mask=padding-free&b=4",
     "m=meta-llama/Llama-3.2-1B&method=lora&mask=packed&gc=off&b=2",
     "m=meta-llama/Llama-3.2-1B&method=lora&mask=padding-free&attn=flash-attention-2&b=4&gc=off",
 ];

@@ -349,7 +349,10 @@ fn logits(module: &str, operation: &str, numel: u64, vocab: u64) -> Reason {
         "nll_loss" => ("the gradient of the log-probabilities: as large as they are, nearly all zeros", LOSS),
         "linear (input gradient)" => ("the gradient of the hidden states that the head was given", ENGINE),
         "logits" => ("the logits of one piece of the tokens: the fused loss never has all of them", LIGER),
-        "index_select" => ("the hidden states of the tokens that have a label", LOSS),
+        "index" | "index_select" => ("the hidden states of the tokens that have a label", LOSS),
+        "summed gradient" => {
+            ("the gradient of the head's weight or input, summed in float32 over tiles of the logits", LIGER)
+        }
         "sum of the gradient" | "gradient of the input" => (
             "the gradient of the hidden states, which the fused loss makes in its forward pass already",
             LIGER,

@@ -148,16 +148,10 @@ pub(super) fn backward(
 ) -> Results {
     let [input, weight, bias] = node.inputs;
     let rows = input.numel / shape.input.max(1);
-    let wanted = [
-        (input, "gradient of the input"),
-        (weight, "gradient of the weight"),
-        (bias, "gradient of the bias"),
-    ];
-    let sums = wanted.map(
-        |(wanted, name)| {
-            if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, name) } else { NOTHING }
-        },
-    );
+    let wanted = [input, weight, bias];
+    let sums = wanted.map(|wanted| {
+        if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, "summed gradient") } else { NOTHING }
+    });
     let buffer = state.tile(rows, compute);
     let (mut hidden, mut part) = (NOTHING, NOTHING);
     for length in lengths(rows, ROWS) {
@@ -179,7 +173,7 @@ pub(super) fn backward(
         }
     }
     let mut results: Results = [None; 3];
-    for (((wanted, name), sum), result) in wanted.into_iter().zip(sums).zip(&mut results) {
+    for ((wanted, sum), result) in wanted.into_iter().zip(sums).zip(&mut results) {
         if !wanted.wants() {
             continue;
         }
@@ -187,7 +181,7 @@ pub(super) fn backward(
             state.retain(sum);
             sum
         } else {
-            state.alloc(wanted.numel, wanted.dtype, name)
+            state.alloc(wanted.numel, wanted.dtype, "gradient cast")
         };
         *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
     }

@@ -15,7 +15,7 @@ use crate::step::log_probs::Head;
 use crate::step::tensor::Tensor;
 
 /// Families whose step was compared.
-const FAMILIES: [&str; 35] = [
+const FAMILIES: [&str; 34] = [
     "llama",
     "mistral",
     "qwen2",
@@ -48,7 +48,6 @@ const FAMILIES: [&str; 35] = [
     "arcee",
     "seed_oss",
     "vaultgemma",
-    "hyperclovax",
     "jais2",
     "nanochat",
 ];
