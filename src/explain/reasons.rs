@@ -350,6 +350,7 @@ fn logits(module: &str, operation: &str, numel: u64, vocab: u64) -> Reason {
         "linear (input gradient)" => ("the gradient of the hidden states that the head was given", ENGINE),
         "logits" => ("the logits of one piece of the tokens: the fused loss never has all of them", LIGER),
         "index" | "index_select" => ("the hidden states of the tokens that have a label", LOSS),
+        "gradient cast" => ("the gradient of the head's weight or input in its own element type", LIGER),
         "summed gradient" => {
             ("the gradient of the head's weight or input, summed in float32 over tiles of the logits", LIGER)
         }
