@@ -3,7 +3,7 @@
 
 mod reasons;
 
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
 use crate::step::TensorGroup;

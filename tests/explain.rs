@@ -1,8 +1,8 @@
 //! Every tensor at the peak is explained: a sum that comes to its bytes, a reason of its own, a source.
 #![cfg(not(target_arch = "wasm32"))]
 
-use headroom::estimate::Category;
 use headroom::explain::{Line, explain};
+use headroom::memory::Category;
 use headroom::share;
 use headroom::step::Recording;
 

@@ -2,8 +2,8 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
-use headroom::estimate::{Memory, Phase};
 use headroom::export::Answer;
+use headroom::memory::{Memory, Phase};
 use headroom::plan::{
     FitCell, Largest, OnCard, Outcome, Verdict, fits, largest_batch, longest_sequence, table,
 };

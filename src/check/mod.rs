@@ -11,8 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::allocator::Settings;
-use crate::estimate::{Memory, estimate};
-use crate::scenario::{Allocator, Issue, Scenario};
+use crate::estimate::estimate;
+use crate::issue::Issue;
+use crate::memory::Memory;
+use crate::scenario::{Allocator, Scenario};
 use crate::step::{Instant, Recording};
 use crate::units::Bytes;
 

@@ -6,8 +6,8 @@ use super::Output;
 use super::input::Input;
 use crate::export::{self, Answer};
 use crate::hardware::Gpu;
+use crate::issue::Issue;
 use crate::plan::{Margin, OnCard, Outcome, within};
-use crate::scenario::Issue;
 use crate::units::Bytes;
 
 /// Estimates what a training run needs; exits with 2 where there is no answer

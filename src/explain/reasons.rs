@@ -1,7 +1,7 @@
 //! Why a tensor is alive at the peak, by its part, its module and its operation, and where that is written.
 
 use super::Known;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::scenario::Stack;
 use crate::step::TensorGroup;
 

@@ -10,9 +10,11 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::accuracy;
-use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase, estimate};
+use crate::estimate::{Estimate, estimate};
+use crate::issue::Severity;
+use crate::memory::{Iteration, Memory, Parts, Phase};
 use crate::plan::{Fit, Margin, OnCard, Verdict, fits};
-use crate::scenario::{Scenario, Severity};
+use crate::scenario::Scenario;
 use crate::share;
 
 pub use sheet::{Cell, Line, Sheet};
@@ -201,8 +203,9 @@ fn parameters(memory: &Memory) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::{Parameters, Peak};
-    use crate::scenario::{Field, Issue, Method, ModelChoice, Stack, StepTime};
+    use crate::issue::{Field, Issue};
+    use crate::memory::{Parameters, Peak};
+    use crate::scenario::{Method, ModelChoice, Stack, StepTime};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.

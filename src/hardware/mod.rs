@@ -6,7 +6,7 @@ mod memory;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 use crate::units::Bytes;
 
 pub use catalogue::{gpus, search};

@@ -2,8 +2,9 @@
 
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
+use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::scenario::{Allocator, Issue, Scenario};
+use crate::scenario::{Allocator, Scenario};
 use crate::step::{Failure, Recording};
 use crate::units::Bytes;
 
@@ -68,7 +69,7 @@ mod tests {
     fn of(memory: Bytes, allocator: Allocator) -> OnCard {
         let scenario = Scenario { gpu: GpuChoice::Custom(memory), allocator, ..Scenario::default() };
         let run = || OnCard::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
-        run().unwrap_or_else(|issue: crate::scenario::Issue| panic!("{issue}"))
+        run().unwrap_or_else(|issue: crate::issue::Issue| panic!("{issue}"))
     }
 
     #[test]

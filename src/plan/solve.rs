@@ -2,10 +2,11 @@
 
 use super::{Fit, OnCard, Outcome, fits, within};
 use crate::allocator::Settings;
-use crate::estimate::Memory;
 use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::memory::Memory;
 use crate::model::Architecture;
-use crate::scenario::{Allocator, Issue, LARGEST, Scenario};
+use crate::scenario::{Allocator, LARGEST, Scenario};
 use crate::step::{self, Recording};
 use crate::units::Bytes;
 

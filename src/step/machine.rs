@@ -12,7 +12,7 @@ use super::optimizer::Stepper;
 use super::params::{ParamId, Params};
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::estimate::{Category, Parts, Peak, Phase};
+use crate::memory::{Category, Parts, Peak, Phase};
 
 /// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
 pub(super) const BLOCK: u64 = 512;

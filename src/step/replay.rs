@@ -10,10 +10,11 @@ use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
 use super::plan::{ITERATIONS, Plan};
 use crate::allocator::{Block, CachingAllocator, Settings, Stats, Stream};
 use crate::dtype::Dtype;
-use crate::estimate::{Category, Iteration, Parts, Phase};
 use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::memory::{Category, Iteration, Parts, Phase};
 use crate::model::Architecture;
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::Scenario;
 use crate::units::Bytes;
 
 /// Every allocation and every free of the first iterations of a run.

@@ -2,8 +2,9 @@
 
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::explain::{Line, explain};
+use crate::issue::Issue;
 use crate::plan::{Fit, OnCard, Verdict, on_card};
-use crate::scenario::{Issue, Scenario};
+use crate::scenario::Scenario;
 use crate::step::{Moment, Recording, TensorGroup};
 
 /// How finely the timeline is drawn.

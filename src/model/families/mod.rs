@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::Architecture;
 use super::config::{Config, Log, refusal};
-use crate::scenario::Issue;
+use crate::issue::Issue;
 
 /// What transformers' config classes have for absent keys, by `model_type`.
 type Defaults = LazyLock<Map<String, Value>>;

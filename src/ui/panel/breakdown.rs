@@ -5,8 +5,8 @@ use std::fmt::Write;
 use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use crate::estimate::Memory;
 use crate::explain::Line;
+use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::live::{on, state as aria, switch, text};

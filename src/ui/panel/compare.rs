@@ -5,7 +5,7 @@ use std::fmt::Write;
 use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use crate::estimate::Parameters;
+use crate::memory::Parameters;
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::{Unit, parameters};
