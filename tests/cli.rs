@@ -214,7 +214,7 @@ fn what_is_wrong_says_what_would_be_right() {
     );
     fails(
         &["estimate", "--batch-size", "-1"],
-        "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16777216)\n",
+        "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16,777,216)\n",
     );
     for size in ["1e300b", "0.001b"] {
         fails(
@@ -262,12 +262,37 @@ fn what_is_wrong_says_what_would_be_right() {
 }
 
 #[test]
+fn amounts_are_read_as_they_are_meant_or_refused() {
+    for arguments in [
+        &["fit", "--memory", "24"][..],
+        &["fit", "--memory", "24,5GB"],
+        &["estimate", "--fail-if-over", "24"],
+        &["estimate", "--gpu", "24"],
+        &["estimate", "--gpu", "24,5GB"],
+        &["estimate", "--batch-size", "1,5"],
+    ] {
+        let run = headroom(arguments);
+        assert_eq!((run.out.as_str(), run.status), ("", Some(2)), "{arguments:?}");
+        let right = match *arguments.last().unwrap() {
+            "24" => "\"24\" is without a unit (write 24GB or 24GiB)",
+            "24,5GB" => "a comma separates thousands (write 24.5GB)",
+            _ => "a comma separates thousands (use a whole number from 1 to 16,777,216)",
+        };
+        assert!(run.err.contains(right), "{}", run.err);
+    }
+    let same = ["24.5GB", "24,500MB", "24,500,000,000B"].map(|memory| says(&["estimate", "--gpu", memory]));
+    assert!(same.iter().all(|answer| *answer == same[0]), "{same:?}");
+    let run = headroom(&["estimate", "gpu=24&b=1,5"]);
+    assert_eq!((run.status, run.err.lines().count()), (Some(0), 2), "{}", run.err);
+}
+
+#[test]
 fn a_damaged_link_is_followed_with_a_note() {
     let run = headroom(&["estimate", "b=0&method=lora", "--json"]);
     assert_eq!(run.status, Some(0));
     assert_eq!(
         run.err,
-        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)\n"
+        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)\n"
     );
 }
 

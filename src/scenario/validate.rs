@@ -57,8 +57,8 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
 }
 
 fn out_of_range(field: Field, name: &str, value: u64) -> Issue {
-    Issue::error(field, format!("the {name} is {value}"))
-        .with_fix(format!("use a whole number from 1 to {LARGEST}"))
+    Issue::error(field, format!("the {name} is {}", grouped(value)))
+        .with_fix(format!("use a whole number from 1 to {}", grouped(LARGEST)))
 }
 
 fn other_vendor() -> Issue {
