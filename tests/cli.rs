@@ -426,6 +426,45 @@ fn check_refuses_what_is_no_list_of_measurements() {
     fails(&["check", &path], &format!("error: {path}: this is not an array of measurements\n"));
     fails(&["check", "missing.json"], "error: missing.json: No such file or directory (os error 2)\n");
     let strange = file("strange.json", "[{\"id\":\"a\",\"case\":{\"dtype\":\"int8\"}},7]");
-    let out = says(&["check", &strange]);
-    assert!(out.contains("Not predicted:\na: there is no config\nrow 2: "), "{out}");
+    let run = headroom(&["check", &strange]);
+    assert!(run.out.contains("Not predicted:\na: there is no config\nrow 2: "), "{}", run.out);
+    for path in [strange, file("nothing.json", "[]")] {
+        let run = headroom(&["check", &path]);
+        assert_eq!(run.err, format!("error: {path}: no figure was predicted\n"));
+        assert_eq!(run.status, Some(2));
+    }
+}
+
+#[test]
+fn check_refuses_wrong_types_row_by_row() {
+    let text = fs::read_to_string("tests/fixtures/measurements/null_device.json").unwrap();
+    let mut rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    rows.truncate(3);
+    rows[0]["case"]["clip"] = "no".into();
+    rows[1]["case"]["method"] = 3.into();
+    let path = file("wrong_types.json", &Value::from(rows).to_string());
+    let run = headroom(&["check", &path]);
+    assert_eq!((run.err.as_str(), run.status), ("", Some(0)));
+    for reason in [": clip is \"no\" where true or false belongs\n", ": method is 3 where a text belongs\n"] {
+        assert!(run.out.contains(reason), "{}", run.out);
+    }
+    assert!(run.out.ends_with("2 figures were not predicted\n"), "{}", run.out);
+}
+
+#[test]
+fn check_fails_above_a_limit() {
+    let path = "tests/fixtures/measurements/null_device.json";
+    let allowed = headroom(&["check", path, "--fail-above", "50"]);
+    assert_eq!((allowed.err.as_str(), allowed.status), ("", Some(0)));
+    let mut rows: Vec<Value> = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    rows.truncate(1);
+    let half = rows[0]["measured"]["peak"]["overall"].as_u64().unwrap() / 2;
+    rows[0]["measured"]["peak"]["overall"] = half.into();
+    let wrong = file("halved.json", &Value::from(rows).to_string());
+    let run = headroom(&["check", &wrong, "--fail-above", "5%"]);
+    assert_eq!(run.status, Some(1));
+    let said = "above: 1 of 2 figures are off by more than 5 %, the worst allocated of ";
+    assert!(run.err.starts_with(said) && run.err.ends_with(" by +100.00 %\n"), "{}", run.err);
+    assert!(run.out.contains("Absolute error"), "{}", run.out);
+    assert_eq!(headroom(&["check", path, "--fail-above", "NaN"]).status, Some(2));
 }
