@@ -3,11 +3,12 @@
 use super::{recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
+use crate::model::blocks::{Block, FeedForward};
 use crate::units::grouped;
 
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, ModelChoice, Scenario, Severity,
-    Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, ModelChoice,
+    Modules, Scenario, Severity, Stack,
 };
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -37,6 +38,7 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     savings::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
+        issues.extend(passed_over(architecture, scenario));
     }
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia
@@ -95,6 +97,33 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
     Some(too_long(most, architecture.embeddings.positions.is_some()))
+}
+
+/// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
+/// and the embedding, of which adapters are not modelled.
+fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    if scenario.method == Method::Full || scenario.lora.targets != LoraTargets::Named {
+        return None;
+    }
+    let (asked, own) = (scenario.lora.modules, Modules::of(architecture));
+    let embedding = architecture.embeddings.tokens.name;
+    if asked.adapts(embedding) {
+        let message = format!("adapters on {embedding} are not modelled");
+        let fix = "leave it out, or have embedding and head trained whole by train-embeddings";
+        return Some(Issue::error(Field::LoraTargets, message).with_fix(fix));
+    }
+    let missing = asked.beside(own);
+    // where no layer is left the step says so; experts are layers by names that no parameter has
+    let has_experts = |block: &Block| matches!(block.ffn, FeedForward::Moe(_));
+    if missing.is_empty() || missing == asked || architecture.blocks.iter().any(has_experts) {
+        return None;
+    }
+    let message = format!(
+        "no layer of {} is called {}: peft passes over what it does not find",
+        architecture.model_type,
+        missing.list()
+    );
+    Some(Issue::warning(Field::LoraTargets, message).with_fix(format!("its layers are {}", own.list())))
 }
 
 fn too_long(most: u64, embedded: bool) -> Issue {

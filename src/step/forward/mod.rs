@@ -40,7 +40,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 use families::HeadNorms;
-pub(super) use families::{Code, fills_cache};
+pub(super) use families::{Code, adapts_experts, fills_cache};
 use inputs::{Embedded, Seen, Shared};
 use router::Router;
 
@@ -123,6 +123,8 @@ pub(super) struct Model<'a> {
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
+    /// Whether any layer has an adapter.
+    pub adapted: bool,
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
