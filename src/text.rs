@@ -1,4 +1,4 @@
-//! Text of others' in sentences of ours.
+//! Text for people.
 
 /// The text, or its beginning.
 pub(crate) fn short(text: &str) -> String {
