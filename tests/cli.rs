@@ -391,7 +391,7 @@ fn check_as_json_lists_what_it_cannot_express() {
     let out = says(&["check", "tests/fixtures/measurements/published.json", "--json"]);
     let report: Value = serde_json::from_str(&out).unwrap();
     let keys: Vec<_> = report.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["rows", "summary", "unsupported"]);
+    assert_eq!(keys, ["rows", "summary", "unsupported", "verdicts"]);
     let row = &report["rows"][0];
     assert_eq!(row["id"], "fitcheck-tinyllama-11b-chat-v10-nf4-r32-bs8-s1024-sdpa-phase316-alloc");
     assert_eq!((row["metric"].as_str(), row["measured"].as_u64()), (Some("allocated"), Some(6_953_794_560)));

@@ -215,6 +215,9 @@ pub struct Architecture {
     /// In which order transformers registers what is outside the layers; `layers` stands for all of them. Empty:
     /// embeddings, layers, final norm, head, towers.
     pub layout: Layout,
+    /// Whether its family is known. The parameters of another are counted as a llama's, and its step is not run: its code
+    /// may keep anything.
+    pub known: bool,
     /// What the reader of the config had to assume; shown to the user.
     pub notes: Vec<String>,
     /// How many parameters it has.

@@ -7,8 +7,8 @@ use crate::model::blocks::{Block, FeedForward};
 use crate::units::grouped;
 
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, ModelChoice,
-    Modules, Scenario, Severity, Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
+    Scenario, Severity, Stack,
 };
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -26,9 +26,8 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
             issues.push(out_of_range(field, name, value));
         }
     }
-    // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
-    if let ModelChoice::Custom(model) = &scenario.model {
-        issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
+    if let Some(architecture) = architecture {
+        issues.extend(architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
     }
     if let Some(architecture) = architecture
         && architecture.blocks.iter().any(|block| block.mixer.is_recurrent())
@@ -140,15 +139,31 @@ fn too_long(most: u64, embedded: bool) -> Issue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::CustomModel;
+    use crate::scenario::{CustomModel, ModelChoice};
 
     #[test]
     fn what_was_assumed_of_an_own_model_is_said() {
         let config = r#"{"model_type": "nobody_knows", "hidden_size": 64, "num_hidden_layers": 2,
             "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256}"#;
         let model = ModelChoice::Custom(CustomModel::read("mine", config).unwrap().into());
-        let issues = Scenario { model, ..Scenario::default() }.validate();
+        let scenario = Scenario { model, ..Scenario::default() };
+        let issues = scenario.validate();
         assert_eq!(issues.len(), 1, "{issues:?}");
         assert!(issues[0].severity == Severity::Warning && issues[0].message.contains("nobody_knows"));
+        // a count is a count, but no figure rests on a guess
+        let answer = crate::estimate(&scenario);
+        let errors: Vec<_> = answer.errors().map(ToString::to_string).collect();
+        assert!(answer.memory.is_none() && errors.len() == 1, "{errors:?}");
+        assert!(
+            errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
+            "{errors:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_assumed_of_a_model_of_the_catalogue_is_said_too() {
+        let model = ModelChoice::Catalogue("openai/gpt-oss-20b".to_owned());
+        let issues = Scenario { model, ..Scenario::default() }.validate();
+        assert!(issues.iter().any(|issue| issue.message.contains("quantised checkpoint")), "{issues:?}");
     }
 }

@@ -33,6 +33,11 @@ pub(super) fn unmodelled(
     scenario: &Scenario,
     device: Device,
 ) -> Result<(), Issue> {
+    if !architecture.known {
+        let message = "what a step of this model keeps is not known, and not guessed: there is no figure";
+        let fix = "if its code is llama's, set model_type to llama in its config.json";
+        return Err(Issue::error(Field::Model, message).with_fix(fix));
+    }
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     if checkpoints && architecture.model_type == "openai-gpt" {
         let message = "transformers has no gradient checkpointing for openai-gpt";

@@ -174,6 +174,7 @@ pub fn decoder(
         },
         towers: Vec::new(),
         layout: &[],
+        known: true,
         notes: Vec::new(),
         counted: Counted::default(),
     })
