@@ -10,6 +10,7 @@ use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, row, table};
 use crate::scenario::{Allocator, Method};
 use crate::share;
+use crate::text::one_line;
 use crate::units::Bytes;
 
 /// How many models are listed unless all are asked for.
@@ -78,7 +79,8 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
         if let Some(FitCell::Unknown(issue)) =
             row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
         {
-            problems.push_str(&format!("{}: {issue}\n", row.model));
+            problems.push_str(&one_line(&format!("{}: {issue}", row.model)));
+            problems.push('\n');
         }
         lines.push(line);
     }
@@ -102,5 +104,8 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
         let cells = Method::ALL.iter().zip(&row.cells).map(cell);
         json!({ "model": row.model, "methods": serde_json::Map::from_iter(cells) })
     });
-    format!("{:#}\n", json!({ "memory": memory, "rows": rows.collect::<Vec<_>>() }))
+    format!(
+        "{:#}\n",
+        json!({ "schema": "headroom-fit/1", "memory": memory, "rows": rows.collect::<Vec<_>>() })
+    )
 }

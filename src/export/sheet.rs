@@ -2,8 +2,9 @@
 
 use super::Answer;
 use crate::memory::{Category, Iteration, Memory, Phase};
-use crate::plan::{Margin, Verdict};
+use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::{LoraTargets, Method, Scenario};
+use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
 /// What a scenario's choice is called.
@@ -20,6 +21,8 @@ pub enum Cell {
     Count(u64),
     /// An amount of memory.
     Amount(Bytes),
+    /// An amount of memory that a run had come to when it failed.
+    UpToFailure(Bytes),
     /// A part of the whole.
     Share {
         /// The part.
@@ -39,6 +42,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => grouped(*n),
             Cell::Amount(bytes) => bytes.to_string(),
+            Cell::UpToFailure(bytes) => format!("{bytes} up to the failure"),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
             Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
             Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
@@ -61,6 +65,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => n.to_string(),
             Cell::Amount(bytes)
+            | Cell::UpToFailure(bytes)
             | Cell::Share { part: bytes, .. }
             | Cell::Margin(_, Margin::Headroom(bytes)) => bytes.0.to_string(),
             Cell::Margin(_, Margin::Overshoot(bytes)) => format!("-{}", bytes.0),
@@ -133,10 +138,20 @@ impl Builder<'_> {
         Line { label: label.to_owned(), cells: cells.collect() }
     }
 
+    fn on_card(&self, label: &str, amount: fn(&OnCard) -> Bytes) -> Line {
+        self.said(label, |answer| {
+            let on_card = answer.on_card.as_ref()?;
+            Some(match on_card.outcome {
+                Outcome::Runs | Outcome::RunsExpandable => Cell::Amount(amount(on_card)),
+                Outcome::Fails(_) => Cell::UpToFailure(amount(on_card)),
+            })
+        })
+    }
+
     fn choices(&self) -> Vec<Line> {
         let text = |text: &str| Cell::Text(text.to_owned());
         let mut lines = vec![
-            self.choice("Model", |scenario| Cell::Text(scenario.model_name())),
+            self.choice("Model", |scenario| Cell::Text(one_line(&scenario.model_name()))),
             self.choice("Method", |scenario| Cell::Text(method(scenario))),
             self.choice("Precision", |scenario| text(scenario.precision.label())),
             self.choice("Optimizer", |scenario| text(scenario.optimizer.label())),
@@ -175,8 +190,8 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
-            self.said("PyTorch reserves", |answer| Some(Cell::Amount(answer.on_card?.reserved))),
-            self.said("nvidia-smi shows", |answer| Some(Cell::Amount(answer.on_card?.shown))),
+            self.on_card("PyTorch reserves", |on_card| on_card.reserved),
+            self.on_card("nvidia-smi shows", |on_card| on_card.shown),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
     }
