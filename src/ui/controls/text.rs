@@ -38,9 +38,10 @@ impl Draft {
         self.typing.set(true);
     }
 
-    /// The focus went.
+    /// The focus went: the box says the value again, of which there is nothing to complain.
     pub fn end(self) {
         self.typing.set(false);
+        self.settle();
     }
 
     /// Somebody wrote; what was wrong with it, or nothing.
