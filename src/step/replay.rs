@@ -95,13 +95,14 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let device = Device::of(gpu);
-        super::support::unmodelled(architecture, scenario, device)?;
+        let modeling = super::support::modeling(architecture, scenario, device)?;
         let laid_out = scenario.laid_out();
         let architecture = &*super::forward::stacks::architecture(architecture, &laid_out)?;
-        let plan = Plan::of(architecture, scenario, device)?;
+        let plan = Plan::of(architecture, modeling, scenario, device)?;
         let scenario = &*laid_out;
         let machine = Machine::new(device, true);
-        let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
+        let mut training =
+            Training::new(Model::load(&machine, architecture, modeling, scenario, device, true));
         training.prepare();
         let recorded = || machine.state.borrow().events();
         let loaded = recorded();
