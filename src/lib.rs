@@ -25,6 +25,7 @@ pub mod scenario;
 mod search;
 pub mod share;
 pub mod step;
+mod text;
 #[cfg(feature = "ui")]
 pub mod ui;
 pub mod units;

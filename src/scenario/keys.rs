@@ -10,6 +10,7 @@ use super::{
     Choice, CustomModel, Field, GpuChoice, Issue, LoraTargets, ModelChoice, Modules, Scenario, compact,
 };
 use crate::model::dimensions::SIZES;
+use crate::text::short;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
 pub use table::KEYS;
@@ -201,15 +202,6 @@ impl Key {
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
             Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
-    }
-}
-
-/// The text, or its beginning.
-pub(crate) fn short(text: &str) -> String {
-    const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
     }
 }
 

@@ -8,7 +8,8 @@ mod query;
 
 use crate::issue::{Field, Issue};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{KEYS, short};
+use crate::scenario::keys::KEYS;
+use crate::text::short;
 
 /// The version that [`encode`] writes.
 const VERSION: &str = "1";
