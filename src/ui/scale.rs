@@ -1,7 +1,7 @@
 //! The numbers that a slider stops at, and how a number box reads what people type.
 
 use super::format::number;
-use crate::units::decimal;
+use crate::units::{decimal, grouped};
 
 /// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
 #[derive(Debug)]
@@ -136,7 +136,8 @@ impl Scale {
         let factor = if thousands { 1024. } else { 1. };
         let wanted = || {
             let kind = if self.whole { "a whole number" } else { "a number" };
-            format!("use {kind} from {} to {}", number(self.least), number(self.most))
+            let most = if self.most.fract() == 0. { grouped(self.most as u64) } else { number(self.most) };
+            format!("use {kind} from {} to {most}", number(self.least))
         };
         let value = decimal(digits).ok_or_else(wanted)? * factor;
         let fits = value.is_finite() && (self.least..=self.most).contains(&value);
@@ -189,7 +190,7 @@ mod tests {
         for text in ["", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3"] {
             assert!(SEQUENCE.read(text).is_err(), "{text}");
         }
-        assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16777216".to_owned()));
+        assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16,777,216".to_owned()));
     }
 
     #[test]

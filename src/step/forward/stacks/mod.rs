@@ -61,7 +61,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
     let fix = "switch train-embeddings off";
-    Err(Issue::error(Field::LoraTargets, format!("the embedding cannot be trained too: {problem}"))
+    Err(Issue::error(Field::TrainEmbeddings, format!("the embedding cannot be trained too: {problem}"))
         .with_fix(fix))
 }
 
