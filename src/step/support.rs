@@ -1,15 +1,18 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
-use super::forward::fills_cache;
+use super::forward::{Model, fills_cache};
 use super::kernels::Device;
+use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Precision, Scenario, Stack};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Scenario, Stack,
+};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -32,11 +35,9 @@ pub(super) fn modeling(
     device: Device,
 ) -> Result<Modeling, Issue> {
     let Some(modeling) = architecture.modeling else {
-        let message = format!(
-            "the parameters of {:?} are counted as those of a llama of its dimensions; what its code does is not known",
-            architecture.model_type
-        );
-        return Err(Issue::error(Field::Model, message).with_fix("choose a model whose family is known"));
+        let message = "what a step of this model keeps is not known, and not guessed: there is no figure";
+        let fix = "if its code is llama's, set model_type to llama in its config.json";
+        return Err(Issue::error(Field::Model, message).with_fix(fix));
     };
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     if checkpoints && !modeling.checkpoints {
@@ -86,6 +87,60 @@ pub(super) fn modeling(
         )
         .with_fix("choose another model")),
     }
+}
+
+/// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py
+/// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
+pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
+    let scenario = model.scenario;
+    if model.adapted || scenario.method == Method::Full {
+        return Ok(());
+    }
+    let (family, own) = (&architecture.model_type, Modules::of(architecture));
+    let asked = scenario.lora.modules;
+    let message = match scenario.lora.targets {
+        LoraTargets::Named if asked.is_empty() => {
+            "no layer to adapt is named: peft refuses to start".to_owned()
+        }
+        LoraTargets::Named if !asked.within(own).is_empty() => {
+            format!("adapters on {} of {family} are not modelled", asked.list())
+        }
+        LoraTargets::Named if model.modeling.peft.experts => {
+            format!("adapters on the experts of {family} alone are not modelled")
+        }
+        LoraTargets::Named => {
+            format!("no layer of {family} is called {}: peft refuses to start", asked.list())
+        }
+        group => format!("{family} has none of the layers of {:?}: peft refuses to start", group.label()),
+    };
+    let fix = format!("use all-linear, or layers of {}", own.list());
+    Err(Issue::error(Field::LoraTargets, message).with_fix(fix))
+}
+
+/// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the
+/// memory-efficient one with grouped heads, of flash with a mask and in float32, and of cuDNN's with wide heads.
+pub(super) fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
+    let needs = match scenario.attention {
+        AttentionKernel::Eager
+        | AttentionKernel::Sdpa
+        | AttentionKernel::Math
+        | AttentionKernel::FlashAttn => {
+            return Ok(());
+        }
+        AttentionKernel::Flash => "16-bit values, no mask, compute capability 8.0 and heads of at most 256",
+        AttentionKernel::Efficient => {
+            "as many heads of keys as of queries, and compute capability 8.0 for bfloat16"
+        }
+        AttentionKernel::Cudnn => "16-bit values, compute capability 8.0 and heads of at most 128 (9.0: 256)",
+    };
+    if !machine.state.borrow().graph.math {
+        return Ok(());
+    }
+    let only = scenario.attention.label();
+    let message = format!(
+        "PyTorch stops with \"Invalid backend\": {only}, the only kernel that is allowed, needs {needs}"
+    );
+    Err(Issue::error(Field::Attention, message).with_fix("choose SDPA, which takes a kernel that runs"))
 }
 
 /// What stands in the way of texts that share a sequence.

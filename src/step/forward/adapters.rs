@@ -85,6 +85,7 @@ impl Loader<'_> {
 
     /// An adapter whose two weights have these rows and columns.
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
+        self.adapted = true;
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
             Stack::Transformers | Stack::Liger | Stack::Unsloth => true,

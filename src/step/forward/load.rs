@@ -56,6 +56,8 @@ pub(super) struct Loader<'a> {
     pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
+    /// Whether any layer has an adapter.
+    pub(super) adapted: bool,
 }
 
 impl Loader<'_> {
@@ -310,6 +312,7 @@ impl<'a> Model<'a> {
                 Stack::Transformers | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
+            adapted: false,
         };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
@@ -391,22 +394,20 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
+        let adapts_head = adapts_head(scenario, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
+            let adapter = adapts_head.then(|| loader.adapter(&head.linear, false));
             linear::Layer {
                 name: head.linear.name,
                 shape: Shape { input: head.linear.input, output: head.linear.output },
                 weight: Weight::Plain(tokens),
                 bias,
                 class: LinearClass::Linear,
-                adapter: None,
+                adapter,
             }
         } else {
-            loader.linear(
-                &head.linear,
-                adapts_head(scenario, head.linear.name),
-                scenario.stack == Stack::Litgpt,
-            )
+            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -424,6 +425,7 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
+        let adapted = loader.adapted;
         drop(loader);
         Model {
             machine,
@@ -437,6 +439,7 @@ impl<'a> Model<'a> {
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
+            adapted,
             whole,
             autocast: autocast_dtype(scenario.precision),
             fills_cache: families::fills_cache(modeling, architecture, scenario),

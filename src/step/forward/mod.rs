@@ -117,6 +117,8 @@ pub(super) struct Model<'a> {
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
+    /// Whether any layer has an adapter.
+    pub adapted: bool,
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
