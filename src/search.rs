@@ -141,7 +141,9 @@ mod tests {
         let start = std::time::Instant::now();
         assert!(crate::model::catalogue::search(&long).is_empty());
         assert!(crate::hardware::search(&long).is_empty());
-        assert!(crate::model::catalogue::architecture(&long).is_err() && crate::hardware::gpu(&long).is_err());
+        assert!(
+            crate::model::catalogue::architecture(&long).is_err() && crate::hardware::gpu(&long).is_err()
+        );
         assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
     }
 

@@ -75,7 +75,7 @@ fn texts_see_each_other() -> Issue {
 
 fn of_the_longest() -> Issue {
     let message = "sequences are of different lengths: the peak is that of a batch of the longest";
-    Issue::new(Severity::Note, Field::Sequence, message)
+    Issue::new(Severity::Note, Field::Lengths, message)
 }
 
 /// What is good to know where Unsloth runs the model.

@@ -23,7 +23,7 @@ use crate::units::Bytes;
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     let device = Device::of(gpu);
-    support::unmodelled(architecture, scenario, device)?;
+    let modeling = support::modeling(architecture, scenario, device)?;
     let scenario = &*scenario.laid_out();
     let named = architecture;
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
@@ -31,9 +31,9 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
     let whole = scenario.savings.offloading == Offloading::On;
     if whole {
-        Plan::of(architecture, scenario, device)?;
+        Plan::of(architecture, modeling, scenario, device)?;
     }
-    let model = Model::load(&machine, architecture, scenario, device, whole);
+    let model = Model::load(&machine, architecture, modeling, scenario, device, whole);
     support::adapted(&model, named)?;
     let mut training = Training::new(model);
     training.prepare();

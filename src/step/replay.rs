@@ -96,14 +96,14 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let device = Device::of(gpu);
-        support::unmodelled(architecture, scenario, device)?;
+        let modeling = support::modeling(architecture, scenario, device)?;
         let laid_out = scenario.laid_out();
         let named = architecture;
         let architecture = &*super::forward::stacks::architecture(architecture, &laid_out)?;
-        let plan = Plan::of(architecture, scenario, device)?;
+        let plan = Plan::of(architecture, modeling, scenario, device)?;
         let scenario = &*laid_out;
         let machine = Machine::new(device, true);
-        let model = Model::load(&machine, architecture, scenario, device, true);
+        let model = Model::load(&machine, architecture, modeling, scenario, device, true);
         support::adapted(&model, named)?;
         let mut training = Training::new(model);
         training.prepare();

@@ -115,5 +115,5 @@ fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
         return Err(refusal(format!("{name} is not known, and {key} says that it is no plain llama")));
     }
     config.note(format!("{name} is not known: its parameters are counted as a llama's of these dimensions"));
-    Ok(Architecture { known: false, ..llama::read(config, &variant::LLAMA)? })
+    llama::read(config, &variant::LLAMA)
 }
