@@ -514,12 +514,12 @@ fn names_do_not_steer_the_terminal_or_the_spreadsheet() {
     for name in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"] {
         let plain = name.replace('!', "~!").replace('(', "~(").replace(')', "~)");
         let csv = named(&plain.replace('+', "%2B"), "--csv");
-        assert!(csv.contains(&format!("Model,'{name}\r\n")), "{csv}");
+        assert!(csv.starts_with(&format!("Model,\"'{name} (115,008 parameters)\"\r\n")), "{csv}");
     }
     let markdown = named("a%0A<img src=x>|b", "--markdown");
-    assert!(markdown.contains("| Model | a \\<img src=x>\\|b |\n"), "{markdown}");
+    assert!(markdown.contains("| Model | a \\<img src=x>\\|b (115,008 parameters) |\n"), "{markdown}");
     let text = says(&["estimate", &format!("m=a%0Db%1b[31m{model}&s=64")]);
-    assert!(text.contains("a b\u{fffd}[31m\n"), "{text:?}");
+    assert!(text.contains("  a b\u{fffd}[31m (115,008 parameters)\n"), "{text:?}");
 }
 
 #[test]
