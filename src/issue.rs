@@ -98,3 +98,5 @@ impl fmt::Display for Issue {
         }
     }
 }
+
+impl std::error::Error for Issue {}

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::model::dimensions::SIZES;
 use crate::text::short;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, grouped, ungrouped};
 
 pub use table::KEYS;
 
@@ -181,7 +181,8 @@ impl Key {
     /// Sets the value that the text says.
     ///
     /// # Errors
-    /// An [`Issue`] where the text is no such value; the scenario then has the nearest sane value, or the one it had.
+    /// An [`Issue`] where the text is no such value; the scenario then has the value it had, or the choice whose name is
+    /// nearly that.
     pub fn read(&self, scenario: &mut Scenario, text: &str) -> Result<(), Issue> {
         (self.value.set)(scenario, text.trim()).map_err(|message| {
             Issue::error(self.field, format!("{}: {message}", self.name))
@@ -201,7 +202,7 @@ impl Key {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            Kind::Count(_) => format!("a whole number from 1 to {LARGEST}"),
+            Kind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
             Kind::Switch => "on or off".to_owned(),
             Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
@@ -245,13 +246,7 @@ fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         None if name.is_empty() => return Err("there is no model".to_owned()),
         None => match size_in_billions(&name) {
             Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
-            Some(billions) => {
-                // what is too large or too small is cut to the range
-                if billions > 0.0 {
-                    scenario.model = ModelChoice::Size(billions.clamp(*SIZES.start(), *SIZES.end()));
-                }
-                return Err(format!("{} is out of range", short(&name)));
-            }
+            Some(_) => return Err(format!("{} is out of range", short(&name))),
             None => ModelChoice::Catalogue(name),
         },
     };
@@ -282,14 +277,20 @@ fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
 }
 
 fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
-    let value: f64 =
-        text.replace([',', '_'], "").parse().map_err(|_| format!("{:?} is not a number", short(text)))?;
-    if value.is_nan() {
-        return Err(format!("{:?} is not a number", short(text)));
+    let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
+    let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
+    // The cast saturates.
+    let count = value as u64;
+    if count as f64 == value && (1..=LARGEST).contains(&count) {
+        *place = count;
+        return Ok(());
     }
-    // The cast saturates; what is too large or too small is cut to the range.
-    *place = (value.round() as u64).clamp(1, LARGEST);
-    if value == *place as f64 { Ok(()) } else { Err(format!("{} is out of range or not whole", short(text))) }
+    Err(format!("{} is out of range or not whole", short(text)))
+}
+
+fn not_a_number(text: &str) -> String {
+    let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
+    format!("{:?} is not a number{comma}", short(text))
 }
 
 fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
@@ -316,16 +317,26 @@ fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         return Ok(());
     }
     let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
-    if p.is_nan() {
-        return Err(format!("{:?} is not a probability", short(text)));
+    if !(0.0..=1.0).contains(&p) {
+        return Err(format!("{} is not within 0 and 1", short(text)));
     }
-    scenario.dropout = Some((p.clamp(0.0, 1.0) * 10_000.0).round() as u16);
-    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("{} is not within 0 and 1", short(text))) }
+    scenario.dropout = Some((p * 10_000.0).round() as u16);
+    Ok(())
 }
+
+/// The least memory of a card that was ever written into a link as a bare number of bytes: the page's boxes take no less.
+const LEAST_BARE_BYTES: u64 = BYTES_PER_GIB / 2;
 
 fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
-        scenario.gpu = GpuChoice::Custom(text.parse::<Bytes>().map_err(|error| error.to_string())?);
+        let memory = match text.parse::<u64>() {
+            Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
+            _ => text.parse::<Bytes>().map_err(|error| error.to_string())?,
+        };
+        if memory == Bytes::ZERO {
+            return Err("a card has more memory than none".to_owned());
+        }
+        scenario.gpu = GpuChoice::Custom(memory);
     } else if text.is_empty() {
         return Err("there is no card".to_owned());
     } else {
@@ -339,7 +350,7 @@ fn exact_amount(memory: Bytes) -> String {
     let units = [(BYTES_PER_GB, "GB"), (BYTES_PER_GIB, "GiB"), (BYTES_PER_MIB, "MiB")];
     match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", memory.0 / unit),
-        None => memory.0.to_string(),
+        None => format!("{}B", memory.0),
     }
 }
 
@@ -400,22 +411,28 @@ mod tests {
         reads("weight-format", "nf4_early", "nf4-early");
         reads("gpu", "24GB", "24GB");
         reads("gpu", "24 GiB", "24GiB");
+        reads("gpu", "24.5GB", "24500000000B");
         reads("gpu", "RTX-3090", "rtx-3090");
     }
 
     #[test]
     fn what_is_wrong_says_what_would_be_right() {
+        let count = "use a whole number from 1 to 16,777,216";
+        for (name, text, written, message) in [
+            ("batch-size", "0", "1", "0 is out of range or not whole"),
+            ("batch-size", "1.5", "1", "1.5 is out of range or not whole"),
+            ("batch-size", "1,5", "1", "\"1,5\" is not a number: a comma separates thousands"),
+            ("seq-length", "1e30", "2048", "1e30 is out of range or not whole"),
+            ("seq-length", "8,19", "2048", "\"8,19\" is not a number: a comma separates thousands"),
+            ("seq-length", "NaN", "2048", "\"NaN\" is not a number"),
+        ] {
+            misreads(name, text, written, &format!("{name}: {message} ({count})"));
+        }
         misreads(
-            "batch-size",
-            "0",
-            "1",
-            "batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)",
-        );
-        misreads(
-            "seq-length",
-            "1e30",
-            "16777216",
-            "seq-length: 1e30 is out of range or not whole (use a whole number from 1 to 16777216)",
+            "dropout",
+            "7",
+            "config",
+            "dropout: 7 is not within 0 and 1 (use a probability from 0 to 1, or config for the config's own)",
         );
         misreads(
             "lengths",
@@ -425,11 +442,28 @@ mod tests {
         );
         misreads("method", "qlorra", "qlora", "method: there is no \"qlorra\" (use full, lora or qlora)");
         misreads("method", "dora", "lora", "method: there is no \"dora\" (use full, lora or qlora)");
-        misreads(
-            "gpu",
-            "24 parsecs",
-            "rtx-4090",
-            "gpu: could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB) (use a card such as rtx-4090 or an amount such as 24GB)",
-        );
+        let card = "use a card such as rtx-4090 or an amount such as 24GB";
+        for (text, message) in [
+            (
+                "24 parsecs",
+                "could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB)",
+            ),
+            ("24", "\"24\" is without a unit (write 24GB or 24GiB)"),
+            (
+                "24,5GB",
+                "could not read \"24,5GB\" as an amount of memory: a comma separates thousands (write 24.5GB)",
+            ),
+            ("0GB", "a card has more memory than none"),
+        ] {
+            misreads("gpu", text, "rtx-4090", &format!("gpu: {message} ({card})"));
+        }
+    }
+
+    /// Amounts that are no whole MiB were written so until 2026-11.
+    #[test]
+    fn links_with_bare_bytes_keep_their_meaning() {
+        reads("gpu", "23944442675", "23944442675B");
+        reads("gpu", "23944442675B", "23944442675B");
+        reads("gpu", "536870912", "512MiB");
     }
 }
