@@ -117,8 +117,12 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
   await box.fill("many");
   await expect(box).toHaveAttribute("aria-invalid", "true");
   await expect(headroom.verdict).toHaveText(before, { useInnerText: true });
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.blur();
+  // the box says the last good value again, of which there is nothing to complain
   await expect(box).toHaveValue("1");
+  await expect(box).toHaveAttribute("aria-invalid", "false");
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
 });
 
 test("extremes are answered, not crashed on", async ({ headroom }) => {
