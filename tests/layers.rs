@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of `src/`, from the ground up.
 const LAYERS: [&str; 20] = [
+    "text",
     "units",
     "dtype",
-    "text",
     "search",
     "issue",
     "memory",
@@ -69,6 +69,24 @@ fn the_order_is_the_one_that_is_documented() {
     };
     let places: Vec<_> = LAYERS.iter().map(place).collect();
     assert!(places.is_sorted(), "ARCHITECTURE.md lists the layers in another order: {places:?}");
+}
+
+/// What a family's code does stands in `model/modeling.rs`. Which families a stack other than transformers has is that
+/// stack's own affair.
+#[test]
+fn no_family_is_asked_for_by_name_in_a_step() {
+    let step = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/step");
+    for file in sources(&step) {
+        if file.components().any(|part| part.as_os_str() == "stacks") {
+            continue;
+        }
+        let source = std::fs::read_to_string(&file).expect("it can be read");
+        for (number, line) in source.lines().enumerate() {
+            let asks = ["==", "!=", "match", "starts_with", "contains", "as_str"];
+            let asked = line.contains("model_type") && asks.iter().any(|way| line.contains(way));
+            assert!(!asked, "{}:{}: {line}", file.display(), number + 1);
+        }
+    }
 }
 
 fn floor(name: &str) -> Option<usize> {

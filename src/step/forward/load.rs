@@ -2,12 +2,11 @@
 
 use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
-use super::families::{self, Code, HeadNorms, gemma4};
+use super::families::{self, gemma4};
 use super::load_layer::{load_block, load_piece};
-use super::router::Router;
 use super::stacks::liger;
 use super::stacks::torchtune::Positions;
-use super::stretches::{stretches, stretches_but_last};
+use super::stretches::{Apart, stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -15,6 +14,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
+use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
@@ -45,8 +45,7 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 /// How parameters are stored under a scenario.
 pub(super) struct Loader<'a> {
     pub scenario: &'a Scenario,
-    pub code: Code,
-    pub model_type: &'a str,
+    pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
     pub state: std::cell::RefMut<'a, State>,
@@ -57,6 +56,8 @@ pub(super) struct Loader<'a> {
     pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
+    /// Whether any layer has an adapter.
+    pub(super) adapted: bool,
 }
 
 impl Loader<'_> {
@@ -157,7 +158,7 @@ impl Loader<'_> {
         let lora = self.scenario.lora;
         let adapted = lora_is_on(self.scenario)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
-            && families::adapts_experts(self.model_type);
+            && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
@@ -212,7 +213,6 @@ impl Loader<'_> {
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
     fn tower(&mut self, param: &Param, quantisable: bool) {
-        let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
@@ -223,7 +223,6 @@ impl Loader<'_> {
                 self.parameter((1, param.numel()));
             }
         }
-        self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
     fn freeze(&mut self, id: ParamId) {
@@ -265,6 +264,7 @@ fn load_layers<'a>(
     let mut result = Vec::with_capacity(kinds.len());
     for (kinds, times) in kinds {
         loader.times = times;
+        loader.state.params.body += 1;
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let Some(block) = blocks.get(usize::from(kind)) else { continue };
@@ -273,17 +273,20 @@ fn load_layers<'a>(
         }
         result.push(Stretch { layers: indices, times });
     }
+    loader.times = 1;
+    loader.state.params.body += 1;
     result
 }
 
 impl<'a> Model<'a> {
-    /// Puts the model on the machine; layer by layer if `whole`, otherwise one of each kind on behalf of all.
+    /// Puts the model on the machine; layer by layer those that are `apart`, otherwise one of each kind on behalf of all.
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
+        modeling: Modeling,
         scenario: &'a Scenario,
         device: Device,
-        whole: bool,
+        apart: Apart,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
@@ -304,14 +307,13 @@ impl<'a> Model<'a> {
                 Method::Lora => checkpoints || own,
                 Method::Qlora => checkpoints && (prepared || scenario.stack == Stack::Trl) || own,
             };
-        let code = Code::of(&architecture.model_type);
+        let code = modeling.code;
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
             scenario,
-            code,
             sandwich,
-            model_type: &architecture.model_type,
+            modeling,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
@@ -320,6 +322,7 @@ impl<'a> Model<'a> {
                 Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
+            adapted: false,
         };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
@@ -344,15 +347,17 @@ impl<'a> Model<'a> {
         }
         // the first layer is given what needs no gradient, or what is of another element type
         let first_apart = scenario.method != Method::Full && !inputs_require_grad
-            || families::single::has_wide_residual(architecture);
+            || families::single::has_wide_residual(architecture)
+            || families::keeps_weights(modeling.code)
+            || apart == Apart::First;
+        let whole = apart == Apart::All;
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole, 1);
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
-            loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
-            if matches!(loader.model_type, "pegasus" | "marian") {
+            if modeling.positions == PositionIds::FixedSines {
                 // sines, which are not trained
                 let tables = [positions, outside.positions];
                 tables.into_iter().flatten().for_each(|id| loader.freeze(id));
@@ -361,7 +366,7 @@ impl<'a> Model<'a> {
             BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
         // layers that hand on what they chose are kept apart
-        let whole = whole || architecture.model_type == "glm_moe_dsa";
+        let whole = whole || modeling.shares_indexer_choice;
         let kinds = match encoder {
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
@@ -377,7 +382,6 @@ impl<'a> Model<'a> {
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
         }
-        loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
@@ -401,22 +405,20 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
+        let adapts_head = adapts_head(scenario, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
+            let adapter = adapts_head.then(|| loader.adapter(&head.linear, false));
             linear::Layer {
                 name: head.linear.name,
                 shape: Shape { input: head.linear.input, output: head.linear.output },
                 weight: Weight::Plain(tokens),
                 bias,
                 class: LinearClass::Linear,
-                adapter: None,
+                adapter,
             }
         } else {
-            loader.linear(
-                &head.linear,
-                adapts_head(scenario, head.linear.name),
-                scenario.stack == Stack::Litgpt,
-            )
+            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -435,25 +437,24 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
+        let adapted = loader.adapted;
         drop(loader);
         Model {
             machine,
             architecture,
             scenario,
-            code,
-            router: Router::of(&architecture.model_type),
+            modeling,
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
-            scales_branches: architecture.model_type.starts_with("granite"),
             layers,
-            head_norms: HeadNorms::of(&architecture.model_type),
             device,
             encoder,
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
-            whole,
+            apart,
+            adapted,
             autocast: autocast_dtype(scenario.precision),
-            fills_cache: families::fills_cache(architecture, scenario),
+            fills_cache: families::fills_cache(modeling, architecture, scenario),
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }

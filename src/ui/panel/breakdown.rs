@@ -22,13 +22,15 @@ use crate::units::{Bytes, fixed};
 pub fn Breakdown() -> impl IntoView {
     let state = State::of_page();
     let alone = move || state.alone();
+    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let head = move |position: usize| {
         let title = move || {
             if alone() {
                 return "Memory".to_owned();
             }
-            let title = state.slots[position].scenario.with(summary::title);
-            format!("{} <small>{}</small>", letter(position), Escaped(&title))
+            let name = names.with(|names| names.get(position).cloned().unwrap_or_default());
+            let base = if position == 0 { "" } else { " against A" };
+            format!("{}{base} <small>{}</small>", letter(position), Escaped(&name))
         };
         view! { <th scope="col" hidden=switch(move || position >= state.count.get()) inner_html=text(title)></th> }
     };

@@ -46,7 +46,7 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let mut locals = Vec::new();
         let mut ids = None;
-        if self.architecture.model_type == "gemma4" {
+        if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
             let bools = || self.constant(self.scenario.tokens(), Dtype::Bool, "placeholders");
             let longs = || self.constant(self.scenario.tokens(), Dtype::I64, "ids");
@@ -189,8 +189,10 @@ impl<'a> Model<'a> {
         let (q, k, v) = match &attention.projection {
             Projection::Separate { q, k, v } => (q, k, Some(v)),
             Projection::KeysAreValues { q, k } => (q, k, None),
-            // refused by `support`
-            Projection::QueriesOnly(q) | Projection::Fused(q) => (q, q, None),
+            Projection::QueriesOnly(q) | Projection::Fused(q) => {
+                drop(x.unmodelled("projections that gemma4 keeps apart"));
+                (q, q, None)
+            }
         };
         let saved = || self.machine.state.borrow().recomputed().len();
         let before = saved();
