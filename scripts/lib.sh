@@ -197,11 +197,12 @@ find_chromium() {
 
 # ---- the page ----------------------------------------------------------------------------------------------------
 
-need_page() { need_trunk && need_wasm_bindgen && need_packages && need_chromium; }
+# wasm-opt is among the npm packages.
+need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
-# build_page: the release page in dist/. The browser tells which functions the first answer runs.
+# build_page: the release page in dist/.
 build_page() {
-  # They would replace the flags of .cargo/config.toml, which the split and the paths in the module depend on.
-  unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-  trunk build --release --offline --locked && node scripts/pack dist
+    # They would replace the flags of .cargo/config.toml.
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+    trunk build --release --offline --locked
 }

@@ -1,5 +1,6 @@
 //! The step layer by layer, with every event: what the allocator makes of it, the timeline, the tensors at the peak.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -104,8 +105,8 @@ pub struct TensorGroup {
     pub count: u64,
 }
 
-/// What tells groups apart, and orders them: category, how little of it they are, what made them, bytes of one, type.
-type GroupKey = (Category, u64, Maker, u64, Dtype);
+/// What tells groups apart: category, what made them, bytes of one, element type.
+type GroupKey = (Category, Maker, u64, Dtype);
 
 impl TensorGroup {
     /// Bytes of all of them, each rounded up to the allocator's 512.
@@ -304,7 +305,7 @@ impl Recording {
         let mut groups: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
         let made = self.storages.iter().zip(&self.makers);
         for ((storage, maker), _) in made.zip(alive).filter(|(_, alive)| *alive) {
-            let key = (storage.category, 0, *maker, storage.requested, storage.dtype);
+            let key = (storage.category, *maker, storage.requested, storage.dtype);
             let group = groups.entry(key).or_insert(TensorGroup {
                 category: storage.category,
                 module: maker.module,
@@ -317,15 +318,10 @@ impl Recording {
             });
             group.count += u64::from(storage.times);
         }
-        let by_size = groups.into_iter().map(|((category, _, maker, bytes, dtype), group)| {
-            ((category, u64::MAX - group.total().0, maker, bytes, dtype), group)
-        });
-        // one by one: collecting would sort first, with code that nothing else in the first answer needs
-        let mut sorted: BTreeMap<GroupKey, TensorGroup> = BTreeMap::new();
-        for (key, group) in by_size {
-            sorted.insert(key, group);
-        }
-        sorted.into_values().collect()
+        let mut groups: Vec<TensorGroup> = groups.into_values().collect();
+        // Stable: groups of one size stay in the order of what made them.
+        groups.sort_by_key(|group| (group.category, Reverse(group.total())));
+        groups
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.

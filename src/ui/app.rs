@@ -1,14 +1,9 @@
 //! The page as a whole: what stands where.
 
-use std::fmt::Write;
-
-use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::browser;
 use super::controls::Toast;
-use super::live::{on, switch, text};
-use super::markup::Escaped;
 use super::own;
 use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
@@ -28,7 +23,7 @@ pub fn mount() {
 fn App() -> impl IntoView {
     let shared = share::decode(&browser::query());
     let state = State::new(shared.scenarios);
-    state.notices.set(lines(&shared.notices));
+    state.notices.set(shared.notices);
     provide_context(state);
     let address = sync::follow_address(state);
     sync::remember_unit(state);
@@ -51,29 +46,20 @@ fn App() -> impl IntoView {
     }
 }
 
-/// What [`State::notices`] holds of notices.
-pub fn lines(notices: &[Issue]) -> String {
-    let mut html = String::new();
-    for notice in notices {
-        // Writing to a string cannot fail.
-        let _ = write!(html, "<p>{}.</p>", Escaped(&notice.to_string()));
-    }
-    html
-}
-
 /// What was wrong with the link that the page was opened with.
 #[component]
 fn Notices() -> impl IntoView {
     let state = State::of_page();
-    let none = move || state.notices.with(String::is_empty);
+    let none = move || state.notices.with(Vec::is_empty);
+    let line = |notice: Issue| view! { <p>{notice.to_string()} "."</p> };
     view! {
         <div class="notices" role="alert">
-            <div class="notice" hidden=switch(none)>
+            <div class="notice" hidden=none>
                 <div>
                     <h2>"Part of this link could not be read"</h2>
-                    <div inner_html=text(move || state.notices.get())></div>
+                    {move || state.notices.get().into_iter().map(line).collect::<Vec<_>>()}
                 </div>
-                <button type="button" on:click=on(move |_: MouseEvent| state.notices.set(String::new()))>
+                <button type="button" on:click=move |_| state.notices.set(Vec::new())>
                     "Dismiss"
                 </button>
             </div>

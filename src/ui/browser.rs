@@ -53,18 +53,6 @@ pub fn on_travel(mut run: impl FnMut() + 'static) {
     EventListener::new(&window(), "popstate", move |_| run()).forget();
 }
 
-/// Runs once all of the page's code is here: at once, unless the page was built in two files and the second is still on
-/// its way (`scripts/pack`). What is no part of the first answer and runs by itself waits for it, so that the page does
-/// not stand still meanwhile.
-pub fn when_whole(run: impl FnOnce() + 'static) {
-    let is_front = document().document_element().is_some_and(|root| root.has_attribute("data-part"));
-    if is_front {
-        EventListener::once(&window(), "headroom-whole", move |_| run()).forget();
-    } else {
-        run();
-    }
-}
-
 /// Runs when the page may be about to go away.
 pub fn on_hide(mut run: impl FnMut() + 'static) {
     let document = document();

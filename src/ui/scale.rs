@@ -1,7 +1,6 @@
 //! The numbers that a slider stops at, and how a number box reads what people type.
 
 use super::format::number;
-use crate::units::decimal;
 
 /// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
 #[derive(Debug)]
@@ -138,7 +137,7 @@ impl Scale {
             let kind = if self.whole { "a whole number" } else { "a number" };
             format!("use {kind} from {} to {}", number(self.least), number(self.most))
         };
-        let value = decimal(digits).ok_or_else(wanted)? * factor;
+        let value = digits.parse::<f64>().map_err(|_| wanted())? * factor;
         let fits = value.is_finite() && (self.least..=self.most).contains(&value);
         if fits && (!self.whole || value.fract() == 0.) { Ok(value) } else { Err(wanted()) }
     }

@@ -10,7 +10,7 @@ use super::own::Own;
 use crate::estimate::{Estimate, Memory, estimate};
 use crate::hardware::Gpu;
 use crate::plan::{Fit, Verdict, fits};
-use crate::scenario::Scenario;
+use crate::scenario::{Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
 
 /// A place for a scenario and its answer. Places are made once and reused, so that nothing that still looks at one is
@@ -66,8 +66,8 @@ pub struct State {
     pub toast: RwSignal<String>,
     /// Whether that can be undone.
     pub undoable: RwSignal<bool>,
-    /// What was wrong with the link that the page was opened with, a line each.
-    pub notices: RwSignal<String>,
+    /// What was wrong with the link that the page was opened with.
+    pub notices: RwSignal<Vec<Issue>>,
     /// The dialog for a model of one's own.
     pub own: Own,
     /// Rises by one at each change that deserves its own place in the history.
@@ -98,7 +98,7 @@ impl State {
             decimal: RwSignal::new(false),
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
-            notices: RwSignal::new(String::new()),
+            notices: RwSignal::new(Vec::new()),
             own: Own::new(),
             visits: RwSignal::new(0),
             before: StoredValue::new(None),
@@ -117,6 +117,11 @@ impl State {
     /// The slots on the page, in order.
     pub fn shown(self) -> impl Iterator<Item = Slot> {
         self.slots.into_iter().take(self.count.get())
+    }
+
+    /// Whether no scenario stands at a position.
+    pub fn is_free(self, position: usize) -> bool {
+        position >= self.count.get()
     }
 
     /// Whether there is one scenario only.
@@ -198,7 +203,7 @@ impl State {
     }
 
     /// Shows what a link says, as when the visitor goes back.
-    pub fn arrive(self, scenarios: Vec<Scenario>, notices: String) {
+    pub fn arrive(self, scenarios: Vec<Scenario>, notices: Vec<Issue>) {
         let active = self.active.get_untracked();
         self.hush();
         self.show(Snapshot { scenarios, active });

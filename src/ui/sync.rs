@@ -5,9 +5,7 @@ use std::rc::Rc;
 
 use leptos::prelude::*;
 
-use super::app::lines;
 use super::browser::{self, History, Later};
-use super::live::follow;
 use super::state::State;
 use super::summary;
 use crate::share;
@@ -86,14 +84,14 @@ pub fn follow_address(state: State) -> Address {
         let query = browser::query();
         let shared = share::decode(&query);
         travelled.arrive(&query);
-        state.arrive(shared.scenarios, lines(&shared.notices));
+        state.arrive(shared.scenarios, shared.notices);
     });
     let hidden = address.clone();
     browser::on_hide(move || hidden.flush());
     let written = address.clone();
-    follow(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
+    Effect::new(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
     let later = Later::default();
-    follow(move || {
+    Effect::new(move || {
         let name = page_name(state);
         later.run(PAUSE, move || browser::name_page(&name));
     });
@@ -113,5 +111,5 @@ fn page_name(state: State) -> String {
 pub fn remember_unit(state: State) {
     let is_decimal = |label: &str| label == super::format::Unit::Decimal.label();
     state.decimal.set(browser::stored(UNIT).is_some_and(|label| is_decimal(&label)));
-    follow(move || browser::store(UNIT, Some(state.unit().label())));
+    Effect::new(move || browser::store(UNIT, Some(state.unit().label())));
 }

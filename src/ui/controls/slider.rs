@@ -9,7 +9,6 @@ use super::text::Draft;
 use crate::ui::format::number;
 use crate::ui::live::{on, state, text};
 use crate::ui::scale::Scale;
-use crate::units::fixed;
 
 /// A labelled number with slider and box.
 ///
@@ -66,7 +65,7 @@ pub fn Slider(
         draft.begin(number(value.get_untracked()));
     };
     let nearest = move || scale.nearest(value.get());
-    let fill = move || format!("{}%", fixed(nearest() as f64 / last.max(1) as f64 * 100., 1));
+    let fill = move || format!("{:.1}%", nearest() as f64 / last.max(1) as f64 * 100.);
     let spoken = move || text(move || scale.spoken(value.get()));
     let messages_id = format!("{id}-messages");
     view! {

@@ -13,7 +13,6 @@ use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::chart::timeline;
 use crate::ui::detail::Detail;
 use crate::ui::format::Unit;
-use crate::ui::live::{follow, switch, text};
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
 use crate::units::Bytes;
@@ -33,14 +32,14 @@ pub fn Answer() -> impl IntoView {
     view! {
         <div class="panels">
             <div class="column">
-                <section class="panel peak" hidden=switch(silent)>
+                <section class="panel peak" hidden=silent>
                     <h2>"Memory at the peak"</h2>
-                    <Chart label="Memory at the peak" draw=Box::new(move |width| peak(state, width)) />
+                    <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
                     <Breakdown />
                 </section>
-                <section class="panel" hidden=switch(unknown)>
+                <section class="panel" hidden=unknown>
                     <h2>"Over one step"</h2>
-                    <Chart label="Over one step" draw=Box::new(move |width| step(state, width)) />
+                    <Chart label="Over one step" draw=move |width| step(state, width) />
                     <p class="remark">
                         "Every allocation and every free of an iteration that is not the first, in PyTorch's order."
                     </p>
@@ -48,10 +47,10 @@ pub fn Answer() -> impl IntoView {
             </div>
             <div class="column">
                 <Differences />
-                <section class="panel" hidden=switch(unknown)>
+                <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
-                    <Chart label="Peak by phase" draw=Box::new(move |width| phases(state, width)) />
-                    <p class="remark">{text(move || first_iteration(state))}</p>
+                    <Chart label="Peak by phase" draw=move |width| phases(state, width) />
+                    <p class="remark">{move || first_iteration(state)}</p>
                 </section>
                 <Table />
             </div>
@@ -64,7 +63,7 @@ fn look_closely(state: State, position: usize) {
     let slot = state.slots[position];
     let later = Later::default();
     let mut first = position == 0;
-    follow(move || {
+    Effect::new(move || {
         let scenario = slot.scenario.get();
         let hidden = position >= state.count.get();
         if hidden || slot.estimate.with(|estimate| estimate.memory.is_none()) {
