@@ -9,7 +9,7 @@ fn main() -> Result<(), String> {
     let row = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let scenario = headroom::check::scenario(&row)?;
     let run = || Recording::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
-    let recording = run().map_err(|issue: headroom::scenario::Issue| issue.to_string())?;
+    let recording = run().map_err(|issue: headroom::issue::Issue| issue.to_string())?;
     let (mut bytes, events) = recording.trace();
     let rounded = |bytes: u64| bytes.div_ceil(512) * 512;
     println!("BASE {}", bytes.0);

@@ -17,6 +17,8 @@ pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod hardware;
+pub mod issue;
+pub mod memory;
 pub mod model;
 pub mod plan;
 pub mod scenario;

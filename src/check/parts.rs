@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::error_pct;
-use crate::estimate::{Category, Memory, Phase};
+use crate::memory::{Category, Memory, Phase};
 use crate::units::Bytes;
 
 /// One part of one phase's peak, measured and predicted.

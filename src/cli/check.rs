@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::Output;
 use super::table::aligned;
-use crate::check::{Errors, Metric, PartRow, Report, check};
+use crate::check::{Confusion, Errors, Metric, PartRow, Report, Verdicts, check};
 use crate::units::grouped;
 
 /// Compares measurements with what is predicted for them
@@ -57,8 +57,31 @@ fn to_text(report: &Report) -> String {
     let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
     let all = ("all".to_owned(), report.summary.all);
     sections.push(errors("Absolute error", summary.into_iter().chain([all])));
+    if report.verdicts.total() > 0 {
+        sections.push(verdicts(&report.verdicts));
+    }
     sections.push(format!("{} figures were not predicted\n", report.summary.unsupported));
     sections.join("\n")
+}
+
+/// The verdicts on cards of 0.90 to 1.10 times what each run takes.
+fn verdicts(confusion: &Confusion) -> String {
+    let mut rows = vec![
+        ["Verdicts on cards of 90 to 110 %", "fits", "close", "tight", "does not fit"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (name, verdicts) in [
+        ("the run gets through", confusion.runs),
+        ("not known", confusion.between),
+        ("the run fails", confusion.fails),
+    ] {
+        let Verdicts { fits, close, tight, over } = verdicts;
+        let mut row = vec![name.to_owned()];
+        row.extend([fits, close, tight, over].map(|count| count.to_string()));
+        rows.push(row);
+    }
+    aligned(&rows)
 }
 
 fn parts(parts: &[PartRow]) -> String {

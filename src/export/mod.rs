@@ -10,9 +10,11 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::accuracy;
-use crate::estimate::{Estimate, Iteration, Memory, Parts, Phase, estimate};
-use crate::plan::{Fit, Margin, OnCard, Verdict, fits};
-use crate::scenario::{Scenario, Severity};
+use crate::estimate::{Estimate, estimate};
+use crate::issue::{Issue, Severity};
+use crate::memory::{Iteration, Memory, Parts, Phase};
+use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
+use crate::scenario::Scenario;
 use crate::share;
 
 pub use sheet::{Cell, Line, Sheet};
@@ -22,30 +24,51 @@ pub use sheet::{Cell, Line, Sheet};
 pub struct Answer {
     /// The question.
     pub scenario: Scenario,
-    /// What it needs.
+    /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
     pub estimate: Estimate,
-    /// What it does on its card; none where there is no estimate.
+    /// What it does on its card; none where it could not be replayed.
     pub on_card: Option<OnCard>,
 }
 
 impl Answer {
     /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
     pub fn of(scenario: Scenario) -> Answer {
-        let estimate = estimate(&scenario);
-        let run = || OnCard::of(&*scenario.architecture().ok()?, &scenario, &scenario.gpu().ok()?).ok();
-        let on_card = if estimate.memory.is_some() { run() } else { None };
+        let mut estimate = estimate(&scenario);
+        let Some(memory) = &estimate.memory else { return Answer { scenario, estimate, on_card: None } };
+        let replay = || Replayed::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?, memory);
+        let on_card = match replay() {
+            Ok(replayed) => {
+                estimate.memory = Some(replayed.memory);
+                Some(replayed.on_card)
+            }
+            Err(issue) => {
+                estimate.issues.push(Issue { severity: Severity::Warning, ..issue });
+                None
+            }
+        };
         Answer { scenario, estimate, on_card }
     }
 
-    /// Whether it fits on its card, and by how much; none where there is no estimate.
+    /// What is needed against what the card has; none where there is no estimate.
     pub fn fit(&self) -> Option<Fit> {
         Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
     }
 
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
+        if let Some(on_card) = &self.on_card {
+            return Some(Verdict::of(on_card));
+        }
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::of(&self.fit()?, self.on_card.as_ref(), band.percent))
+        Some(Verdict::of_tensors(&self.fit()?, band.percent))
+    }
+
+    /// Whether the run gets through, as far as that can be said.
+    pub fn runs(&self) -> Option<bool> {
+        match &self.on_card {
+            Some(on_card) => Some(on_card.outcome == Outcome::Runs),
+            None => Some(self.fit()?.fits()),
+        }
     }
 }
 
@@ -158,7 +181,7 @@ pub fn json(answer: &Answer) -> Value {
             Margin::Headroom(bytes) => json!(bytes),
             Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
         };
-        put("fits", json!(matches!(verdict, Verdict::Fits | Verdict::Close)));
+        put("fits", json!(answer.runs()));
         put("verdict", json!(verdict.slug()));
         put("left", left);
     }
@@ -201,8 +224,9 @@ fn parameters(memory: &Memory) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::{Parameters, Peak};
-    use crate::scenario::{Field, Issue, Method, ModelChoice, Stack, StepTime};
+    use crate::issue::Field;
+    use crate::memory::{Counted, Parameters, Peak};
+    use crate::scenario::{Method, ModelChoice, Stack, StepTime};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
@@ -212,6 +236,7 @@ mod tests {
         parts.0[6] = 300;
         let iteration = Iteration { phases: [Peak { bytes: Bytes(900), parts }; 3] };
         let memory = Memory {
+            counted: Counted::Tensors,
             parameters: Parameters { total: 1_234, trainable: 12 },
             first: iteration,
             steady: iteration,

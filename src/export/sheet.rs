@@ -1,7 +1,7 @@
 //! The table that every export is written from.
 
 use super::Answer;
-use crate::estimate::{Category, Iteration, Memory, Phase};
+use crate::memory::{Category, Iteration, Memory, Phase};
 use crate::plan::{Margin, Verdict};
 use crate::scenario::{LoraTargets, Method, Scenario};
 use crate::units::{Bytes, grouped};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::families;
 use super::python_json::without_python_numbers;
 use super::{Architecture, Counted};
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 
 /// The longest text that is read. Real configs have 0.5 to 100 kB; megabytes of JSON are some other file.
 pub const LONGEST_CONFIG: usize = 4 << 20;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::blocks::{Block, FeedForward, Mixer, Mlp};
 use super::{Architecture, config};
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 
 /// Which of the two common decoders the dimensions are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

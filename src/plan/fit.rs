@@ -1,7 +1,7 @@
 //! Whether a training step fits on a card.
 
-use crate::estimate::Memory;
 use crate::hardware::Gpu;
+use crate::memory::Memory;
 use crate::units::Bytes;
 
 /// How far a card is from what is needed.

@@ -2,8 +2,9 @@
 
 use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
+use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
-use crate::scenario::{GpuChoice, Issue, Method, ModelChoice, Scenario, Severity};
+use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::Bytes;
 
 /// One cell of the table.

@@ -3,7 +3,6 @@
 pub mod choices;
 mod compact;
 mod custom;
-pub mod issue;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
@@ -21,11 +20,11 @@ use crate::model::Architecture;
 use crate::model::catalogue;
 use crate::units::Bytes;
 
+pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer,
     Precision, Stack, StepTime, WeightFormat,
 };
-pub use issue::{Field, Issue, Severity};
 pub use lengths::Lengths;
 pub use modules::Modules;
 pub use validate::LARGEST;

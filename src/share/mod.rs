@@ -6,8 +6,9 @@
 
 mod query;
 
+use crate::issue::{Field, Issue};
+use crate::scenario::Scenario;
 use crate::scenario::keys::{KEYS, short};
-use crate::scenario::{Field, Issue, Scenario};
 
 /// The version that [`encode`] writes.
 const VERSION: &str = "1";

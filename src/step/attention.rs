@@ -11,7 +11,7 @@ use super::machine::{Machine, NOTHING, State};
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::scenario::AttentionKernel;
 
 /// The kernels of `scaled_dot_product_attention`, and the Python that it replaces.

@@ -13,7 +13,7 @@ use super::linear::Layer;
 use super::machine::{Machine, NOTHING, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 
 /// Where a gradient flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

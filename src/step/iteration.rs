@@ -9,10 +9,11 @@ use super::optimizer::Stepper;
 use super::plan::Plan;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::estimate::{Category, Iteration, Memory, Parameters, Peak, Phase};
 use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase};
 use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Issue, Mask, Method, Offloading, Scenario, Stack, StepTime};
+use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
 use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
@@ -38,6 +39,7 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
     let resting = machine.state.borrow().ledger.parts;
     let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
     let memory = Memory {
+        counted: Counted::Tensors,
         parameters: parameters(architecture, scenario, &machine),
         first,
         steady,

@@ -2,8 +2,8 @@
 
 use super::machine::{NOTHING, State, StorageId};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
 use crate::hardware::Gpu;
+use crate::memory::Category;
 
 /// What kernels are chosen and launched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -96,9 +96,9 @@ impl State {
         let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.graph.is_recomputing() {
-            crate::estimate::Category::Temporaries
+            crate::memory::Category::Temporaries
         } else {
-            crate::estimate::Category::WeightCopies
+            crate::memory::Category::WeightCopies
         };
         let storage = self.alloc_as(category, bytes, target, "weight copy");
         self.note_shape(storage, (param.rows, param.numel / param.rows.max(1)));

@@ -5,7 +5,7 @@ use super::backward::{Op, Results};
 use super::machine::{Machine, State};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 
 /// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
 const MOST_PIECES: u64 = 200;

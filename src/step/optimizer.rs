@@ -7,7 +7,7 @@ use super::kernels;
 use super::machine::{BLOCK, NOTHING, State, StorageId, rounded};
 use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::scenario::Optimizer;
 
 /// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`).

@@ -4,7 +4,7 @@ use super::autograd::{Edge, Grad, Input};
 use super::machine::{NOTHING, State, StorageId};
 use super::tensor::Value;
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 
 /// Index of a parameter.
 pub(super) type ParamId = u32;

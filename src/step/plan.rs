@@ -4,8 +4,9 @@ use super::forward::Model;
 use super::iteration::Training;
 use super::kernels::Device;
 use super::machine::Machine;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
-use crate::scenario::{Field, Issue, Lengths, Mask, Scenario};
+use crate::scenario::{Lengths, Mask, Scenario};
 use crate::units::grouped;
 
 /// Iterations that are run at least: the first, in which the optimizer makes its state, and one like every later.

@@ -3,11 +3,12 @@
 
 use super::forward::{Code, fills_cache};
 use super::kernels::Device;
+use crate::issue::{Field, Issue};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
 };
 use crate::model::{Architecture, Objective};
-use crate::scenario::{AttentionKernel, Checkpointing, Field, Issue, Method, Precision, Scenario, Stack};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Precision, Scenario, Stack};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.

@@ -9,7 +9,7 @@ use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape};
 use super::machine::{State, StorageId};
 use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 
 /// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
 const CHUNK: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use super::own;
 use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
 use super::state::State;
 use super::sync;
-use crate::scenario::Issue;
+use crate::issue::Issue;
 use crate::share;
 
 /// Puts the app on the page.

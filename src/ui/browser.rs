@@ -10,8 +10,8 @@ use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+use crate::issue::Issue;
 use crate::model::config::check_length;
-use crate::scenario::Issue;
 
 /// The query of the address, without `?`.
 pub fn query() -> String {

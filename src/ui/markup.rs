@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::scenario::{Issue, Severity};
+use crate::issue::{Issue, Severity};
 
 /// A text in which nothing is markup.
 pub struct Escaped<'a>(pub &'a str);
@@ -61,7 +61,7 @@ pub fn capitalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::Field;
+    use crate::issue::Field;
 
     #[test]
     fn sentences_start_with_a_capital() {

@@ -1,6 +1,6 @@
 //! What a bar of memory is made of: the categories inside PyTorch's allocator, and the driver's share outside it.
 
-use crate::estimate::{Category, Memory};
+use crate::memory::{Category, Memory};
 use crate::units::Bytes;
 
 /// One part of what a card must hold.

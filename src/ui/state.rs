@@ -7,8 +7,9 @@ use leptos::prelude::*;
 use super::detail::Detail;
 use super::format::Unit;
 use super::own::Own;
-use crate::estimate::{Estimate, Memory, estimate};
+use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
+use crate::memory::Memory;
 use crate::plan::{Fit, Verdict, fits};
 use crate::scenario::{Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
@@ -26,11 +27,16 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Looks at the scenario and its figures; `None` where there are none.
+    /// Looks at the scenario and its figures: those of the close look as soon as there are any, the tensors' until then.
+    /// `None` where there are none.
     pub fn answer<T>(self, look: impl FnOnce(&Scenario, &Memory, &Gpu) -> T) -> Option<T> {
+        let detail = self.detail.get();
         self.scenario.with(|scenario| {
             let gpu = scenario.gpu().ok()?;
-            self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu)))
+            match detail.filter(|detail| detail.is_of(scenario)) {
+                Some(detail) => Some(look(scenario, &detail.memory, &gpu)),
+                None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu))),
+            }
         })
     }
 

@@ -2,13 +2,13 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, per_head, repeated, rotated, stack};
+use crate::issue::Issue;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, Table};
-use crate::scenario::Issue;
 
 /// Reads a decoder from before llama; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

@@ -2,13 +2,13 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
+use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear,
     Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
-use crate::scenario::Issue;
 
 /// Reads one of them; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

@@ -3,12 +3,12 @@
 use super::llama::Shape;
 use super::parts::{decoder, stack};
 use super::variant::{EXPERTS, Experts, PLAIN, Shared};
+use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Module, Norm, NormKind, Piece,
 };
 use crate::model::config::{Config, refusal};
-use crate::scenario::Issue;
 
 /// Reads a deepseek_v4; none where the model type is another.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

@@ -4,13 +4,13 @@ use super::llama;
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
 use super::variant::LLAMA;
+use crate::issue::Issue;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm, NormKind, Piece,
     Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, HeadTransform, LAYERS, Objective, Table};
-use crate::scenario::Issue;
 
 /// What an encoder like bert calls its parts.
 #[derive(Clone, Copy, Debug)]

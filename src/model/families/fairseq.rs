@@ -2,12 +2,12 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
+use crate::issue::Issue;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, HeadTransform, LAYERS, Table};
-use crate::scenario::Issue;
 
 /// Reads one of them; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

@@ -4,12 +4,12 @@ use super::llama::Shape;
 use super::parts::{decoder, stack};
 use super::plan::plan;
 use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant, Windows, Wired};
+use crate::issue::Issue;
 use crate::model::blocks::{
     Block, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe, Norm, NormKind, Piece, Projection,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, Table};
-use crate::scenario::Issue;
 
 const GEMMA4: Variant = Variant {
     norm: NormKind::RmsPower,

@@ -3,13 +3,13 @@
 use super::llama::Shape;
 use super::parts::{decoder, repeated, stack};
 use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Shared, Turn, Variant};
+use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Loose, Mixer, Moe, Norm,
     NormKind, Scan, ShortConv, StateSpace, Wiring,
 };
 use crate::model::config::{Config, refusal};
-use crate::scenario::Issue;
 
 /// Reads a model without attention in most of its layers; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

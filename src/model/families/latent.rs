@@ -2,9 +2,9 @@
 
 use super::llama::Shape;
 use super::parts;
+use crate::issue::Issue;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Linear, Norm, NormKind, Rotary};
 use crate::model::config::Config;
-use crate::scenario::Issue;
 
 /// Reads the latent attention of a layer; `indexed` says whether one with an indexer has its own.
 pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent, Issue> {

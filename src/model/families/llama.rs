@@ -4,13 +4,13 @@ use super::parts::{activation, decoder, dropout, head_dim, kv_heads, rotated, st
 use super::plan::{LayerPlan, plan};
 use super::variant::{Experts, HeadWidth, Heads, MlpShape, Shared, Turn, Variant, Wired};
 use super::{latent, variants};
+use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm,
     Rotary, Wiring,
 };
 use crate::model::config::Config;
-use crate::scenario::Issue;
 
 /// Reads a config as that variant.
 pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, Issue> {

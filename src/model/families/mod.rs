@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::Architecture;
 use super::config::{Config, Log, refusal};
-use crate::scenario::Issue;
+use crate::issue::Issue;
 
 /// What transformers' config classes have for absent keys of a model type.
 pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {

@@ -3,10 +3,10 @@
 use super::parts::{dropout, stack};
 use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant};
 use super::{gemma4, llama, tower, variants};
+use crate::issue::Issue;
 use crate::model::blocks::{Layout, Mixer, Piece};
 use crate::model::config::{Config, refusal};
 use crate::model::{Architecture, Counted, LAYERS, Tower};
-use crate::scenario::Issue;
 
 /// The tower comes before the text model.
 const PICTURES_FIRST: Layout = &[

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use crate::issue::Issue;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
 use crate::model::config::{Config, refusal};
 use crate::model::{Architecture, Counted, Embeddings, Head, Objective, Table};
-use crate::scenario::Issue;
 
 /// `nn.LayerNorm` with a bias.
 pub const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };

@@ -1,8 +1,8 @@
 //! What differs from layer to layer: windows, positions, experts, other mixers.
 
 use super::variant::{Others, Positions, Sparse, Variant, Windows};
+use crate::issue::Issue;
 use crate::model::config::{Config, refusal};
-use crate::scenario::Issue;
 
 /// One layer's own facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,13 +2,13 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
+use crate::issue::Issue;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, CrossAttention, Dropout, FeedForward, Linear, Mixer, Mlp,
     Norm, NormKind, Projection, Wiring,
 };
 use crate::model::config::{Config, refusal};
 use crate::model::{Architecture, ENCODER, Encoder, LAYERS, Objective, Table};
-use crate::scenario::Issue;
 
 /// Reads an encoder-decoder; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {

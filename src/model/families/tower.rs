@@ -1,10 +1,10 @@
 //! Towers: the parts of a multimodal model that look at pictures. They are counted, not run.
 
 use super::parts::head_dim;
+use crate::issue::Issue;
 use crate::model::Tower;
 use crate::model::blocks::{Param, ParamRole};
 use crate::model::config::Config;
-use crate::scenario::Issue;
 
 /// The parameters of a tower, as they are listed.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! The words in which a family of decoders is described: what it has that llama has not, and under which names.
 
+use crate::issue::Issue;
 use crate::model::blocks::{AttentionCode, ExpertLayout, ExpertNames, Layout, Mixer, NormKind, Piece};
 use crate::model::config::Config;
-use crate::scenario::Issue;
 
 use super::llama::Shape;
 

@@ -6,7 +6,7 @@
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::step::backward;
 use crate::step::machine::{Machine, NOTHING, Repeat, State};
 use crate::step::tensor::{Layout, Tensor};

@@ -11,7 +11,7 @@ use super::super::machine::{NOTHING, State, StorageId};
 use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 
 /// Tensors of fewer bytes stay (`min_offload_size`).
 const SMALLEST: u64 = 1024;

@@ -3,7 +3,7 @@
 use super::families::{self, Code};
 use super::load::Loader;
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::scenario::{LoraTargets, Method, Scenario, Stack, recurrent};
 use crate::step::linear::Adapter;

@@ -6,7 +6,7 @@ use super::load::{Loader, weights_dtype};
 use super::rotary::turns_by_kind;
 use super::router::Router;
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::scenario::Stack;

@@ -10,7 +10,7 @@ use super::stacks::torchtune::Positions;
 use super::stretches::{stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,

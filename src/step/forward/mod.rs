@@ -35,7 +35,7 @@ use super::norm::NormLayer;
 use super::params::ParamId;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};

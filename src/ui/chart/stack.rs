@@ -10,7 +10,7 @@ use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
-use crate::estimate::Parts;
+use crate::memory::Parts;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::markup::Escaped;
 use crate::ui::part::Part;

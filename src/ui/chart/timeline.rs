@@ -10,7 +10,7 @@ use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
-use crate::estimate::Phase;
+use crate::memory::Phase;
 use crate::step::Moment;
 use crate::ui::format::Unit;
 use crate::ui::markup::Escaped;

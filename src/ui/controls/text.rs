@@ -5,7 +5,7 @@ use leptos::prelude::*;
 
 use super::Messages;
 use super::name::Name;
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 use crate::ui::live::{on, state, text};
 use crate::ui::markup;
 

@@ -7,8 +7,9 @@ use wasm_bindgen::JsCast;
 use web_sys::{File, HtmlInputElement};
 
 use super::{Way, bring};
+use crate::issue::{Field, Issue};
 use crate::model::config::check_length;
-use crate::scenario::{CustomModel, Field, Issue};
+use crate::scenario::CustomModel;
 use crate::ui::browser::{self, Later};
 use crate::ui::live::{on, text};
 use crate::ui::state::State;

@@ -1,6 +1,6 @@
 //! A model by its id on the Hub: what is asked for, and what the answers mean.
 
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 use crate::ui::browser::NoText;
 
 /// What a part of an id is made of.

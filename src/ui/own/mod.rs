@@ -16,8 +16,9 @@ use super::controls::TextBox;
 use super::markup;
 use super::state::State;
 use super::summary;
+use crate::issue::Issue;
 use crate::model::catalogue;
-use crate::scenario::{CustomModel, Issue, ModelChoice, Scenario};
+use crate::scenario::{CustomModel, ModelChoice, Scenario};
 
 /// Longer names are cut: they stand in every link.
 const LONGEST_NAME: usize = 80;

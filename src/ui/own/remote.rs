@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::{bring, hub};
-use crate::scenario::{Field, Issue};
+use crate::issue::{Field, Issue};
 use crate::ui::browser;
 use crate::ui::controls::TextBox;
 use crate::ui::live::{on, switch, text};

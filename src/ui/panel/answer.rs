@@ -6,7 +6,7 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
-use crate::estimate::{Iteration, Memory, Phase};
+use crate::memory::{Iteration, Memory, Phase};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
 use crate::ui::chart::stack::{Bar, Layout, draw};

@@ -3,8 +3,8 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use crate::estimate::Memory;
 use crate::explain::Line;
+use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::markup::capitalised;
@@ -85,9 +85,7 @@ fn Amounts(
     part: Option<Part>,
 ) -> impl IntoView {
     let state = State::of_page();
-    let amount = move |position: usize| {
-        state.slots[position].estimate.with(|estimate| Some(bytes_of(part, estimate.memory.as_ref()?)))
-    };
+    let amount = move |position: usize| state.slots[position].answer(|_, memory, _| bytes_of(part, memory));
     let cell = move |position: usize| {
         let text = move || match amount(position) {
             None | Some(Bytes::ZERO) => "–".to_owned(),
@@ -120,17 +118,12 @@ fn Row(
     let compared = move || !state.alone();
     // A part that no scenario has is not listed.
     let absent = move || {
-        state.shown().all(|slot| {
-            slot.estimate.with(|estimate| {
-                estimate.memory.as_ref().is_none_or(|memory| part.at_peak(memory) == Bytes::ZERO)
-            })
-        })
+        state
+            .shown()
+            .all(|slot| slot.answer(|_, memory, _| part.at_peak(memory)).unwrap_or_default() == Bytes::ZERO)
     };
     let of_active = move |look: fn(Part, &Memory) -> String| {
-        state
-            .current()
-            .estimate
-            .with(|estimate| estimate.memory.as_ref().map(|memory| look(part, memory)).unwrap_or_default())
+        state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
     };
     let explanation = move || {
         open.get().then(|| {
@@ -203,6 +196,7 @@ fn explanation(part: Part, bytes: &str, lines: Vec<Line>, unit: Unit) -> impl In
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Category;
     use crate::scenario::Scenario;
     use crate::ui::detail::Detail;
 
@@ -210,8 +204,9 @@ mod tests {
     fn every_part_of_an_answer_is_explained_with_its_sums() {
         let scenario = Scenario::default();
         let detail = Detail::of(&scenario).expect("an answer");
-        let memory = crate::estimate(&scenario).memory.expect("an answer");
-        for part in Part::all().filter(|part| part.at_peak(&memory).0 > 1 << 20 && *part != Part::Context) {
+        let tensors = |part: &Part| *part != Part::Context && *part != Part::Tensors(Category::Rounding);
+        let memory = &detail.memory;
+        for part in Part::all().filter(tensors).filter(|part| part.at_peak(memory).0 > 1 << 20) {
             let html = explanation(part, "1 byte", detail.lines(), Unit::Binary).to_html();
             assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
         }

@@ -3,7 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use crate::estimate::Parameters;
+use crate::memory::Parameters;
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::{Unit, parameters};

@@ -3,9 +3,10 @@
 use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 
+use crate::issue::Field;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Offloading, Optimizer, Precision, Scenario, Stack, StepTime,
+    Allocator, AttentionKernel, Checkpointing, GpuChoice, LoraTargets, LossKernel, Mask, Method, ModelChoice,
+    Modules, Offloading, Optimizer, Precision, Scenario, Stack, StepTime,
 };
 use crate::ui::controls::{Choice, Combobox, Messages, Select, Slider, TextBox};
 use crate::ui::live::{on, switch, text};

@@ -2,7 +2,7 @@
 //! encoder, and a decoder that attends to it.
 
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;

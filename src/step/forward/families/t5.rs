@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
 use crate::step::attention::{Kernel, Product, Scores};

@@ -5,9 +5,10 @@
 //! Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::{Field, Issue, Scenario, Stack};
+use crate::scenario::{Scenario, Stack};
 use crate::step::autograd::{Grad, INPUTS, Input, Node};
 use crate::step::backward::{Op, Results};
 use crate::step::machine::{NOTHING, State};

@@ -5,11 +5,12 @@
 //! of that code.
 
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
-use crate::scenario::{Field, Issue, LoraTargets, Method, Scenario};
+use crate::scenario::{LoraTargets, Method, Scenario};
 use crate::step::attention::{Arguments, scaled_dot_product};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;

@@ -12,8 +12,9 @@ use std::borrow::Cow;
 
 use super::adapters;
 use super::families::Code;
+use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Field, Issue, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, LossKernel, Method, Scenario, Stack};
 
 /// The architecture as the scenario's stack builds it.
 ///

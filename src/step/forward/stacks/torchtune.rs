@@ -6,10 +6,11 @@
 //! recipes/{full,lora}_finetune_single_device.py. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::issue::{Field, Issue};
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
-use crate::scenario::{AttentionKernel, Field, Issue, LossKernel, Method, Precision, Scenario, WeightFormat};
+use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, WeightFormat};
 use crate::step::attention::{Arguments, scaled_dot_product};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;

@@ -5,7 +5,7 @@
 
 use super::offloads;
 use crate::dtype::Dtype;
-use crate::estimate::Category;
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;

@@ -11,11 +11,12 @@ pub(in crate::step) mod functions;
 mod loss;
 
 use crate::dtype::Dtype;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, LossKernel, Method, Offloading,
-    Precision, Scenario, StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, Lengths, LoraTargets, LossKernel, Method, Offloading, Precision,
+    Scenario, StepTime, WeightFormat,
 };
 use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;

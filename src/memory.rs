@@ -1,0 +1,274 @@
+//! What a training step needs: bytes by category, the peak of each phase and iteration.
+
+use crate::units::Bytes;
+
+/// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Category {
+    /// The model's weights, frozen or trained.
+    Weights,
+    /// LoRA adapters.
+    Adapters,
+    /// Scales and code books of 4-bit weights.
+    QuantState,
+    /// Buffers of the model (rotary frequencies, masks).
+    Buffers,
+    /// Gradients of the trained parameters.
+    Gradients,
+    /// Optimizer state.
+    Optimizer,
+    /// What forward keeps for backward.
+    Activations,
+    /// Half-precision copies of float32 weights that autocast makes.
+    WeightCopies,
+    /// The logits, their float32 copies, and the gradients of these.
+    Logits,
+    /// Everything short-lived: recomputed activations, gradients of activations, temporaries of a kernel or of the
+    /// optimizer's step.
+    Temporaries,
+    /// cuBLAS workspaces.
+    Workspace,
+    /// Token ids, labels and mask.
+    Batch,
+    /// What the allocator's blocks have beyond their tensors.
+    Rounding,
+}
+
+impl Category {
+    /// Every category, in the order in which they are shown.
+    pub const ALL: [Category; Category::COUNT] = [
+        Category::Weights,
+        Category::Adapters,
+        Category::QuantState,
+        Category::Buffers,
+        Category::Gradients,
+        Category::Optimizer,
+        Category::Activations,
+        Category::WeightCopies,
+        Category::Logits,
+        Category::Temporaries,
+        Category::Workspace,
+        Category::Batch,
+        Category::Rounding,
+    ];
+
+    /// How many there are.
+    pub const COUNT: usize = 13;
+
+    /// The name in exports and `--json`.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Category::Weights => "weights",
+            Category::Adapters => "adapters",
+            Category::QuantState => "quant_state",
+            Category::Buffers => "buffers",
+            Category::Gradients => "gradients",
+            Category::Optimizer => "optimizer",
+            Category::Activations => "activations",
+            Category::WeightCopies => "weight_copies",
+            Category::Logits => "logits",
+            Category::Temporaries => "temporaries",
+            Category::Workspace => "workspace",
+            Category::Batch => "batch",
+            Category::Rounding => "block_rounding",
+        }
+    }
+
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Category::Weights => "Weights",
+            Category::Adapters => "LoRA adapters",
+            Category::QuantState => "Quantisation state",
+            Category::Buffers => "Buffers",
+            Category::Gradients => "Gradients",
+            Category::Optimizer => "Optimizer state",
+            Category::Activations => "Saved activations",
+            Category::WeightCopies => "Half-precision weight copies",
+            Category::Logits => "Logits and loss",
+            Category::Temporaries => "Temporaries",
+            Category::Workspace => "cuBLAS workspace",
+            Category::Batch => "Batch",
+            Category::Rounding => "Block rounding",
+        }
+    }
+
+    /// One sentence on why it is there.
+    pub const fn help(self) -> &'static str {
+        match self {
+            Category::Weights => "The parameters of the model, in the element type they are stored in.",
+            Category::Adapters => "The low-rank matrices A and B of every adapted layer.",
+            Category::QuantState => {
+                "The scales of every block of 64 4-bit weights, themselves quantised under double quantisation."
+            }
+            Category::Buffers => "Tensors of the model that are not trained, such as rotary frequencies.",
+            Category::Gradients => "One gradient per trained parameter, in the parameter's element type.",
+            Category::Optimizer => {
+                "What the optimizer remembers from step to step, such as Adam's two moments."
+            }
+            Category::Activations => "What the forward pass keeps because the backward pass needs it.",
+            Category::WeightCopies => {
+                "autocast casts float32 weights to 16 bits and keeps the copies until backward has used them."
+            }
+            Category::Logits => {
+                "One number per token and vocabulary entry, several times over: the logits, their float32 copy, log-probabilities and gradients."
+            }
+            Category::Temporaries => {
+                "Tensors that live for a moment: gradients of activations, recomputed activations, an optimizer's scratch space."
+            }
+            Category::Workspace => "Scratch space that cuBLAS keeps per thread and stream.",
+            Category::Batch => "The token ids, labels and attention mask of the batch.",
+            Category::Rounding => {
+                "PyTorch's allocator does not split off the rest of a block below 1 MiB: the tensor has all of it, and \
+                 memory_allocated() counts all of it."
+            }
+        }
+    }
+
+    /// Position in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Bytes by [`Category`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts(pub [u64; Category::COUNT]);
+
+impl Parts {
+    /// The bytes of one category.
+    pub fn get(&self, category: Category) -> Bytes {
+        Bytes(self.0[category.index()])
+    }
+
+    /// The sum of all; saturates.
+    pub fn total(&self) -> Bytes {
+        self.0.iter().map(|bytes| Bytes(*bytes)).sum()
+    }
+
+    /// The categories that have bytes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Category, Bytes)> + '_ {
+        Category::ALL
+            .into_iter()
+            .map(|category| (category, self.get(category)))
+            .filter(|(_, bytes)| bytes.0 > 0)
+    }
+}
+
+/// A phase of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// Forward pass and loss.
+    Forward,
+    /// Backward pass.
+    Backward,
+    /// Clipping and the optimizer's step.
+    Step,
+}
+
+impl Phase {
+    /// Every phase in order.
+    pub const ALL: [Phase; 3] = [Phase::Forward, Phase::Backward, Phase::Step];
+
+    /// The name in exports and `--json`.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Step => "step",
+        }
+    }
+
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Phase::Forward => "forward pass",
+            Phase::Backward => "backward pass",
+            Phase::Step => "optimizer step",
+        }
+    }
+}
+
+/// The highest point of a phase and what was alive at it. The parts sum to the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Allocated bytes, as [`Counted`] says.
+    pub bytes: Bytes,
+    /// The same by category.
+    pub parts: Parts,
+}
+
+/// The peaks of one iteration by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Iteration {
+    /// By [`Phase`], in its order.
+    pub phases: [Peak; 3],
+}
+
+impl Iteration {
+    /// The phase with the highest peak, and that peak; the earlier phase where two are equal.
+    pub fn highest(&self) -> (Phase, Peak) {
+        let mut best = (Phase::Forward, self.phases[0]);
+        for (phase, peak) in Phase::ALL.into_iter().zip(self.phases) {
+            if peak.bytes > best.1.bytes {
+                best = (phase, peak);
+            }
+        }
+        best
+    }
+
+    /// The peak of one phase.
+    pub fn phase(&self, phase: Phase) -> Peak {
+        self.phases[phase as usize]
+    }
+}
+
+/// Counts of parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// All parameters of the model, adapters included.
+    pub total: u64,
+    /// Those that are trained.
+    pub trainable: u64,
+}
+
+/// What the figures of a [`Memory`] count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Tensors, each rounded up to 512 bytes: known in microseconds, and up to a few percent below [`Counted::Blocks`].
+    Tensors,
+    /// Blocks of PyTorch's allocator, as `torch.cuda.max_memory_allocated()` counts them.
+    Blocks,
+}
+
+/// What a training step of a scenario needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// What the peaks count.
+    pub counted: Counted,
+    /// Parameter counts.
+    pub parameters: Parameters,
+    /// The first iteration: no optimizer state until its step.
+    pub first: Iteration,
+    /// Every later iteration.
+    pub steady: Iteration,
+    /// What is alive between two iterations.
+    pub resting: Parts,
+    /// What the driver takes outside PyTorch's allocator (context, kernels).
+    pub context: Bytes,
+    /// The most that offloaded activations take of the CPU's memory.
+    pub offloaded: Bytes,
+}
+
+impl Memory {
+    /// The highest point of the run: its phase, bytes and parts.
+    pub fn peak(&self) -> (Phase, Peak) {
+        let (first, steady) = (self.first.highest(), self.steady.highest());
+        if first.1.bytes > steady.1.bytes { first } else { steady }
+    }
+
+    /// Allocated peak plus what lies outside the allocator: the least that the card must have.
+    pub fn needed(&self) -> Bytes {
+        self.peak().1.bytes + self.context
+    }
+}
