@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::Architecture;
 use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Offloading, Scenario, StepTime};
 
@@ -10,7 +12,7 @@ use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Offloading, Sc
 pub const REAL_GPU_PERCENT: f64 = 0.96;
 
 /// What the band of an answer rests on, closest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Basis {
     /// The same family, method, precision, checkpointing and attention were measured.
     SameKind,
@@ -23,7 +25,7 @@ pub enum Basis {
 }
 
 /// How far an answer may be off.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Band {
     /// The allocated peak: in percent, to either side.
     pub percent: f64,

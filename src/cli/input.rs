@@ -44,7 +44,7 @@ impl Input {
                 from_json(&text).map_err(|error| format!("standard input: {error}"))?
             }
             Some(path) if Path::new(path).is_file() => read_file(Path::new(path))?,
-            Some(link) if link.contains('=') || link.contains("://") || link.starts_with('?') => {
+            Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
                 let shared = share::decode(link);
                 Asked {
                     scenarios: shared.scenarios,

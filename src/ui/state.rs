@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
 use super::own::Own;
@@ -76,6 +77,10 @@ pub struct State {
     pub notices: RwSignal<Vec<Issue>>,
     /// The dialog for a model of one's own.
     pub own: Own,
+    /// Where questions are asked whose answers take longer.
+    pub desk: StoredValue<Desk, LocalStorage>,
+    /// Whether the last of them found nobody who could answer.
+    pub troubled: RwSignal<bool>,
     /// Rises by one at each change that deserves its own place in the history.
     pub visits: RwSignal<usize>,
     before: StoredValue<Option<Snapshot>>,
@@ -91,7 +96,7 @@ pub struct Lens<T: Send + Sync + 'static> {
 
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
-    pub fn new(scenarios: Vec<Scenario>) -> State {
+    pub fn new(scenarios: Vec<Scenario>, desk: Desk) -> State {
         let slots = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
             let estimate = Memo::new(move |_| scenario.with(estimate));
@@ -106,6 +111,8 @@ impl State {
             undoable: RwSignal::new(false),
             notices: RwSignal::new(Vec::new()),
             own: Own::new(),
+            desk: StoredValue::new_local(desk),
+            troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             before: StoredValue::new(None),
         };

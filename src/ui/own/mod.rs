@@ -174,7 +174,7 @@ fn finish(own: Own, id: &'static str, mut act: impl FnMut() + 'static) -> impl I
 
 /// Takes a `config.json` that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
-    browser::on_drop(move |dropped| file::take(state, dropped));
+    Effect::new(move || browser::on_drop(move |dropped| file::take(state, dropped)));
 }
 
 /// The way into the dialog, and the dialog.

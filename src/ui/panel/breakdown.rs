@@ -127,7 +127,7 @@ fn Row(
     };
     let explanation = move || {
         open.get().then(|| {
-            let lines = state.current().detail.get().map(|detail| detail.lines()).unwrap_or_default();
+            let lines = state.current().detail.get().map(|detail| detail.lines.clone()).unwrap_or_default();
             let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
             explanation(part, &bytes, lines, state.unit())
         })
@@ -179,10 +179,10 @@ fn explanation(part: Part, bytes: &str, lines: Vec<Line>, unit: Unit) -> impl In
         }
     };
     // What holds for several lines is said once.
-    let reasons = own.chunk_by(|a, b| (a.why, a.source) == (b.why, b.source)).map(|lines| {
-        let Line { why, source, .. } = lines[0];
+    let reasons = own.chunk_by(|a, b| (&a.why, &a.source) == (&b.why, &b.source)).map(|lines| {
+        let Line { why, source, .. } = &lines[0];
         view! {
-            <li class="reason">{capitalised(why)} ". " <i>{source}</i></li>
+            <li class="reason">{capitalised(why)} ". " <i>{source.clone()}</i></li>
             {lines.iter().map(tensors).collect::<Vec<_>>()}
         }
     });
@@ -207,7 +207,7 @@ mod tests {
         let tensors = |part: &Part| *part != Part::Context && *part != Part::Tensors(Category::Rounding);
         let memory = &detail.memory;
         for part in Part::all().filter(tensors).filter(|part| part.at_peak(memory).0 > 1 << 20) {
-            let html = explanation(part, "1 byte", detail.lines(), Unit::Binary).to_html();
+            let html = explanation(part, "1 byte", detail.lines.clone(), Unit::Binary).to_html();
             assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
         }
     }

@@ -5,11 +5,13 @@ use leptos::html;
 use leptos::prelude::*;
 
 use crate::model::catalogue;
-use crate::plan::{self, FitCell, FitRow};
+use crate::plan::{FitCell, FitRow};
 use crate::scenario::{Allocator, Checkpointing, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
+use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
+use crate::ui::question::{Answer, Question};
 use crate::ui::scale;
 use crate::ui::state::State;
 use crate::ui::summary;
@@ -51,7 +53,7 @@ pub fn Table() -> impl IntoView {
         }
         mib => Bytes::mib(mib as u64),
     };
-    let rows = RwSignal::new(Vec::<FitRow>::new());
+    let rows = RwSignal::new(vec![None; MODELS.len() + 1]);
     let busy = RwSignal::new(true);
     let timer = Later::default();
 
@@ -60,15 +62,17 @@ pub fn Table() -> impl IntoView {
             browser::watch_visible(&element, move |now| visible.set(now));
         }
     });
-    let mut answered = None;
+    let mut asked_last = None;
     Effect::new(move || {
         let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
-        if visible.get() && answered.as_ref() != Some(&question) {
+        if visible.get() && asked_last.as_ref() != Some(&question) {
             busy.set(true);
-            let later = timer.clone();
             let (base, memory) = question.clone();
-            answered = Some(question);
-            timer.run(REST, move || compute(later, base, memory, 0, rows, busy));
+            asked_last = Some(question);
+            for index in 0..=MODELS.len() {
+                state.desk.with_value(|desk| desk.forget(Place::Row(index)));
+            }
+            timer.run(REST, move || ask(state, &base, memory, rows, busy));
         }
     });
     let conditions = move || state.current().scenario.with(conditions);
@@ -106,28 +110,28 @@ pub fn Table() -> impl IntoView {
     }
 }
 
-/// Computes one model after the other, so that no key press waits for more than one of them.
-fn compute(
-    later: Later,
-    base: Scenario,
+/// Asks for every row, one after the other.
+fn ask(
+    state: State,
+    base: &Scenario,
     memory: Bytes,
-    index: usize,
-    rows: RwSignal<Vec<FitRow>>,
+    rows: RwSignal<Vec<Option<FitRow>>>,
     busy: RwSignal<bool>,
 ) {
-    // The first row is the scenario's own model.
-    let found = match listed(index) {
-        Some(model) => {
-            plan::row(&Scenario { model: ModelChoice::Catalogue(model.into()), ..base.clone() }, memory)
-        }
-        None if index == 0 => plan::row(&base, memory),
-        None => return busy.set(false),
-    };
-    rows.update(|rows| match rows.get_mut(index) {
-        Some(row) => *row = found,
-        None => rows.push(found),
-    });
-    later.clone().run(0, move || compute(later, base, memory, index + 1, rows, busy));
+    for index in 0..=MODELS.len() {
+        // The first row is the scenario's own model.
+        let model = listed(index).map_or_else(|| base.model.clone(), |id| ModelChoice::Catalogue(id.into()));
+        let question = Question::Row(Box::new(Scenario { model, ..base.clone() }), memory);
+        let take = move |answer: Option<Answer>| {
+            state.troubled.set(answer.is_none());
+            let found = answer.and_then(Answer::row);
+            rows.update(|rows| rows[index] = found);
+            if index == MODELS.len() {
+                busy.set(false);
+            }
+        };
+        state.desk.with_value(|desk| desk.ask(Place::Row(index), question, take));
+    }
 }
 
 /// What holds for every cell.
@@ -161,7 +165,7 @@ fn Row(
     /// Its place in the table; 0 is the scenario's own model.
     index: usize,
     /// What has been computed.
-    rows: RwSignal<Vec<FitRow>>,
+    rows: RwSignal<Vec<Option<FitRow>>>,
 ) -> impl IntoView {
     let state = State::of_page();
     let scenario = move || state.current().scenario;
@@ -184,7 +188,7 @@ fn Row(
         view! { <span>{name}</span> " " <small>{count.map(parameters)}</small> }
     };
     let cell = move |column: usize| {
-        let found = move |rows: &Vec<FitRow>| rows.get(index).and_then(|row| row.cells.get(column)).cloned();
+        let found = move |rows: &Vec<Option<FitRow>>| rows[index].as_ref()?.cells.get(column).cloned();
         let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
         let open = move |_| {
             if let Some(FitCell::Fits { batch, scenario }) = rows.with_untracked(found) {
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_cell_says_what_fits_or_what_it_needs() {
-        let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
+        let rows = crate::plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
         let texts: Vec<_> =
             rows[0].cells.iter().map(|cell| content(Some(cell.clone()), Unit::Binary).to_html()).collect();
         assert!(texts[0].contains("needs ") && texts[0].contains("GiB"), "{texts:?}");

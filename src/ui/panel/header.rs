@@ -13,16 +13,14 @@ use crate::ui::theme::Theme;
 pub fn Header(
     /// What the address says.
     address: Address,
+    /// The colours that were chosen.
+    theme: Theme,
 ) -> impl IntoView {
     let state = State::of_page();
-    let turned = RwSignal::new(false);
-    let theme = move || {
-        turned.track();
-        Theme::stored().label()
-    };
+    let theme = RwSignal::new(theme);
     let turn = move |_| {
-        Theme::stored().next().apply();
-        turned.notify();
+        theme.update(|theme| *theme = theme.next());
+        theme.get_untracked().apply();
     };
     let copy = move |_| {
         address.flush();
@@ -49,7 +47,7 @@ pub fn Header(
     view! {
         <header class="page-header">
             <h1>
-                <a class="brand" href="?">
+                <a class="brand" href=".">
                     <svg class="logo" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
                         <rect class="logo-card" x="2.75" y="2.75" width="18.5" height="18.5" rx="4.5" />
                         <path class="logo-fill" d="M6 11h12v7H6z" />
@@ -65,7 +63,7 @@ pub fn Header(
                 <button type="button" class="tool" title="Light, dark, or as the system" on:click=turn>
                     <span class="theme-icon" aria-hidden="true"></span>
                     <span class="unseen">"Theme: "</span>
-                    <span class="theme-name">{theme}</span>
+                    <span class="theme-name">{move || theme.get().label()}</span>
                 </button>
                 <button type="button" class="tool strong" aria-label="Copy link" on:click=copy>
                     <span class="roomy">"Copy link"</span>
