@@ -8,6 +8,9 @@ try {
   // Storage is blocked: the system's colours, then.
 }
 
+// A link asks for another answer than the one that stands in the page.
+if (location.hash.length > 1 || location.search) root.dataset.link = "";
+
 function failed() {
   if (root.dataset.state === "loading") root.dataset.state = "unloaded";
 }

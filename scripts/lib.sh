@@ -200,9 +200,11 @@ find_chromium() {
 # wasm-opt is among the npm packages.
 need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
-# build_page: the release page in dist/.
+# build_page: the release page in dist/, with the first answer in it and the list of what it is without a network.
 build_page() {
     # They would replace the flags of .cargo/config.toml.
     unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-    trunk build --release --offline --locked
+    trunk build --release --offline --locked &&
+        cargo run --quiet --locked --features ui --bin prerender -- dist/index.html &&
+        node scripts/offline.js dist
 }

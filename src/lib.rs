@@ -7,6 +7,9 @@
 //! assert!(answer.memory.is_some(), "{:?}", answer.issues);
 //! ```
 
+// What Leptos makes of a page natively nests its types deeply.
+#![cfg_attr(not(target_arch = "wasm32"), recursion_limit = "256")]
+
 pub mod accuracy;
 pub mod allocator;
 pub mod check;

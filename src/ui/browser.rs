@@ -111,6 +111,12 @@ pub fn mark_root(name: &str, value: Option<&str>) {
     drop(marked);
 }
 
+/// Sets a property of an element's style.
+pub fn set_style(element: &web_sys::HtmlElement, name: &str, value: &str) {
+    // A name that is no property is ignored.
+    drop(element.style().set_property(name, value));
+}
+
 /// Whether the system asks for dark colours.
 pub fn system_is_dark() -> bool {
     window().match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches())

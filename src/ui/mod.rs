@@ -16,6 +16,8 @@ pub mod own;
 mod panel;
 pub mod part;
 mod picks;
+#[cfg(not(target_arch = "wasm32"))]
+mod prerender;
 mod presets;
 pub mod question;
 pub mod scale;
@@ -26,3 +28,5 @@ mod theme;
 pub mod verdict;
 
 pub use app::start;
+#[cfg(not(target_arch = "wasm32"))]
+pub use prerender::first_answer;

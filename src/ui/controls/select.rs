@@ -35,8 +35,11 @@ pub fn Select(
     messages: Messages,
 ) -> impl IntoView {
     let help = choices.iter().map(|choice| (choice.label, choice.help)).collect();
-    let options: Vec<_> =
-        choices.iter().map(|choice| view! { <option value=choice.slug>{choice.label}</option> }).collect();
+    let first = value.get_untracked();
+    let option = |(index, choice): (usize, &Choice)| {
+        view! { <option value=choice.slug selected=index == first>{choice.label}</option> }
+    };
+    let options: Vec<_> = choices.iter().enumerate().map(option).collect();
     let known = choices.clone();
     let chosen = move || known.get(value.get()).map_or("", |choice| choice.slug).to_owned();
     let choose = move |event: Event| {

@@ -151,7 +151,9 @@ fn Row(
                 {move || of_active(|part, memory| percent(part.at_peak(memory), memory.needed()))}
             </td>
             <td class="bar" aria-hidden="true" hidden=compared>
-                <i style:width=move || of_active(length)></i>
+                <svg>
+                    <rect width=move || of_active(length) height="100%" rx="2" />
+                </svg>
             </td>
         </tr>
         <tr class="why" id=id hidden=move || absent() || !open.get()>

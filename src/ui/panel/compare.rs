@@ -39,6 +39,7 @@ pub fn Tabs() -> impl IntoView {
             </li>
         }
     };
+    let full = move || !state.is_free(MOST_SCENARIOS - 1);
     let counts = move || state.current().answer(|_, memory, _| counts(&memory.parameters));
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
@@ -51,7 +52,7 @@ pub fn Tabs() -> impl IntoView {
             <button
                 type="button"
                 class="compare"
-                disabled=move || state.count.get() >= MOST_SCENARIOS
+                disabled=full
                 title="Keeps this scenario and puts a copy beside it to change"
                 on:click=move |_| state.duplicate()
             >
