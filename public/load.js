@@ -1,7 +1,7 @@
 // Starts the app, whose two files Trunk names in the script element, and then keeps the page for later without a network.
 const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
-const { default: start } = await import(js);
-await start({ module_or_path: wasm });
+const app = await import(js);
+await app.default({ module_or_path: wasm });
 
 const workers = navigator.serviceWorker;
 const registration = await workers?.register("sw.js").catch(() => undefined);

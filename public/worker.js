@@ -2,8 +2,8 @@
 onmessage = async ({ data: [js, module] }) => {
   onmessage = null;
   try {
-    const { default: start } = await import(js);
-    await start({ module_or_path: module });
+    const app = await import(js);
+    await app.default({ module_or_path: module });
   } catch (error) {
     reportError(error);
   }

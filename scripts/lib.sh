@@ -195,6 +195,34 @@ find_chromium() {
     return 1
 }
 
+# need_firefox: sets HEADROOM_FIREFOX to a Firefox that puppeteer can drive.
+need_firefox() {
+    if find_firefox; then return; fi
+    if has apt-get; then
+        say "installing Firefox (apt)"
+        if logged apt apt_install firefox-esr && find_firefox; then return; fi
+    fi
+    give_up "there is no Firefox for the browser tests, and it could not be installed." \
+        "Debian: sudo apt-get install firefox-esr" \
+        "Elsewhere: install Firefox and name the program: HEADROOM_FIREFOX=/path/to/firefox scripts/check"
+}
+
+find_firefox() {
+    if [ -n "${HEADROOM_FIREFOX:-}" ]; then
+        has "$HEADROOM_FIREFOX" || give_up "HEADROOM_FIREFOX names no program: $HEADROOM_FIREFOX"
+        return
+    fi
+    local program
+    for program in firefox-esr firefox; do
+        if has "$program"; then
+            HEADROOM_FIREFOX=$(command -v "$program")
+            export HEADROOM_FIREFOX
+            return
+        fi
+    done
+    return 1
+}
+
 # ---- the page ----------------------------------------------------------------------------------------------------
 
 # wasm-opt is among the npm packages.

@@ -41,6 +41,14 @@ impl Slot {
         })
     }
 
+    /// Whether a close look at the scenario is still to come.
+    pub fn is_awaited(self) -> bool {
+        let is_known = |detail: &Option<Arc<Detail>>| {
+            self.scenario.with(|scenario| detail.as_ref().is_some_and(|detail| detail.is_of(scenario)))
+        };
+        self.estimate.with(|estimate| estimate.memory.is_some()) && !self.detail.with(is_known)
+    }
+
     /// Whether it fits, and the verdict on that.
     pub fn fit(self) -> Option<(Fit, Verdict)> {
         let detail = self.detail.get();

@@ -22,13 +22,14 @@ function plain(html) {
 }
 
 test("the app draws what stands in the page", async ({ headroom, page, request }) => {
-  // The build draws the charts as wide as they are before they are measured, and so does the app.
   const sent = await (await request.get(".")).text();
   await page.addInitScript(() => {
-    new MutationObserver(() => {
-      const app = document.getElementById("app");
-      if (document.documentElement.dataset.state === "ready") window.drawn ??= app.innerHTML;
-    }).observe(document, { attributes: true, subtree: true, attributeFilter: ["data-state"] });
+    // At the very moment at which the app says that it is there, before it has measured how wide its charts are.
+    const set = Element.prototype.setAttribute;
+    Element.prototype.setAttribute = function (name, value) {
+      if (name === "data-state" && value === "ready") window.drawn = document.getElementById("app").innerHTML;
+      return set.call(this, name, value);
+    };
   });
   await headroom.open();
   await expect.poll(() => page.evaluate(() => window.drawn?.length ?? 0)).toBeGreaterThan(1000);

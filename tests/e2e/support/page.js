@@ -52,8 +52,9 @@ export class HeadroomPage {
     await expect.poll(() => this.link().get(key), { message: `${key} in the link` }).toBe(value);
   }
 
-  /** Everything that is said of the scenario, for comparing two moments. */
+  /** Everything that is said of the scenario once it rests, for comparing two moments. */
   async answer() {
+    await expect(this.verdict).toHaveAttribute("aria-busy", "false");
     return {
       verdict: await this.verdict.innerText(),
       chart: await this.chart.innerHTML(),
