@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::Output;
 use super::table::aligned;
-use crate::check::{Confusion, Errors, Metric, PartRow, Report, Verdicts, check};
+use crate::check::{Confusion, Errors, Metric, PartRow, Report, Row, Verdicts, check};
 use crate::units::grouped;
 
-/// Compares measurements with what is predicted for them
+/// Compares measurements with what is predicted for them; exits with 2 where none could be
 #[derive(Args)]
 pub(super) struct Arguments {
     /// A JSON array of measurements
@@ -22,17 +22,46 @@ pub(super) struct Arguments {
     /// Compare the parts alive at the peak of each phase too
     #[arg(long)]
     parts: bool,
+    /// Exit with 1 where any predicted figure is off by more than so many percent, up or down
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above: Option<f64>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|percent| *percent >= 0.0)
+        .ok_or_else(|| "use a number of percent from 0 up, such as 5".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let name = arguments.file.display();
     let text = std::fs::read_to_string(&arguments.file).map_err(|error| format!("{name}: {error}"))?;
     let report = check(&text, arguments.parts).map_err(|problem| format!("{name}: {problem}"))?;
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        return Ok(Output::of(json + "\n"));
+    let mut output = Output::of(if arguments.json {
+        serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
+    } else {
+        to_text(&report)
+    });
+    if report.rows.is_empty() {
+        output.say(format_args!("error: {name}: no figure was predicted"));
+        output.status = 2;
     }
-    Ok(Output::of(to_text(&report)))
+    if let Some(limit) = arguments.fail_above {
+        let over: Vec<&Row> = report.rows.iter().filter(|row| row.error_pct.abs() > limit).collect();
+        if let Some(worst) = over.iter().max_by(|a, b| a.error_pct.abs().total_cmp(&b.error_pct.abs())) {
+            output.say(format_args!(
+                "above: {} of {} figures are off by more than {limit} %, the worst {} of {} by {}",
+                over.len(),
+                report.rows.len(),
+                worst.metric.slug(),
+                worst.id,
+                signed(worst.error_pct)
+            ));
+            output.status = 1;
+        }
+    }
+    Ok(output)
 }
 
 fn to_text(report: &Report) -> String {

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
-use crate::scenario::keys::{KEYS, Key, Kind};
+use crate::scenario::keys::{KEYS, Key, Kind, slugs};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
 
@@ -139,18 +139,21 @@ impl Args for Input {
 
 fn flag(key: &'static Key) -> Arg {
     let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
-    match key.kind {
+    match key.kind() {
         // `--gradient-checkpointing` alone switches it on.
         Kind::Switch => flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help),
-        Kind::Choice(slugs) if slugs.contains(&"on") => flag
-            .value_name("MODE")
-            .num_args(0..=1)
-            .default_missing_value("on")
-            .help(format!("{} [{}]", key.help, slugs.join(", "))),
-        Kind::Choice(slugs) => flag.value_name("NAME").help(format!("{} [{}]", key.help, slugs.join(", "))),
+        Kind::Choice(choices) => {
+            let slugs = slugs(choices);
+            let flag = flag.help(format!("{} [{}]", key.help, slugs.join(", ")));
+            if slugs.contains(&"on") {
+                flag.value_name("MODE").num_args(0..=1).default_missing_value("on")
+            } else {
+                flag.value_name("NAME")
+            }
+        }
         Kind::Model => flag.value_name("ID").help(key.help),
         Kind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
-        Kind::Count => flag.value_name("N").help(key.help),
+        Kind::Count(_) => flag.value_name("N").help(key.help),
         Kind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
         Kind::Dropout => flag.value_name("P").help(key.help),
         Kind::Gpu => flag.value_name("CARD").help(key.help),

@@ -1,7 +1,7 @@
 //! The command: arguments to library calls, answers to text. Nothing is computed here.
 //!
 //! Every subcommand returns its output instead of printing it. Exit statuses: 0 all is well, 1 it does not fit
-//! (`--fail-if-over`), 2 the input is wrong or cannot be answered.
+//! (`--fail-if-over`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered.
 
 mod check;
 mod estimate;

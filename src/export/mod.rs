@@ -171,6 +171,7 @@ pub fn json(answer: &Answer) -> Value {
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
     put("scenario", json!(scenario));
+    put("changed", json!(scenario.changed().iter().map(|key| key.name).collect::<Vec<_>>()));
     put("link", json!(share::encode(std::slice::from_ref(scenario))));
     put("issues", json!(estimate.issues));
     if let Ok(gpu) = scenario.gpu() {
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
     use crate::issue::Field;
     use crate::memory::{Counted, Parameters, Peak};
-    use crate::scenario::{Method, ModelChoice, Stack, StepTime};
+    use crate::scenario::{Method, ModelChoice};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
@@ -271,14 +272,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_has_a_row() {
+    fn what_is_not_at_its_default_has_a_row() {
         let mut other = answer();
-        assert!(!markdown(&[answer()], "").contains("Software"));
-        other.scenario.stack = Stack::Torchtune;
-        other.scenario.savings.step = StepTime::InBackward;
-        let text = markdown(&[answer(), other], "");
-        assert!(text.contains("| Software | transformers + PEFT | torchtune |"), "{text}");
-        assert!(text.contains("| Optimizer step | After backward | In backward |"), "{text}");
+        let alone = markdown(&[answer()], "");
+        assert!(alone.contains("| Training library | transformers + PEFT |"), "{alone}");
+        assert!(!alone.contains("Optimizer step") && !alone.contains("Double quantisation"), "{alone}");
+        // padding, lengths, step, dropout and three habits of the loop; all else is LoRA's and QLoRA's
+        assert!(alone.contains("| Other settings, at their default | 7 |"), "{alone}");
+        other.scenario.method = Method::Qlora;
+        other.scenario.quantization.double_quant = false;
+        other.scenario.training_loop.keeps_outputs = true;
+        let text = markdown(&[answer(), other.clone()], "");
+        // full fine-tuning quantises nothing
+        assert!(text.contains("| Double quantisation |  | Off |"), "{text}");
+        assert!(text.contains("| Outputs kept | Off | On |"), "{text}");
+        assert_eq!(json(&other)["changed"], json!(["double-quant", "keep-outputs"]));
     }
 
     #[test]

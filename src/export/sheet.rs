@@ -3,11 +3,9 @@
 use super::Answer;
 use crate::memory::{Category, Iteration, Memory, Phase};
 use crate::plan::{Margin, Verdict};
-use crate::scenario::{LoraTargets, Method, Scenario};
+use crate::scenario::Scenario;
+use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
 use crate::units::{Bytes, grouped};
-
-/// What a scenario's choice is called.
-type Label = fn(&Scenario) -> &'static str;
 
 /// One figure or word of a [`Sheet`].
 #[derive(Clone, Debug, PartialEq)]
@@ -133,37 +131,21 @@ impl Builder<'_> {
         Line { label: label.to_owned(), cells: cells.collect() }
     }
 
+    /// Every input that is always shown or not at its default somewhere, group by group, and how many others there are.
     fn choices(&self) -> Vec<Line> {
-        let text = |text: &str| Cell::Text(text.to_owned());
-        let mut lines = vec![
-            self.choice("Model", |scenario| Cell::Text(scenario.model_name())),
-            self.choice("Method", |scenario| Cell::Text(method(scenario))),
-            self.choice("Precision", |scenario| text(scenario.precision.label())),
-            self.choice("Optimizer", |scenario| text(scenario.optimizer.label())),
-            self.choice("Micro-batch size", |scenario| Cell::Count(scenario.batch)),
-            self.choice("Sequence length", |scenario| Cell::Count(scenario.sequence)),
-            self.choice("Gradient accumulation", |scenario| Cell::Count(scenario.accumulation)),
-            self.choice("Gradient checkpointing", |scenario| text(scenario.checkpointing.label())),
-            self.choice("Attention", |scenario| text(scenario.attention.label())),
-        ];
-        // what nearly all scenarios leave as it is
-        let usual = Scenario::default();
-        let rare: [(&'static str, Label); 6] = [
-            ("Mask", |scenario| scenario.mask.label()),
-            ("Software", |scenario| scenario.stack.label()),
-            ("Head and loss", |scenario| scenario.savings.loss.label()),
-            ("Activation offloading", |scenario| scenario.savings.offloading.label()),
-            ("Optimizer step", |scenario| scenario.savings.step.label()),
-            ("Allocator", |scenario| scenario.allocator.label()),
-        ];
-        for (name, label) in rare {
-            if self.answers.iter().any(|answer| label(&answer.scenario) != label(&usual)) {
-                lines.push(self.choice(name, |scenario| text(label(scenario))));
-            }
-        }
-        lines.push(self.choice("GPU", |scenario| match scenario.gpu() {
-            Ok(gpu) => text(&gpu.name),
-            Err(_) => Cell::Empty,
+        let defaults: Vec<_> = self.answers.iter().map(|answer| answer.scenario.defaults()).collect();
+        let (shown, rest): (Vec<&Key>, Vec<&Key>) = Group::ALL
+            .into_iter()
+            .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
+            .partition(|key| {
+                self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
+                    key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, defaults))
+                })
+            });
+        let mut lines: Vec<_> =
+            shown.into_iter().map(|key| self.choice(key.label, |scenario| input(key, scenario))).collect();
+        lines.push(self.choice("Other settings, at their default", |scenario| {
+            Cell::Count(rest.iter().filter(|key| key.matters(scenario)).count() as u64)
         }));
         lines
     }
@@ -223,14 +205,20 @@ impl Builder<'_> {
     }
 }
 
-fn method(scenario: &Scenario) -> String {
-    let label = scenario.method.label();
-    let targets = match scenario.lora.targets {
-        LoraTargets::Named => scenario.lora.modules.to_string(),
-        group => group.label().to_ascii_lowercase(),
-    };
-    match scenario.method {
-        Method::Full => label.to_owned(),
-        Method::Lora | Method::Qlora => format!("{label}, rank {} on {targets}", scenario.lora.rank),
+/// The value of an input; nothing where it makes no difference.
+fn input(key: &Key, scenario: &Scenario) -> Cell {
+    if !key.matters(scenario) {
+        return Cell::Empty;
+    }
+    let text = || Cell::Text(key.words(scenario));
+    match key.kind() {
+        Kind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
+        Kind::Model
+        | Kind::Choice(_)
+        | Kind::Targets
+        | Kind::Switch
+        | Kind::Lengths
+        | Kind::Dropout
+        | Kind::Gpu => text(),
     }
 }

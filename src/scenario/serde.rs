@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Scenario {
 }
 
 fn to_json(key: &Key, scenario: &Scenario) -> Value {
-    if let (Kind::Model, ModelChoice::Custom(custom)) = (key.kind, &scenario.model) {
+    if let (Kind::Model, ModelChoice::Custom(custom)) = (key.kind(), &scenario.model) {
         let config = serde_json::from_str(&custom.config).unwrap_or(Value::Null);
         return Value::Object(Map::from_iter([
             ("name".to_owned(), Value::String(custom.name.clone())),
@@ -57,9 +57,9 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
         ]));
     }
     let text = key.write(scenario);
-    match key.kind {
+    match key.kind() {
         Kind::Switch => Value::Bool(text == "on"),
-        Kind::Count | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        Kind::Count(_) | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
         Kind::Model | Kind::Choice(_) | Kind::Targets | Kind::Lengths | Kind::Gpu => Value::String(text),
     }
 }
@@ -71,7 +71,7 @@ fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), St
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
-        Value::Object(map) => match (key.kind, map.get("config")) {
+        Value::Object(map) => match (key.kind(), map.get("config")) {
             (Kind::Model, Some(config)) => {
                 let name = map.get("name").and_then(Value::as_str).unwrap_or("custom model");
                 let custom = CustomModel::read(name, &config.to_string())

@@ -11,6 +11,7 @@ use super::iteration::Training;
 use super::kernels::Device;
 use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
 use super::plan::{ITERATIONS, Plan};
+use super::support;
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
@@ -97,13 +98,16 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let device = Device::of(gpu);
-        super::support::unmodelled(architecture, scenario, device)?;
+        let modeling = support::modeling(architecture, scenario, device)?;
         let laid_out = scenario.laid_out();
+        let named = architecture;
         let architecture = &*super::forward::stacks::architecture(architecture, &laid_out)?;
-        let plan = Plan::of(architecture, scenario, device)?;
+        let plan = Plan::of(architecture, modeling, scenario, device)?;
         let scenario = &*laid_out;
         let machine = Machine::new(device, true);
-        let mut training = Training::new(Model::load(&machine, architecture, scenario, device, true));
+        let model = Model::load(&machine, architecture, modeling, scenario, device, true);
+        support::adapted(&model, named)?;
+        let mut training = Training::new(model);
         training.prepare();
         let recorded = || machine.state.borrow().events();
         let loaded = recorded();
@@ -129,6 +133,7 @@ impl Recording {
                 run(longest, &mut || training.iteration_of(batches));
             }
         }
+        support::attended(&machine, scenario)?;
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording

@@ -27,7 +27,7 @@ test("it can be installed", async ({ page, request }) => {
   for (const icon of manifest.icons) expect((await request.get(icon.src)).ok()).toBe(true);
 });
 
-test("a newer version waits until it is asked for, and then comes as a whole", async ({ headroom, page, context }) => {
+test("a newer version waits until it is asked for, and then comes as a whole", async ({ headroom, page, context, problems }) => {
   const folder = mkdtempSync(join(tmpdir(), "headroom-"));
   cpSync(DIST, folder, { recursive: true });
   const server = await serve(folder);
@@ -54,6 +54,8 @@ test("a newer version waits until it is asked for, and then comes as a whole", a
   // The tab that was left open still works.
   await new headroom.constructor(old).box("Micro-batch size").fill("64");
   await expect(new headroom.constructor(old).verdict).toContainText("Does not fit");
+  // Its host is another than that of the other tests.
+  problems.splice(0, problems.length, ...problems.filter((problem) => !problem.includes(server.url)));
   server.close();
   rmSync(folder, { recursive: true });
 });

@@ -248,7 +248,7 @@ test.describe("as a config.json", () => {
     await expect(headroom.choice("Model")).toHaveValue("mixtral, 46.7B");
   });
 
-  test("an unknown family is counted with a warning", async ({ headroom, page }) => {
+  test("an unknown family is counted with a warning, and its memory is not guessed", async ({ headroom, page }) => {
     await headroom.open();
     const dialog = dialogOf(headroom);
     await dialog.open("config.json");
@@ -257,6 +257,7 @@ test.describe("as a config.json", () => {
     await dialog.use.click();
     await expect(dialog.root).toBeHidden();
     await expect(page.getByText(/^Warning:.*nobody_knows/).filter({ visible: true })).toHaveCount(1);
+    await expect(page.getByText(/not known, and not guessed/).filter({ visible: true }).first()).toBeVisible();
   });
 
   for (const [what, text, message] of [

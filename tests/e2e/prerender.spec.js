@@ -15,7 +15,9 @@ function plain(html) {
       .filter(({ name, value }) => name !== "style" && !(name === "class" && value === ""))
       .map(({ name, value }) => `${name}=${value}`)
       .sort();
-    const text = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.data);
+    const text = [...element.childNodes]
+      .filter((node) => node.nodeType === Node.TEXT_NODE && node.data.trim() !== "")
+      .map((node) => node.data);
     lines.push([element.localName, ...attributes, ...text].join(" "));
   }
   return lines;

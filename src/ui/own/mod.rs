@@ -201,7 +201,7 @@ pub fn OwnModel() -> impl IntoView {
             aria-haspopup="dialog"
             on:click=show
         >
-            "Bring your own"
+            "Use a config.json or Hub id"
         </button>
         {dialog}
     }

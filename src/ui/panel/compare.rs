@@ -6,17 +6,20 @@ use leptos::prelude::*;
 use crate::memory::Parameters;
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
-use crate::ui::format::{Unit, parameters};
+use crate::ui::format::parameters;
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
+use crate::units::shortest;
 
 /// The scenarios on the page and what can be done with them.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
-    let title = move |position: usize| state.slots[position].scenario.with(summary::title);
     let tab = move |position: usize| {
         let active = move || state.active.get() == position;
+        let name = move || {
+            state.slots[position].scenario.with(|scenario| summary::name(scenario, &state.scenarios()))
+        };
         view! {
             <li hidden=move || state.is_free(position) class:active=active>
                 <button
@@ -26,7 +29,7 @@ pub fn Tabs() -> impl IntoView {
                     on:click=move |_| state.active.set(position)
                 >
                     <b>{letter(position)}</b>
-                    <span>{move || title(position)}</span>
+                    <span title=name>{name}</span>
                 </button>
                 <button
                     type="button"
@@ -39,24 +42,31 @@ pub fn Tabs() -> impl IntoView {
             </li>
         }
     };
-    let full = move || !state.is_free(MOST_SCENARIOS - 1);
     let counts = move || state.current().answer(|_, memory, _| counts(&memory.parameters));
+    let is_full = move || !state.is_free(MOST_SCENARIOS - 1);
+    let why = move || {
+        if is_full() {
+            format!("{MOST_SCENARIOS} scenarios at most: remove one first")
+        } else {
+            "Keeps this scenario and puts a copy beside it to change".to_owned()
+        }
+    };
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
             <p class="title" hidden=move || !state.alone()>
                 {move || state.current().scenario.with(summary::title)}
-                " "
+                " · "
                 <span>{counts}</span>
             </p>
             <ul hidden=move || state.alone()>{(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}</ul>
             <button
                 type="button"
                 class="compare"
-                disabled=full
-                title="Keeps this scenario and puts a copy beside it to change"
+                disabled=is_full
+                title=why
                 on:click=move |_| state.duplicate()
             >
-                {move || if state.alone() { "Compare with another" } else { "Duplicate" }}
+                {move || if state.alone() { "Compare" } else { "Add a copy" }}
             </button>
         </div>
     }
@@ -68,7 +78,8 @@ fn counts(counts: &Parameters) -> String {
     if counts.trainable == counts.total {
         format!("{total} parameters, all trained")
     } else {
-        format!("{total} parameters, {} of them trained", parameters(counts.trainable))
+        let share = shortest(counts.trainable as f64 / counts.total as f64 * 100., 2);
+        format!("{total} parameters, {} trained ({share}%)", parameters(counts.trainable))
     }
 }
 
@@ -76,7 +87,7 @@ fn counts(counts: &Parameters) -> String {
 #[component]
 pub fn Differences() -> impl IntoView {
     let state = State::of_page();
-    let table = move || (!state.alone()).then(|| differences(&state.scenarios(), state.unit()));
+    let table = move || (!state.alone()).then(|| differences(&state.scenarios()));
     view! {
         <section class="panel" hidden=move || state.alone()>
             <h2>"What differs"</h2>
@@ -85,8 +96,8 @@ pub fn Differences() -> impl IntoView {
     }
 }
 
-fn differences(scenarios: &[Scenario], unit: Unit) -> impl IntoView + use<> {
-    let rows = summary::differences(scenarios, unit);
+fn differences(scenarios: &[Scenario]) -> impl IntoView + use<> {
+    let rows = summary::differences(scenarios);
     if rows.is_empty() {
         return Either::Left(view! {
             <p class="remark">"Nothing yet: change a control, and it shows here."</p>
@@ -127,17 +138,17 @@ mod tests {
     #[test]
     fn what_differs_stands_out() {
         let first = Scenario::default();
-        let same = differences(&[first.clone(), first.clone()], Unit::Binary).to_html();
+        let same = differences(&[first.clone(), first.clone()]).to_html();
         assert!(same.contains("Nothing yet"), "{same}");
         let second = Scenario { batch: 4, ..first.clone() };
-        let html = differences(&[first, second], Unit::Binary).to_html();
+        let html = differences(&[first, second]).to_html();
         assert!(html.contains("Micro-batch size") && html.contains("class=\"changed\">4<"), "{html}");
     }
 
     #[test]
     fn trained_parameters_are_told_from_frozen_ones() {
         let some = Parameters { total: 8_030_261_248, trainable: 41_943_040 };
-        assert_eq!(counts(&some), "8.03B parameters, 41.9M of them trained");
+        assert_eq!(counts(&some), "8.03B parameters, 41.9M trained (0.52%)");
         let all = Parameters { total: 124_439_808, trainable: 124_439_808 };
         assert_eq!(counts(&all), "124M parameters, all trained");
     }

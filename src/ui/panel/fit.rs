@@ -5,8 +5,8 @@ use leptos::html;
 use leptos::prelude::*;
 
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow};
-use crate::scenario::{Allocator, Checkpointing, Method, ModelChoice, Scenario};
+use crate::plan::{self, FitCell, FitRow};
+use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
 use crate::ui::desk::Place;
@@ -53,6 +53,14 @@ pub fn Table() -> impl IntoView {
         }
         mib => Bytes::mib(mib as u64),
     };
+    // Another card is asked about as it is.
+    let mut card = None;
+    Effect::new(move || {
+        let now = state.current().scenario.with(|scenario| scenario.gpu.clone());
+        if card.replace(now.clone()).is_some_and(|before| before != now) {
+            asked.set(0);
+        }
+    });
     let rows = RwSignal::new(vec![None; MODELS.len() + 1]);
     let busy = RwSignal::new(true);
     let timer = Later::default();
@@ -136,17 +144,9 @@ fn ask(
 
 /// What holds for every cell.
 fn conditions(base: &Scenario) -> String {
-    let checkpointing = match base.checkpointing {
-        Checkpointing::Off => "without gradient checkpointing",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-            "with gradient checkpointing"
-        }
-    };
     format!(
-        "The largest micro-batch of {} tokens per sequence, {checkpointing}, or what one such sequence needs; the \
-         rest as in the scenario, ᵉ with expandable segments where the default allocator's holes are too large. Choose a \
-         cell to open it.",
-        grouped(base.sequence)
+        "The largest micro-batch that fits, otherwise what a batch of 1 needs. Click to open. ᵉ needs expandable_segments. {}",
+        plan::conditions(base)
     )
 }
 
@@ -187,6 +187,7 @@ fn Row(
         };
         view! { <span>{name}</span> " " <small>{count.map(parameters)}</small> }
     };
+    let usual = move || scenario().with(|scenario| scenario.sequence);
     let cell = move |column: usize| {
         let found = move |rows: &Vec<Option<FitRow>>| rows[index].as_ref()?.cells.get(column).cloned();
         let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
@@ -200,7 +201,7 @@ fn Row(
         view! {
             <td>
                 <button type="button" class="cell" disabled=shut on:click=open>
-                    {move || content(rows.with(found), state.unit())}
+                    {move || content(rows.with(found), usual(), state.unit())}
                 </button>
             </td>
         }
@@ -213,14 +214,16 @@ fn Row(
     }
 }
 
-/// What a cell says; nothing yet where it was not computed.
-fn content(cell: Option<FitCell>, unit: Unit) -> impl IntoView + use<> {
+/// What a cell says; nothing yet where it was not computed. The sequence length where it is another than the usual one.
+fn content(cell: Option<FitCell>, usual: u64, unit: Unit) -> impl IntoView + use<> {
     match cell {
         None => EitherOf4::A("…"),
         Some(FitCell::Fits { batch, scenario }) => {
             let mark = (scenario.allocator == Allocator::Expandable).then(|| view! { <sup>"e"</sup> });
+            let other = (scenario.sequence != usual).then_some(scenario.sequence);
+            let length = other.map(|length| view! { " " <small>"× " {grouped(length)}</small> });
             EitherOf4::B(view! {
-                "batch " <b>{grouped(batch)}</b> {mark}
+                "batch " <b>{grouped(batch)}</b> {mark} {length}
                 <span class="unseen">": open " {summary::title(&scenario)}</span>
             })
         }
@@ -228,7 +231,10 @@ fn content(cell: Option<FitCell>, unit: Unit) -> impl IntoView + use<> {
             EitherOf4::C(view! { <span class="unseen">"needs "</span> {unit.amount(needed)} })
         }
         Some(FitCell::Unknown(issue)) => {
-            EitherOf4::D(view! { <span title=issue.to_string()>"unknown"</span> })
+            let why = issue.to_string();
+            EitherOf4::D(view! {
+                <span title=why.clone()>"–" <span class="unseen">" no answer: " {why.clone()}</span></span>
+            })
         }
     }
 }
@@ -246,9 +252,12 @@ mod tests {
 
     #[test]
     fn a_cell_says_what_fits_or_what_it_needs() {
-        let rows = crate::plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
-        let texts: Vec<_> =
-            rows[0].cells.iter().map(|cell| content(Some(cell.clone()), Unit::Binary).to_html()).collect();
+        let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
+        let texts: Vec<_> = rows[0]
+            .cells
+            .iter()
+            .map(|cell| content(Some(cell.clone()), 2048, Unit::Binary).to_html())
+            .collect();
         assert!(texts[0].contains("needs ") && texts[0].contains("GiB"), "{texts:?}");
         assert!(texts[2].contains("batch ") && texts[2].contains("Llama-3.1-8B · QLoRA"), "{texts:?}");
     }
