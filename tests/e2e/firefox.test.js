@@ -45,7 +45,7 @@ async function open(link = "") {
 
 /** Waits until the verdict says something. */
 const says = (text) =>
-  page.waitForFunction((text) => document.querySelector(".verdict").innerText.includes(text), PATIENCE, text);
+  page.waitForFunction((text) => document.querySelector(".verdict").textContent.includes(text), PATIENCE, text);
 
 const value = (id) => page.$eval(`#${id}`, (box) => box.value);
 
