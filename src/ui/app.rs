@@ -15,7 +15,6 @@ use super::state::State;
 use super::sync;
 use super::theme::Theme;
 use crate::issue::Issue;
-use crate::scenario::Scenario;
 use crate::share;
 
 /// What the page begins with.
@@ -46,7 +45,7 @@ pub fn start() {
     let desk = Desk::default();
     if start.link.is_empty() {
         // The first answer stands on the page already. The app takes over once it knows as much.
-        let look = Question::Detail(Box::new(Scenario::default()));
+        let look = Question::Detail(Box::default());
         desk.clone().ask(Place::Scenario(0), look, move |answer| {
             let detail = answer.and_then(question::Answer::detail).map(Arc::from);
             mount(Start { detail, ..start }, desk);
