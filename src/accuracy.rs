@@ -116,3 +116,21 @@ fn worst<'a>(basis: Basis, kinds: impl Iterator<Item = &'a Kind>) -> Option<Band
     });
     (band.rows > 0).then_some(band)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Checkpointing, Mask, Offloading, StepTime};
+
+    #[test]
+    fn a_kind_is_what_the_table_of_keys_says() {
+        let mut scenario = Scenario::default();
+        assert_eq!(key(&scenario), "qlora amp-bf16-weights recomputed sdpa");
+        scenario.checkpointing = Checkpointing::Off;
+        scenario.mask = Mask::Packed;
+        scenario.savings.offloading = Offloading::On;
+        scenario.savings.step = StepTime::InBackward;
+        // data/accuracy.tsv has them in this order
+        assert_eq!(key(&scenario), "qlora amp-bf16-weights kept sdpa packed offloaded in-backward");
+    }
+}

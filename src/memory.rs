@@ -81,16 +81,16 @@ impl Category {
         match self {
             Category::Weights => "Weights",
             Category::Adapters => "LoRA adapters",
-            Category::QuantState => "Quantisation state",
+            Category::QuantState => "4-bit scales",
             Category::Buffers => "Buffers",
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",
             Category::Activations => "Saved activations",
-            Category::WeightCopies => "Half-precision weight copies",
+            Category::WeightCopies => "Autocast weight copies",
             Category::Logits => "Logits and loss",
             Category::Temporaries => "Temporaries",
             Category::Workspace => "cuBLAS workspace",
-            Category::Batch => "Batch",
+            Category::Batch => "Input tokens",
             Category::Rounding => "Block rounding",
         }
     }

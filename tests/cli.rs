@@ -482,3 +482,77 @@ fn check_fails_above_a_limit() {
     assert!(run.out.contains("Absolute error"), "{}", run.out);
     assert_eq!(headroom(&["check", path, "--fail-above", "NaN"]).status, Some(2));
 }
+
+/// Writing that fails is a failure of the command; a reader that has read enough is none.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_told() {
+    let into = |out: Stdio| {
+        let command = Command::new(env!("CARGO_BIN_EXE_headroom"))
+            .args(["estimate", "--json"])
+            .stdout(out)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = command.unwrap().wait_with_output().unwrap();
+        (String::from_utf8(output.stderr).unwrap(), output.status.code())
+    };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (said, status) = into(full.into());
+    assert!(said.starts_with("error: standard output: No space left on device"), "{said}");
+    assert_eq!(status, Some(2));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(into(writer.into()), (String::new(), Some(0)));
+}
+
+#[test]
+fn names_do_not_steer_the_terminal_or_the_spreadsheet() {
+    let model = "(model_type:llama,hidden_size:64,num_hidden_layers:2,num_attention_heads:4,intermediate_size:128,vocab_size:256)";
+    let run = headroom(&["estimate", "m=%1b]0;x%07&b=%1b[2Jx"]);
+    assert!(run.err.contains('\u{fffd}') && !run.err.contains(['\u{1b}', '\u{7}']), "{:?}", run.err);
+    assert_eq!(run.err.lines().count(), 2, "{}", run.err);
+    let named = |name: &str, format: &str| says(&["estimate", &format!("m={name}{model}&s=64"), format]);
+    for name in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"] {
+        let plain = name.replace('!', "~!").replace('(', "~(").replace(')', "~)");
+        let csv = named(&plain.replace('+', "%2B"), "--csv");
+        assert!(csv.starts_with(&format!("Model,\"'{name} (115,008 parameters)\"\r\n")), "{csv}");
+    }
+    let markdown = named("a%0A<img src=x>|b", "--markdown");
+    assert!(markdown.contains("| Model | a \\<img src=x>\\|b (115,008 parameters) |\n"), "{markdown}");
+    let text = says(&["estimate", &format!("m=a%0Db%1b[31m{model}&s=64")]);
+    assert!(text.contains("  a b\u{fffd}[31m (115,008 parameters)\n"), "{text:?}");
+}
+
+#[test]
+fn scenarios_are_read_wherever_they_lie() {
+    let json = "\u{feff}{\"model\":\"gpt2\",\"seq-length\":512}";
+    let expected = says(&["estimate", "m=gpt2&s=512"]);
+    for name in ["bom.json", "no_extension", "other.txt"] {
+        assert_eq!(says(&["estimate", &file(name, json)]), expected, "{name}");
+    }
+    assert_eq!(
+        says(&["estimate", &file("bom.toml", "\u{feff}model = 'gpt2'\nseq-length = 512\n")]),
+        expected
+    );
+    let piped = headroom_with(&["estimate", "-"], json);
+    assert_eq!((piped.out.as_str(), piped.err.as_str()), (expected.as_str(), ""));
+    if cfg!(target_os = "linux") {
+        assert_eq!(headroom_with(&["estimate", "/dev/stdin"], json).out, expected);
+        fails(&["estimate", "/dev/zero"], "error: /dev/zero: this has more than 4 MB and was not read\n");
+    }
+    let twice = file("twice.toml", "b = 4\nbatch-size = 8\n");
+    let run = headroom(&["estimate", &twice]);
+    assert!(run.err.contains("b and batch-size are the same key (leave one out)"), "{}", run.err);
+    let long = file("long.json", &" ".repeat(5 << 20));
+    fails(&["estimate", &long], &format!("error: {long}: this has more than 4 MB and was not read\n"));
+}
+
+#[test]
+fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
+    for (link, fails) in [("m=gpt2&s=512", false), ("method=full", true)] {
+        let answer: Value = serde_json::from_str(&says(&["estimate", link, "--json"])).unwrap();
+        assert_eq!(answer["schema"], "headroom-estimate/1");
+        assert_eq!(answer["up_to_failure"], fails, "{answer:#}");
+        assert_eq!(says(&["estimate", link]).contains(" up to the failure\n"), fails);
+    }
+}

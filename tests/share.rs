@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
@@ -225,6 +226,27 @@ proptest! {
     }
 
     #[test]
+    fn values_that_differ_read_differently(one in scenarios(), other in scenarios()) {
+        for key in KEYS.iter().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
+            let same = key.words(&one) == key.words(&other);
+            prop_assert_eq!(same, key.is_same(&one, &other), "{}: {}", key.name, key.words(&one));
+        }
+    }
+
+    #[test]
+    fn a_setting_can_be_set_back(scenario in scenarios()) {
+        let mut reset = scenario.clone();
+        // What is set back may change the default of another, and that whether a third makes a difference.
+        for _ in 0..3 {
+            for key in reset.changed() {
+                let defaults = reset.defaults();
+                key.copy(&mut reset, &defaults);
+            }
+        }
+        prop_assert_eq!(reset.changed().len(), 0);
+    }
+
+    #[test]
     fn any_text_is_answered(text in "\\PC{0,200}") {
         let shared = decode(&text);
         prop_assert!(!shared.scenarios.is_empty());
@@ -288,4 +310,14 @@ fn a_model_of_ones_own_travels_in_the_link() {
     lengths.sort();
     let (longest, median) = (lengths.last().unwrap(), &lengths[lengths.len() / 2]);
     assert!(longest.0 < LONGEST_LINK && median.0 < ORDINARY_LINK * 2, "{longest:?} {median:?}");
+}
+
+/// Comparisons and exports tell cards apart by their names.
+#[test]
+fn cards_have_names_of_their_own() {
+    let mut names: Vec<_> = headroom::hardware::gpus().map(|gpu| gpu.name.to_string()).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
 }

@@ -6,9 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Output;
+use super::input::read;
 use super::table::aligned;
-use crate::check::{Confusion, Errors, Metric, PartRow, Report, Row, Verdicts, check};
+use crate::check::{Confusion, Errors, Metric, PartRow, Report, Row, Unsupported, Verdicts, check};
+use crate::text::one_line;
 use crate::units::grouped;
+
+/// The longest file of measurements that is read; one of a thousand rows with all their tensors has some MB.
+const LONGEST: usize = 256 << 20;
 
 /// Compares measurements with what is predicted for them; exits with 2 where none could be
 #[derive(Args)]
@@ -36,7 +41,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let name = arguments.file.display();
-    let text = std::fs::read_to_string(&arguments.file).map_err(|error| format!("{name}: {error}"))?;
+    let text = read(&arguments.file, LONGEST).map_err(|problem| format!("{name}: {problem}"))?;
     let report = check(&text, arguments.parts).map_err(|problem| format!("{name}: {problem}"))?;
     let mut output = Output::of(if arguments.json {
         serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
@@ -80,7 +85,8 @@ fn to_text(report: &Report) -> String {
         sections.push(parts(&report.parts));
     }
     if !report.unsupported.is_empty() {
-        let lines = report.unsupported.iter().map(|row| format!("{}: {}\n", row.id, row.reason));
+        let line = |row: &Unsupported| one_line(&format!("{}: {}", row.id, row.reason)) + "\n";
+        let lines = report.unsupported.iter().map(line);
         sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
     }
     let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));

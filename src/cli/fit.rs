@@ -10,6 +10,7 @@ use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, conditions, row, table};
 use crate::scenario::{Allocator, Method, Scenario};
 use crate::share;
+use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
 /// How many models are listed unless all are asked for.
@@ -88,7 +89,8 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
         if let Some(FitCell::Unknown(issue)) =
             row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
         {
-            problems.push_str(&format!("{}: {issue}\n", row.model));
+            problems.push_str(&one_line(&format!("{}: {issue}", row.model)));
+            problems.push('\n');
         }
         lines.push(line);
     }
@@ -112,5 +114,8 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
         let cells = Method::ALL.iter().zip(&row.cells).map(cell);
         json!({ "model": row.model, "methods": serde_json::Map::from_iter(cells) })
     });
-    format!("{:#}\n", json!({ "memory": memory, "rows": rows.collect::<Vec<_>>() }))
+    format!(
+        "{:#}\n",
+        json!({ "schema": "headroom-fit/1", "memory": memory, "rows": rows.collect::<Vec<_>>() })
+    )
 }

@@ -16,6 +16,7 @@ use crate::memory::{Iteration, Memory, Parts, Phase};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::share;
+use crate::text::one_line;
 
 pub use sheet::{Cell, Line, Sheet};
 
@@ -78,7 +79,7 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     let mut out = String::new();
     let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
         let cells: Vec<_> =
-            std::iter::once(label.to_owned()).chain(cells).map(|cell| cell.replace('|', "\\|")).collect();
+            std::iter::once(label.to_owned()).chain(cells).map(|cell| in_markdown(&cell)).collect();
         // Writing to a `String` cannot fail.
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     };
@@ -88,23 +89,37 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
         row(&line.label, &mut line.cells.iter().map(Cell::for_people));
     }
     for remark in remarks(answers) {
-        let _ = write!(out, "\n{remark}\n");
+        let _ = write!(out, "\n{}\n", in_markdown(&remark));
     }
     let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
     let _ = write!(out, "\n[Open in Headroom]({address}#{link})\n");
     out
 }
 
+/// Text in a table or between: it neither ends a cell nor begins a tag.
+fn in_markdown(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "\\<")
+}
+
 /// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
-        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(Cell::exact));
+        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(in_csv));
         let quoted: Vec<_> = cells.map(|cell| quote(&cell)).collect();
         out.push_str(&quoted.join(","));
         out.push_str("\r\n");
     }
     out
+}
+
+/// The cell to the last digit; words that a spreadsheet would compute stay words.
+fn in_csv(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
+        Cell::Text(_) | Cell::Empty | Cell::Count(_) | Cell::Amount(_) | Cell::UpToFailure(_) => cell.exact(),
+        Cell::Share { .. } | Cell::Margin(..) => cell.exact(),
+    }
 }
 
 fn quote(cell: &str) -> String {
@@ -159,17 +174,22 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
                 Severity::Warning => "Warning",
                 Severity::Error => "Error",
             };
-            format!("{severity}{which}: {issue}")
+            one_line(&format!("{severity}{which}: {issue}"))
         }));
     }
     remarks
 }
 
-/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate.
+/// What [`json`] writes is of this form; one that readers of it would stumble over has another number.
+pub const SCHEMA: &str = "headroom-estimate/1";
+
+/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate. Where `up_to_failure` is
+/// true the run ends for want of memory, and `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
     let Answer { scenario, estimate, on_card } = answer;
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("schema", json!(SCHEMA));
     put("scenario", json!(scenario));
     put("changed", json!(scenario.changed().iter().map(|key| key.name).collect::<Vec<_>>()));
     put("link", json!(share::encode(std::slice::from_ref(scenario))));
@@ -189,6 +209,7 @@ pub fn json(answer: &Answer) -> Value {
     if let Some(on_card) = on_card {
         put("reserved", json!(on_card.reserved));
         put("nvidia_smi", json!(on_card.shown));
+        put("up_to_failure", json!(matches!(on_card.outcome, Outcome::Fails(_))));
     }
     if let Some(memory) = &estimate.memory {
         let (phase, peak) = memory.peak();

@@ -2,9 +2,10 @@
 
 use super::Answer;
 use crate::memory::{Category, Iteration, Memory, Phase};
-use crate::plan::{Margin, Verdict};
+use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
+use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
 /// One figure or word of a [`Sheet`].
@@ -18,6 +19,8 @@ pub enum Cell {
     Count(u64),
     /// An amount of memory.
     Amount(Bytes),
+    /// An amount of memory that a run had come to when it failed.
+    UpToFailure(Bytes),
     /// A part of the whole.
     Share {
         /// The part.
@@ -37,6 +40,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => grouped(*n),
             Cell::Amount(bytes) => bytes.to_string(),
+            Cell::UpToFailure(bytes) => format!("{bytes} up to the failure"),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
             Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
             Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
@@ -59,6 +63,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => n.to_string(),
             Cell::Amount(bytes)
+            | Cell::UpToFailure(bytes)
             | Cell::Share { part: bytes, .. }
             | Cell::Margin(_, Margin::Headroom(bytes)) => bytes.0.to_string(),
             Cell::Margin(_, Margin::Overshoot(bytes)) => format!("-{}", bytes.0),
@@ -131,6 +136,16 @@ impl Builder<'_> {
         Line { label: label.to_owned(), cells: cells.collect() }
     }
 
+    fn on_card(&self, label: &str, amount: fn(&OnCard) -> Bytes) -> Line {
+        self.said(label, |answer| {
+            let on_card = answer.on_card.as_ref()?;
+            Some(match on_card.outcome {
+                Outcome::Runs | Outcome::RunsExpandable => Cell::Amount(amount(on_card)),
+                Outcome::Fails(_) => Cell::UpToFailure(amount(on_card)),
+            })
+        })
+    }
+
     /// Every input that is always shown or not at its default somewhere, group by group, and how many others there are.
     fn choices(&self) -> Vec<Line> {
         let defaults: Vec<_> = self.answers.iter().map(|answer| answer.scenario.defaults()).collect();
@@ -157,8 +172,8 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
-            self.said("PyTorch reserves", |answer| Some(Cell::Amount(answer.on_card?.reserved))),
-            self.said("nvidia-smi shows", |answer| Some(Cell::Amount(answer.on_card?.shown))),
+            self.on_card("PyTorch reserves", |on_card| on_card.reserved),
+            self.on_card("nvidia-smi shows", |on_card| on_card.shown),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
     }
@@ -210,7 +225,7 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
     if !key.matters(scenario) {
         return Cell::Empty;
     }
-    let text = || Cell::Text(key.words(scenario));
+    let text = || Cell::Text(one_line(&key.words(scenario)));
     match key.kind() {
         Kind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
         Kind::Model

@@ -40,8 +40,7 @@ pub struct FitRow {
 
 /// What holds for every cell of a table, in two sentences: the rule of [`asked`] and [`with_method`].
 pub fn conditions(base: &Scenario) -> String {
-    let base = asked(base);
-    let checkpointing = match base.checkpointing {
+    let checkpointing = match asked(base).checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
         Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
             "with gradient checkpointing"

@@ -80,7 +80,7 @@ impl Scenario {
     /// The inputs that make a difference and are not at their default.
     pub fn changed(&self) -> Vec<&'static Key> {
         let defaults = self.defaults();
-        KEYS.iter().filter(|key| key.matters(self) && !key.is_same(self, &defaults)).collect()
+        KEYS.iter().filter(|key| key.is_changed(self, &defaults)).collect()
     }
 
     /// Changes a choice that defaults hang on: what was at its default is so afterwards.

@@ -162,6 +162,11 @@ impl Key {
         self.write(scenario) == self.write(other)
     }
 
+    /// Whether the value makes a difference and is another than by default.
+    pub fn is_changed(&self, scenario: &Scenario, defaults: &Scenario) -> bool {
+        self.matters(scenario) && !self.is_same(scenario, defaults)
+    }
+
     /// Sets the value that another scenario has.
     pub fn copy(&self, scenario: &mut Scenario, from: &Scenario) {
         // What a key writes it reads.
@@ -376,6 +381,19 @@ mod tests {
         names.dedup();
         let same = KEYS.iter().filter(|key| key.link == key.name).count();
         assert_eq!(names.len(), KEYS.len() * 2 - same);
+    }
+
+    #[test]
+    fn every_key_has_a_field_and_a_label_of_its_own() {
+        for (index, key) in KEYS.iter().enumerate() {
+            for other in &KEYS[..index] {
+                assert!(key.field != other.field && key.label != other.label, "{} {}", key.name, other.name);
+            }
+            assert!(Key::of(key.field).is_some_and(|own| own.name == key.name));
+            let is_sentence = key.help.starts_with(char::is_uppercase) && !key.help.ends_with('.');
+            assert!(is_sentence, "{}", key.help);
+        }
+        assert!(Key::of(Field::Link).is_none());
     }
 
     #[test]

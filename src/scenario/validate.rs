@@ -8,7 +8,7 @@ use crate::units::grouped;
 
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Scenario, Severity, Stack,
+    Precision, Scenario, Severity, Stack,
 };
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -44,6 +44,9 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     {
         issues.push(other_vendor());
     }
+    if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
+        issues.push(emulated());
+    }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
     }
@@ -66,6 +69,18 @@ fn other_vendor() -> Issue {
     let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
                    what it offers of bitsandbytes are not followed";
     Issue::warning(Field::Gpu, message)
+}
+
+const fn is_bfloat16(precision: Precision) -> bool {
+    match precision {
+        Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+    }
+}
+
+fn emulated() -> Issue {
+    let message = "the card does not compute in bfloat16 itself: PyTorch emulates it, slowly";
+    Issue::new(Severity::Note, Field::Precision, message).with_fix("choose fp16")
 }
 
 fn texts_see_each_other() -> Issue {

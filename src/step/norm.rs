@@ -195,7 +195,7 @@ impl<'m> Tensor<'m> {
 
     /// `weight.float() * x`, or `(1 + weight.float()) * x`.
     fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
-        let Some(weight) = norm.weight else { return self.clone() };
+        let Some(weight) = norm.weight else { return self.unmodelled("a norm without its weight") };
         let machine = self.machine;
         let factor = {
             let mut state = machine.state.borrow_mut();

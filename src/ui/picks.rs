@@ -103,7 +103,9 @@ fn several(words: &str) -> Option<(u32, &str)> {
     let words = words.trim();
     let count = |text: &str| text.trim().parse().ok().filter(|count| *count > 1);
     let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
-    before.or_else(|| words.rsplit_once(TIMES).and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
+    // the x of `rtx 4090` stands for nothing
+    let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
+    before.or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
 }
 
 /// What was found with the item of a free size, where there is one, as the first or the last.

@@ -114,19 +114,22 @@ pub fn differences(scenarios: &[Scenario]) -> Vec<(&'static str, Vec<String>)> {
 /// The most inputs that a short name says.
 const SAID: usize = 3;
 
-/// A short name for one of several scenarios: only what tells it from the others, `LoRA · Micro-batch size 4`.
-pub fn name(scenario: &Scenario, all: &[Scenario]) -> String {
-    let differs = |key: &&'static Key| key.matters(scenario) && has_values(key, all);
-    let keys: Vec<_> = grouped_keys().filter(differs).collect();
-    let mut said: Vec<_> = keys.iter().take(SAID).map(|key| phrase(key, scenario)).collect();
-    if keys.len() > SAID {
-        said.push("…".to_owned());
-    }
-    if said.is_empty() { title(scenario) } else { said.join(" · ") }
+/// A short name for each of several scenarios: only what tells it from the others, `LoRA · Micro-batch size 4`.
+pub fn names(scenarios: &[Scenario]) -> Vec<String> {
+    let keys: Vec<_> = grouped_keys().filter(|key| has_values(key, scenarios)).collect();
+    let name = |scenario: &Scenario| {
+        let own: Vec<_> = keys.iter().filter(|key| key.matters(scenario)).collect();
+        let mut said: Vec<_> = own.iter().take(SAID).map(|key| phrase(key, scenario)).collect();
+        if own.len() > SAID {
+            said.push("…".to_owned());
+        }
+        if said.is_empty() { title(scenario) } else { said.join(" · ") }
+    };
+    scenarios.iter().map(name).collect()
 }
 
 /// An input and its value in a few words: `QLoRA`, `Micro-batch size 4`, `Double quantisation Off`.
-pub fn phrase(key: &Key, scenario: &Scenario) -> String {
+fn phrase(key: &Key, scenario: &Scenario) -> String {
     let words = key.words(scenario);
     match key.kind() {
         Kind::Model => model(scenario),
@@ -179,11 +182,10 @@ mod tests {
     fn names_say_what_tells_scenarios_apart() {
         let base = Scenario::default();
         let all = [base.clone(), Scenario { method: Method::Lora, batch: 4, ..base.clone() }];
-        let names: Vec<_> = all.iter().map(|scenario| name(scenario, &all)).collect();
-        assert_eq!(names, ["QLoRA · Micro-batch size 1", "LoRA · Micro-batch size 4"]);
-        assert_eq!(name(&base, &[base.clone(), base.clone()]), "Llama-3.1-8B · QLoRA");
+        assert_eq!(names(&all), ["QLoRA · Micro-batch size 1", "LoRA · Micro-batch size 4"]);
+        assert_eq!(names(&[base.clone(), base.clone()])[1], "Llama-3.1-8B · QLoRA");
         let batches = [base.clone(), Scenario { batch: 8, ..base }];
-        assert_eq!(name(&batches[1], &batches), "Micro-batch size 8");
+        assert_eq!(names(&batches)[1], "Micro-batch size 8");
     }
 
     #[test]

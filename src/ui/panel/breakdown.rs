@@ -20,11 +20,13 @@ pub fn Breakdown() -> impl IntoView {
     let state = State::of_page();
     let alone = move || state.alone();
     let compared = move || !state.alone();
+    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let head = move |position: usize| {
-        let title = move || state.slots[position].scenario.with(summary::title);
+        let title = move || names.with(|names| names.get(position).cloned());
+        let base = if position == 0 { " " } else { " against A " };
         let name = move || match alone() {
             true => Either::Left("Memory"),
-            false => Either::Right(view! { {letter(position)} " " <small>{title}</small> }),
+            false => Either::Right(view! { {letter(position)} {base} <small>{title}</small> }),
         };
         view! { <th scope="col" hidden=move || state.is_free(position)>{name}</th> }
     };

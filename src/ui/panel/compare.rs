@@ -15,11 +15,10 @@ use crate::units::shortest;
 #[component]
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
+    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let tab = move |position: usize| {
         let active = move || state.active.get() == position;
-        let name = move || {
-            state.slots[position].scenario.with(|scenario| summary::name(scenario, &state.scenarios()))
-        };
+        let name = move || names.with(|names| names.get(position).cloned().unwrap_or_default());
         view! {
             <li hidden=move || state.is_free(position) class:active=active>
                 <button

@@ -59,7 +59,8 @@ fn Controls(group: Group, place: Place) -> impl IntoView {
 
 /// The folded inputs that are not at their default.
 fn changed(scenario: &Scenario) -> Vec<&'static Key> {
-    scenario.changed().into_iter().filter(|key| key.place == Place::Folded).collect()
+    let defaults = scenario.defaults();
+    KEYS.iter().filter(|key| key.place == Place::Folded && key.is_changed(scenario, &defaults)).collect()
 }
 
 /// What is rarely changed, folded away; what of it is changed stays in sight.
@@ -108,7 +109,7 @@ fn Rest() -> impl IntoView {
             </summary>
             {Group::ALL.map(|group| view! { <Controls group=group place=Place::Folded /> })}
         </details>
-        <ul class="changed" aria-label="Changed settings" hidden=switch(none)>
+        <ul class="changed-settings" aria-label="Changed settings" hidden=switch(none)>
             {chips}
         </ul>
         // Where the settings are open each stands beside its control: the style sheet hides these.
