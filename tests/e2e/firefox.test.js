@@ -65,10 +65,10 @@ test("a control is followed, and stands in the link", async () => {
 
 test("a link opens its scenario, and one of the first versions moves behind #", async () => {
   await open("#v=1&b=5");
-  assert.equal(await value("batch"), "5");
+  assert.equal(await value("batch-size"), "5");
   await page.goto("about:blank");
   await open("?v=1&b=6");
-  assert.equal(await value("batch"), "6");
+  assert.equal(await value("batch-size"), "6");
   await page.waitForFunction(() => location.search === "" && location.hash.includes("b=6"), PATIENCE);
 });
 
