@@ -53,6 +53,9 @@ fn frozen_links_open_the_same_scenarios() {
         let frozen: Frozen = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
         assert_eq!(shared.scenarios, frozen.scenarios, "{}", path.display());
         assert_eq!(shared.notices.len(), frozen.notices, "{}: {:?}", path.display(), shared.notices);
+        let said = fs::read_to_string(&path).unwrap();
+        let behind_hash = format!("https://example.org/#{}", said.trim_end().trim_start_matches('?'));
+        assert_eq!(decode(&behind_hash), shared, "{behind_hash}");
         let again = decode(&encode(&shared.scenarios));
         assert_eq!(again.scenarios, shared.scenarios, "{}", path.display());
         assert_eq!(again.notices, [], "{}", path.display());

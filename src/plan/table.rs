@@ -1,5 +1,7 @@
 //! What can be trained on a card: models × methods, each with the largest micro-batch.
 
+use serde::{Deserialize, Serialize};
+
 use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
@@ -9,7 +11,7 @@ use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::{Bytes, grouped};
 
 /// One cell of the table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum FitCell {
     /// It runs.
     Fits {
@@ -28,7 +30,7 @@ pub enum FitCell {
 }
 
 /// One model of the table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FitRow {
     /// What it is called: the Hub id of a model of the catalogue.
     pub model: String,

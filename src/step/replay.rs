@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::forward::{Apart, Model};
 use super::iteration::Training;
 use super::kernels::Device;
@@ -40,7 +42,7 @@ pub struct Recording {
 }
 
 /// The ledger after one event of the last iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Moment {
     /// The phase.
     pub phase: Phase,
