@@ -7,7 +7,7 @@ mod feed_forward;
 mod mixer;
 
 pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
-pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe};
+pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe, XIELU_PARAMETERS};
 pub use mixer::{Conv, DeltaNet, Loose, Module, Piece, Scan, ShortConv, StateSpace};
 
 /// What a parameter belongs to; decides quantisation, adapters and the name of its part of the answer.

@@ -10,7 +10,9 @@ mod search;
 
 use std::sync::OnceLock;
 
-use blocks::{Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout};
+use blocks::{
+    Activation, Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout,
+};
 
 /// A table of learned vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +80,8 @@ pub enum HeadTransform {
     Dense {
         /// The dense layer.
         dense: Linear,
+        /// The activation.
+        act: Activation,
         /// Its norm.
         norm: Norm,
     },
@@ -333,7 +337,7 @@ impl Architecture {
         match &self.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => linear.visit(visit),
-            Some(HeadTransform::Dense { dense, norm }) => {
+            Some(HeadTransform::Dense { dense, norm, .. }) => {
                 dense.visit(visit);
                 norm.visit(visit);
             }

@@ -7,6 +7,7 @@
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much.
 
+mod activations;
 mod attention;
 mod autograd;
 mod backward;

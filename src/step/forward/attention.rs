@@ -239,12 +239,13 @@ impl<'a> Model<'a> {
         dropout: bool,
     ) -> Tensor<'a> {
         let Heads { q, k, v } = heads;
-        let dtype = self.autocast.unwrap_or(q.value.dtype);
-        let grouped = scores.kv_heads != scores.heads;
-        let kernel = self.kernel(dtype, mask, grouped, [scores.head_dim, scores.value_dim]);
-        let arguments = Arguments { q, k, v, mask, causal, dropout };
-        let output = scaled_dot_product(Scores { kernel, ..scores }, &arguments);
-        output.to_tokens()
+        self.scaled_dot_product(scores, &Arguments { q, k, v, mask, causal, dropout }).to_tokens()
+    }
+
+    /// The same before its heads are joined.
+    pub(super) fn scaled_dot_product(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Tensor<'a> {
+        let kernel = self.kernel(scores, given);
+        scaled_dot_product(Scores { kernel, ..scores }, given)
     }
 
     /// The same interface for latent attention.

@@ -383,7 +383,7 @@ impl<'a> Model<'a> {
                 let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
-            Some(HeadTransform::Dense { dense, norm }) => {
+            Some(HeadTransform::Dense { dense, norm, .. }) => {
                 let adapted = adapts(&loader, dense, Part::Head);
                 let dense = loader.linear(dense, adapted, true);
                 outside.linears.push(dense);

@@ -26,7 +26,7 @@ mod stretches;
 
 use std::cell::RefCell;
 
-use super::attention::{Choice, Kernel};
+use super::attention::{Arguments, Choice, Kernel, Scores};
 use super::experts::Expert;
 use super::kernels::Device;
 use super::linear;
@@ -320,19 +320,23 @@ impl<'a> Model<'a> {
     }
 
     /// The kernel that runs for such attention.
-    fn kernel(
-        &self,
-        dtype: Dtype,
-        mask: Option<&Tensor<'a>>,
-        grouped: bool,
-        [head_dim, value_dim]: [u64; 2],
-    ) -> Kernel {
-        let (wanted, device) = (self.scenario.attention, self.device);
-        let enable_gqa = self.code != Code::Falcon;
-        // t5's bias lies token after token
-        let strided_mask = mask.is_some_and(|mask| mask.value.shape != mask.value.layout);
-        let masked = mask.is_some();
-        Choice { wanted, dtype, device, masked, strided_mask, grouped, enable_gqa, head_dim, value_dim }
-            .kernel()
+    fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
+        let Arguments { q, k, v, mask, dropout, .. } = *given;
+        Choice {
+            wanted: self.scenario.attention,
+            dtype: self.autocast.unwrap_or(q.value.dtype),
+            device: self.device,
+            masked: mask.is_some(),
+            // t5's bias lies token after token
+            strided_mask: mask.is_some_and(|mask| mask.value.shape != mask.value.layout),
+            grouped: scores.kv_heads != scores.heads,
+            enable_gqa: scores.enable_gqa,
+            head_dim: scores.head_dim,
+            value_dim: scores.value_dim,
+            sequence: scores.sequence,
+            dropout,
+            recorded: [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
+        }
+        .kernel()
     }
 }

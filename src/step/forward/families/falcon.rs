@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear, Rotary};
-use crate::step::attention::{Arguments, Kernel, Product, scaled_dot_product};
+use crate::step::attention::{Arguments, Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
@@ -99,10 +99,8 @@ impl<'a> Model<'a> {
             let output = self.machine.product(&weights, v, product, self.autocast);
             (Mixed { output, weights: Some(weights) }, kept)
         } else {
-            let dtype = self.autocast.unwrap_or(q.value.dtype);
-            let kernel = self.kernel(dtype, mask, kv_heads != attention.heads, [attention.head_dim; 2]);
             let arguments = Arguments { q, k, v, mask, causal: true, dropout: false };
-            let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
+            let output = self.scaled_dot_product(self.scores(attention, Kernel::Eager, kv_heads), &arguments);
             (Mixed { output, weights: None }, None)
         };
         mixed.output = mixed.output.to_tokens();
