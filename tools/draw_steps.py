@@ -23,9 +23,10 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
+# All of transformers' ACT2FN but prelu and xielu, which have parameters of their own: apertus has the latter.
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh",
                "gelu_accurate", "hardswish", "leaky_relu", "linear", "mish", "quick_gelu", "relu", "relu2", "relu6",
-               "sigmoid", "silu", "swish", "tanh", "laplace", "prelu", "xielu", "sqrtsoftplus"]
+               "sigmoid", "silu", "swish", "tanh", "laplace", "sqrtsoftplus"]
 OPTIMIZERS = ["sgd", "sgd_momentum", "adam", "adamw", "adamw_fused", "adamw_forloop", "rmsprop", "adagrad", "adafactor",
               "adafactor_torch", "adamw8bit", "paged_adamw8bit", "lion", "lion8bit"]
 CAPABILITIES = ["7.5", "8.0", "8.6", "9.0"]
@@ -53,7 +54,7 @@ class Draw(random.Random):
         return self.log(500, 160_000)
 
     def layers(self):
-        return self.randint(1, 6)
+        return self.randint(1, 8)
 
     def heads(self):
         """Query heads and the heads of keys that they share."""
@@ -67,10 +68,10 @@ class Draw(random.Random):
         return usual if self.random() < 0.5 else rare
 
     def width(self):
-        return self.log(64, 2048, self.one(1, 2, 8, 64))
+        return self.log(128, 4096, self.one(1, 2, 8, 64))
 
     def inner(self):
-        return self.log(64, 6000, self.one(1, 2, 8, 64))
+        return self.log(128, 12_000, self.one(1, 2, 8, 64))
 
     def activation(self, usual):
         return self.often(usual, *ACTIVATIONS)
@@ -320,8 +321,10 @@ FAMILIES = {f.__name__: f for f in (
     llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, phi, phi3, gpt2, gpt_neox, gptj, gpt_neo, opt, falcon, bloom, mpt,
     olmo, olmo2, cohere, granite, starcoder2, stablelm, nemotron, apertus, glm, smollm3, bert, roberta, t5, mixtral,
     qwen3_moe)}
+WITHOUT_SDPA = ("bloom", "gpt_neo", "gptj", "mpt")
 # peft names no usual targets for these
-WITHOUT_PEFT_DEFAULT = ("apertus", "glm", "gemma3", "granite", "nemotron", "olmo", "olmo2", "smollm3", "starcoder2", "cohere")
+WITHOUT_PEFT_DEFAULT = ("apertus", "cohere", "glm", "granite", "nemotron", "olmo", "olmo2", "phi3", "qwen3_moe", "smollm3",
+                        "starcoder2")
 HEADS = {"bert": "mlm", "roberta": "mlm", "t5": "seq2seq"}
 
 
@@ -359,10 +362,10 @@ def drawn(seed, number, families):
     case["seq"] = draw.often(draw.log(48, 3000), 256, 512, 1024, 2048)
     case["config"] = FAMILIES[family](draw, case["seq"])
     case["head"] = HEADS.get(family, "causal")
-    if family in ("bloom", "mpt"):
+    if family in WITHOUT_SDPA:
         case["attention"] = "eager"
     if case.get("lora", {}).get("targets") == "qv" and family in WITHOUT_PEFT_DEFAULT:
-        case["lora"]["targets"] = ["q_proj", "v_proj"]
+        case["lora"]["targets"] = ["qkv_proj"] if family == "phi3" else ["q_proj", "v_proj"]
     case["cc"] = draw.choice(CAPABILITIES)
     case["id"] = "drawn-%s-%d-%s-%s-%s" % (seed, number, family, case["method"], case["dtype"])
     return case

@@ -94,7 +94,11 @@ impl Loader<'_> {
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
-        let adapter = adapted.then(|| self.adapter(spec, quantised));
+        let compute = match weight {
+            Weight::Quantised(quantised) => Some(quantised.compute),
+            Weight::Plain(_) => None,
+        };
+        let adapter = adapted.then(|| self.adapter(spec, compute));
         self.state.release(original);
         linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
     }
@@ -127,14 +131,20 @@ impl Loader<'_> {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
+        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
         let origin = match self.scenario.stack {
+            Stack::Transformers | Stack::Liger => weights_dtype(self.scenario.precision),
             // torchao's are another affair
-            Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+            Stack::Torchtune | Stack::Unsloth => compute,
+            // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
             Stack::Litgpt => Dtype::F16,
         };
-        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        Quantised { compute, origin, double, early, torchao: false }
+        let opened = match self.scenario.stack {
+            Stack::Litgpt => origin,
+            _ if early => origin,
+            Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+        };
+        Quantised { compute, origin, opened, double, early, torchao: false }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -145,7 +155,7 @@ impl Loader<'_> {
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
         let quantised =
-            Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true };
+            Quantised { compute: dtype, origin: dtype, opened: dtype, double: true, early: false, torchao: true };
         (quantised, original)
     }
 
@@ -164,7 +174,7 @@ impl Loader<'_> {
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
-                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
+                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), None) }
             });
             Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };

@@ -109,7 +109,7 @@ impl Loader<'_> {
         if count > 0 {
             let rank = self.scenario.lora.rank;
             layer.adapter =
-                Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), false));
+                Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), None));
         }
         layer
     }
