@@ -110,7 +110,7 @@ impl Choice {
     }
 
     fn can_run(self, kernel: Kernel) -> bool {
-        if self.grouped && !self.enable_gqa {
+        if self.grouped && !self.enable_gqa || self.strided_mask {
             return matches!(kernel, Kernel::Math | Kernel::Eager);
         }
         match kernel {
@@ -130,7 +130,6 @@ impl Choice {
                     (false, _) => 1,
                 };
                 !self.grouped
-                    && !self.strided_mask
                     && self.head_dim.is_multiple_of(alignment)
                     && self.value_dim.is_multiple_of(alignment)
                     && (self.dtype != Dtype::Bf16 || self.device.capability >= 80)
@@ -226,7 +225,18 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         }
         _ => scores.rows(),
     };
-    let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
+    // `should_compute_logsumexp`: flash makes it always, the others where there will be a backward
+    let recorded =
+        state.graph.is_recorded() && [&q, &k, &v].into_iter().any(|tensor| tensor.value.requires_grad());
+    let sums = match scores.kernel {
+        Kernel::Efficient | Kernel::Cudnn if !recorded => NOTHING,
+        Kernel::Flash
+        | Kernel::Package
+        | Kernel::Efficient
+        | Kernel::Cudnn
+        | Kernel::Math
+        | Kernel::Eager => state.alloc(rows, Dtype::F32, "attention (log-sum-exp)"),
+    };
     if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
         state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
     }

@@ -153,6 +153,9 @@ pub(super) struct Frame {
     /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
     /// the function that runs both.
     kept: Vec<StorageId>,
+    /// Where checkpointing is reentrant: a second output that nobody uses, whose gradient autograd makes of zeros before the
+    /// recomputation.
+    unused: Option<Value>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -264,6 +267,14 @@ impl NodeRef {
     /// The edge to output `output` of the node.
     pub fn output(self, output: u8) -> Edge {
         if self == NodeRef::NONE { Edge::None } else { Edge::Node { node: self.0, output } }
+    }
+}
+
+impl Graph {
+    /// Whether PyTorch records a graph right now: not in the first pass of a reentrant checkpoint, whose nodes are noted here
+    /// for the second.
+    pub fn is_recorded(&self) -> bool {
+        self.enabled && !(self.reentrant && self.recording != 0 && self.recomputing == 0)
     }
 }
 
@@ -380,6 +391,15 @@ impl State {
         node
     }
 
+    /// Notes what the running checkpointed layer returns beside its result, for nobody.
+    pub fn note_unused(&mut self, value: &Value) {
+        let graph = &mut self.graph;
+        let frame = (graph.recording as usize).checked_sub(1).filter(|_| graph.reentrant);
+        if let (Some(frame), true) = (frame, value.requires_grad()) {
+            graph.frames[frame].unused = Some(*value);
+        }
+    }
+
     /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
     pub fn keep_output(&mut self, storage: StorageId) {
         let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
@@ -436,6 +456,7 @@ impl Machine {
                 layer,
                 packed,
                 kept: Vec::new(),
+                unused: None,
             };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;

@@ -181,9 +181,11 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
     let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
+    let own = config.nested("attn_config", "mpt")?;
     let attention = Attention {
         rotary: Rotary::Alibi,
-        dropout: dropout(&config.nested("attn_config", "mpt")?, "attn_pdrop")?,
+        clipped: own.number("clip_qkv")?.is_some_and(|limit| limit != 0.0),
+        dropout: dropout(&own, "attn_pdrop")?,
         ..fused(
             hidden,
             heads,
@@ -324,7 +326,7 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
             heads,
             linear("self_attention.query_key_value", hidden, qkv),
             linear("self_attention.dense", hidden, hidden),
-            AttentionCode::Falcon,
+            if newer { AttentionCode::FalconGrouped } else { AttentionCode::Falcon },
         )?
     };
     let norm = |name| Norm::new(name, hidden, LAYER_NORM);

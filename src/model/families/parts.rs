@@ -67,6 +67,7 @@ pub fn attention(
         causal: true,
         sinks: false,
         gated: false,
+        clipped: false,
         position_bias: None,
         dropout: Dropout::default(),
         code,

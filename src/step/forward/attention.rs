@@ -119,6 +119,11 @@ impl<'a> Model<'a> {
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
+                if attention.clipped {
+                    let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
+                    let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
+                    return Heads { q, k, v };
+                }
                 if self.head_norms == HeadNorms::Turned {
                     return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
                 }

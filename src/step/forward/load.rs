@@ -73,8 +73,12 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        let quantised =
-            self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
+        // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
+        let kept = matches!(self.model_type, "t5" | "mt5") && spec.name.ends_with("wo");
+        let quantised = self.scenario.method == Method::Qlora
+            && quantisable
+            && !kept
+            && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
         let weight = match (quantised, self.scenario.stack) {
             (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
@@ -154,8 +158,14 @@ impl Loader<'_> {
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        let quantised =
-            Quantised { compute: dtype, origin: dtype, opened: dtype, double: true, early: false, torchao: true };
+        let quantised = Quantised {
+            compute: dtype,
+            origin: dtype,
+            opened: dtype,
+            double: true,
+            early: false,
+            torchao: true,
+        };
         (quantised, original)
     }
 
@@ -189,7 +199,9 @@ impl Loader<'_> {
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlusOne => (true, true),
-            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::LayerNormPlain | NormKind::LayerNormBare | NormKind::RmsPlain | NormKind::Identity => {
+                (false, false)
+            }
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
@@ -302,8 +314,8 @@ impl<'a> Model<'a> {
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
-                Method::Lora => checkpoints || own,
-                Method::Qlora => checkpoints && prepared || own,
+                // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
+                Method::Lora | Method::Qlora => checkpoints || own,
             };
         let code = Code::of(&architecture.model_type);
         let sandwich =

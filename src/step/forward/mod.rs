@@ -293,6 +293,11 @@ impl<'a> Model<'a> {
 
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
+        if let Some(weights) = &weights {
+            let mut state = self.machine.state.borrow_mut();
+            state.note_unused(&weights.value);
+            state.keep_output(weights.value.storage);
+        }
         if self.whole && !self.machine.state.borrow().graph.is_recomputing() {
             drop(self.outputs.replace(weights));
         }
@@ -335,7 +340,8 @@ impl<'a> Model<'a> {
             value_dim: scores.value_dim,
             sequence: scores.sequence,
             dropout,
-            recorded: [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
+            recorded: self.machine.state.borrow().graph.is_recorded()
+                && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
         }
         .kernel()
     }

@@ -1,7 +1,7 @@
 //! models/falcon/modeling_falcon.py.
 
 use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, Linear, Rotary};
+use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
 use crate::step::attention::{Arguments, Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
@@ -71,7 +71,10 @@ impl<'a> Model<'a> {
         }
         self.remember(&mut heads);
         let Heads { q, k, v } = &heads;
-        let kv_heads = if attention.kv_heads == 1 { 1 } else { attention.heads };
+        let kv_heads = match attention.code {
+            AttentionCode::FalconGrouped => attention.heads,
+            _ => attention.kv_heads,
+        };
         let mask = shared.full.as_ref();
         let (mut mixed, _kept) = if self.is_eager() {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
@@ -114,14 +117,15 @@ impl<'a> Model<'a> {
         let width = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (q, kv) = (width(attention.heads), width(attention.kv_heads));
         let view = fused.split_heads();
-        if attention.kv_heads == attention.heads {
+        let grouped = attention.code == AttentionCode::FalconGrouped;
+        if attention.kv_heads == attention.heads && !grouped {
             let [q, k, v] = [(); 3].map(|()| view.slice(q).heads_first());
             return Heads { q, k, v };
         }
         let query = view.slice(q);
         let key = view.picked(kv);
         let value = view.picked(kv);
-        if attention.kv_heads == 1 {
+        if !grouped {
             return Heads { q: query.heads_first(), k: key.heads_first(), v: value.heads_first() };
         }
         // the newer architecture: keys and values are copied for every head of their group

@@ -295,6 +295,7 @@ impl<'m> Tensor<'m> {
         match norm.kind {
             NormKind::LayerNorm { .. }
             | NormKind::LayerNormPlain
+            | NormKind::LayerNormBare
             | NormKind::LayerNormPlusOne
             | NormKind::LayerNormPython
             | NormKind::Identity => self.normed(norm),
