@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use crate::model::Architecture;
-use crate::scenario::{AttentionKernel, Checkpointing, LossKernel, Offloading, Scenario, StepTime};
+use crate::scenario::keys::KEYS;
+use crate::scenario::{LossKernel, Scenario};
 use crate::units::decimal;
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
@@ -53,27 +54,10 @@ pub struct Kind {
     pub worst_reserved_percent: Option<f64>,
 }
 
-/// The settings that make two scenarios of one kind.
+/// The settings that make two scenarios of one kind, in the order of [`KEYS`].
 pub fn key(scenario: &Scenario) -> String {
-    let checkpointing = match scenario.checkpointing {
-        Checkpointing::Off => "kept",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
-        Checkpointing::Offloaded => "recomputed-offloaded",
-    };
-    let attention = match scenario.attention {
-        AttentionKernel::Eager => "eager",
-        AttentionKernel::FlashAttn => "flash-attn",
-        AttentionKernel::Sdpa
-        | AttentionKernel::Flash
-        | AttentionKernel::Efficient
-        | AttentionKernel::Math
-        | AttentionKernel::Cudnn => "sdpa",
-    };
-    let packed = if scenario.mask.is_packed() { " packed" } else { "" };
-    let offloaded = if scenario.savings.offloading == Offloading::On { " offloaded" } else { "" };
-    let in_backward = if scenario.savings.step == StepTime::InBackward { " in-backward" } else { "" };
-    let (method, precision) = (scenario.method.slug(), scenario.precision.slug());
-    format!("{method} {precision} {checkpointing} {attention}{packed}{offloaded}{in_backward}")
+    let bands = KEYS.iter().map(|key| key.band(scenario)).filter(|band| !band.is_empty());
+    bands.collect::<Vec<_>>().join(" ")
 }
 
 /// The stack and, where it is not the standard one, the loss.
@@ -144,4 +128,22 @@ fn worst(basis: Basis, kinds: &mut dyn Iterator<Item = Kind>) -> Option<Band> {
         rows: band.rows + kind.rows,
     });
     (band.rows > 0).then_some(band)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Checkpointing, Mask, Offloading, StepTime};
+
+    #[test]
+    fn a_kind_is_what_the_table_of_keys_says() {
+        let mut scenario = Scenario::default();
+        assert_eq!(key(&scenario), "qlora amp-bf16-weights recomputed sdpa");
+        scenario.checkpointing = Checkpointing::Off;
+        scenario.mask = Mask::Packed;
+        scenario.savings.offloading = Offloading::On;
+        scenario.savings.step = StepTime::InBackward;
+        // data/accuracy.tsv has them in this order
+        assert_eq!(key(&scenario), "qlora amp-bf16-weights kept sdpa packed offloaded in-backward");
+    }
 }

@@ -162,6 +162,11 @@ impl CachingAllocator {
         Ok(Block(index))
     }
 
+    /// Bytes of a block that was handed out.
+    pub fn size_of(&self, block: Block) -> u64 {
+        self.blocks[block.0 as usize].size
+    }
+
     /// Takes a block back and joins it with free neighbours.
     pub fn free(&mut self, block: Block) {
         let mut index = block.0;

@@ -139,6 +139,9 @@ fn numel(group: &TensorGroup) -> u64 {
 
 /// The sum behind a group's size, which comes to the bytes that are asked for.
 fn formula(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+    if group.category == Category::Rounding {
+        return "memory_allocated() less the bytes of its tensors".to_owned();
+    }
     let size = group.dtype.bytes();
     let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
     let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
@@ -242,7 +245,8 @@ fn by_tokens(group: &TensorGroup) -> bool {
         | Category::Gradients
         | Category::Optimizer
         | Category::WeightCopies
-        | Category::Workspace => false,
+        | Category::Workspace
+        | Category::Rounding => false,
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Severity {
     Error,
 }
 
-/// The control that an [`Issue`] belongs to.
+/// The setting that an [`Issue`] belongs to: each but the link has its row in the table of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each names the field of `Scenario` of that name")]
@@ -25,14 +25,26 @@ pub enum Field {
     Method,
     LoraRank,
     LoraTargets,
+    LoraDropout,
+    Fp32Adapters,
+    TrainEmbeddings,
+    WeightFormat,
+    DoubleQuant,
+    KbitPrepare,
     Precision,
     Optimizer,
     Batch,
     Sequence,
+    Lengths,
     Accumulation,
     Checkpointing,
     Attention,
     Mask,
+    Dropout,
+    KeepOutputs,
+    SetToNone,
+    ClipGradients,
+    UseCache,
     Stack,
     Loss,
     Step,
@@ -86,3 +98,5 @@ impl fmt::Display for Issue {
         }
     }
 }
+
+impl std::error::Error for Issue {}

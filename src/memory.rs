@@ -30,6 +30,8 @@ pub enum Category {
     Workspace,
     /// Token ids, labels and mask.
     Batch,
+    /// What the allocator's blocks have beyond their tensors.
+    Rounding,
 }
 
 impl Category {
@@ -47,10 +49,11 @@ impl Category {
         Category::Temporaries,
         Category::Workspace,
         Category::Batch,
+        Category::Rounding,
     ];
 
     /// How many there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     /// The name in exports and `--json`.
     pub const fn slug(self) -> &'static str {
@@ -67,6 +70,7 @@ impl Category {
             Category::Temporaries => "temporaries",
             Category::Workspace => "workspace",
             Category::Batch => "batch",
+            Category::Rounding => "block_rounding",
         }
     }
 
@@ -75,16 +79,17 @@ impl Category {
         match self {
             Category::Weights => "Weights",
             Category::Adapters => "LoRA adapters",
-            Category::QuantState => "Quantisation state",
+            Category::QuantState => "4-bit scales",
             Category::Buffers => "Buffers",
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",
             Category::Activations => "Saved activations",
-            Category::WeightCopies => "Half-precision weight copies",
+            Category::WeightCopies => "Autocast weight copies",
             Category::Logits => "Logits and loss",
             Category::Temporaries => "Temporaries",
             Category::Workspace => "cuBLAS workspace",
-            Category::Batch => "Batch",
+            Category::Batch => "Input tokens",
+            Category::Rounding => "Block rounding",
         }
     }
 
@@ -113,6 +118,10 @@ impl Category {
             }
             Category::Workspace => "Scratch space that cuBLAS keeps per thread and stream.",
             Category::Batch => "The token ids, labels and attention mask of the batch.",
+            Category::Rounding => {
+                "PyTorch's allocator does not split off the rest of a block below 1 MiB: the tensor has all of it, and \
+                 memory_allocated() counts all of it."
+            }
         }
     }
 
@@ -183,7 +192,7 @@ impl Phase {
 /// The highest point of a phase and what was alive at it. The parts sum to the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// Allocated bytes, each tensor rounded up to 512.
+    /// Allocated bytes, as [`Counted`] says.
     pub bytes: Bytes,
     /// The same by category.
     pub parts: Parts,
@@ -223,9 +232,20 @@ pub struct Parameters {
     pub trainable: u64,
 }
 
+/// What the figures of a [`Memory`] count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Tensors, each rounded up to 512 bytes: known in microseconds, and up to a few percent below [`Counted::Blocks`].
+    Tensors,
+    /// Blocks of PyTorch's allocator, as `torch.cuda.max_memory_allocated()` counts them.
+    Blocks,
+}
+
 /// What a training step of a scenario needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
+    /// What the peaks count.
+    pub counted: Counted,
     /// Parameter counts.
     pub parameters: Parameters,
     /// The first iteration: no optimizer state until its step.

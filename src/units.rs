@@ -6,6 +6,8 @@ use std::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::short;
+
 /// Bytes in a KiB (2^10).
 pub const BYTES_PER_KIB: u64 = 1 << 10;
 /// Bytes in a MiB (2^20).
@@ -137,17 +139,58 @@ impl Sum for Bytes {
     }
 }
 
+/// The number without the separators of its thousands: `16,777,216` and `16_777_216`. `None` where they stand elsewhere,
+/// as a comma before decimals does.
+pub fn ungrouped(number: &str) -> Option<String> {
+    let whole = number.split_once('.').map_or(number, |(whole, _)| whole);
+    for separator in [',', '_'] {
+        let mut groups = whole.split(separator);
+        let first = groups.next().unwrap_or_default().trim_start_matches(['-', '+']);
+        let is_group = |group: &str, lengths: std::ops::RangeInclusive<usize>| {
+            lengths.contains(&group.len()) && group.bytes().all(|digit| digit.is_ascii_digit())
+        };
+        if whole.contains(separator) && is_group(first, 1..=3) && groups.all(|group| is_group(group, 3..=3)) {
+            let plain = format!("{}{}", whole.replace(separator, ""), &number[whole.len()..]);
+            return (!plain.contains([',', '_'])).then_some(plain);
+        }
+    }
+    (!number.contains([',', '_'])).then(|| number.to_owned())
+}
+
 /// Why a text is no amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseBytesError(String);
+pub struct ParseBytesError {
+    /// What was written, or its beginning.
+    text: String,
+    problem: Problem,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Problem {
+    Unreadable,
+    NoUnit,
+    /// It would be an amount with a point in place of the comma.
+    Comma,
+}
 
 impl fmt::Display for ParseBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "could not read {:?} as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB)",
-            self.0
-        )
+        let text = &self.text;
+        match self.problem {
+            Problem::Unreadable => write!(
+                f,
+                "could not read {text:?} as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB)"
+            ),
+            Problem::NoUnit => write!(f, "{text:?} is without a unit (write {text}GB or {text}GiB)"),
+            Problem::Comma => {
+                let unit = if text.ends_with(|c: char| c.is_ascii_digit()) { "GB" } else { "" };
+                let meant = text.replace(',', ".");
+                write!(
+                    f,
+                    "could not read {text:?} as an amount of memory: a comma separates thousands (write {meant}{unit})"
+                )
+            }
+        }
     }
 }
 
@@ -156,31 +199,34 @@ impl std::error::Error for ParseBytesError {}
 impl std::str::FromStr for Bytes {
     type Err = ParseBytesError;
 
-    /// Reads `24GB`, `22.5 GiB`, `800MB`, `24576 MiB`, `512` (bytes). Units are case-insensitive; a bare `G` or `M` is
-    /// binary, as in the tools of this field.
+    /// Reads `24GB`, `22.5 GiB`, `800MB`, `24,576 MiB`, `512B`. Units are case-insensitive and never left out; a bare `G`
+    /// or `M` is binary, as in the tools of this field.
     fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
-        let error = || ParseBytesError(text.to_owned());
         let trimmed = text.trim();
+        let error = |problem| ParseBytesError { text: short(trimmed), problem };
         let split = trimmed.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(split);
-        let number: f64 = number.trim().replace(',', "").parse().map_err(|_| error())?;
-        let factor = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1.0,
-            "k" | "kib" => BYTES_PER_KIB as f64,
-            "kb" => 1e3,
-            "m" | "mib" => BYTES_PER_MIB as f64,
-            "mb" => 1e6,
-            "g" | "gib" => BYTES_PER_GIB as f64,
-            "gb" => 1e9,
-            "t" | "tib" => (BYTES_PER_GIB * 1024) as f64,
-            "tb" => 1e12,
-            _ => return Err(error()),
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "" => None,
+            "b" => Some(1.0),
+            "k" | "kib" => Some(BYTES_PER_KIB as f64),
+            "kb" => Some(1e3),
+            "m" | "mib" => Some(BYTES_PER_MIB as f64),
+            "mb" => Some(1e6),
+            "g" | "gib" => Some(BYTES_PER_GIB as f64),
+            "gb" => Some(1e9),
+            "t" | "tib" => Some((BYTES_PER_GIB * 1024) as f64),
+            "tb" => Some(1e12),
+            _ => return Err(error(Problem::Unreadable)),
         };
-        let bytes = number * factor;
-        if !bytes.is_finite() || bytes < 0.0 {
-            return Err(error());
-        }
-        Ok(Bytes(bytes as u64))
+        let read = |number: &str| number.parse::<f64>().ok().filter(|number| *number >= 0.0);
+        let number = number.trim();
+        let Some(value) = ungrouped(number).as_deref().and_then(read) else {
+            let comma = read(&number.replacen(',', ".", 1)).is_some();
+            return Err(error(if comma { Problem::Comma } else { Problem::Unreadable }));
+        };
+        let bytes = value * factor.ok_or_else(|| error(Problem::NoUnit))?;
+        if bytes.is_finite() { Ok(Bytes(bytes as u64)) } else { Err(error(Problem::Unreadable)) }
     }
 }
 
@@ -258,13 +304,61 @@ mod tests {
 
     #[test]
     fn reads_what_people_write() {
-        for (text, bytes) in
-            [("24GB", 24_000_000_000), (" 22.5 GiB ", 24_159_191_040), ("1g", 1 << 30), ("512", 512)]
-        {
+        for (text, bytes) in [
+            ("24GB", 24_000_000_000),
+            (" 22.5 GiB ", 24_159_191_040),
+            ("1g", 1 << 30),
+            ("512B", 512),
+            ("24,576 MiB", 24 << 30),
+            ("1,024.5kB", 1_024_500),
+        ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
-        for text in ["", "GB", "-1GB", "24 parsecs", "NaN", "inf GB", "1e999"] {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        let long = format!("{}GB", "9".repeat(5_000));
+        for text in [
+            "",
+            "GB",
+            "-1GB",
+            "24 parsecs",
+            "NaN",
+            "inf GB",
+            "1e999",
+            "2,4576MiB",
+            ",5GB",
+            "1,000,0GB",
+            &long,
+        ] {
+            let error = text.parse::<Bytes>().unwrap_err().to_string();
+            assert!(error.starts_with("could not read ") && error.len() < 200, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_may_mean_two_things_says_what_would_be_right() {
+        for (text, message) in [
+            ("24", "\"24\" is without a unit (write 24GB or 24GiB)"),
+            (
+                "24,5",
+                "could not read \"24,5\" as an amount of memory: a comma separates thousands (write 24.5GB)",
+            ),
+            (
+                "24,5GB",
+                "could not read \"24,5GB\" as an amount of memory: a comma separates thousands (write 24.5GB)",
+            ),
+        ] {
+            assert_eq!(text.parse::<Bytes>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn separators_stand_between_thousands_only() {
+        for (text, plain) in
+            [("16,777,216", "16777216"), ("-1_000", "-1000"), ("1,000.25", "1000.25"), ("7", "7"), ("", "")]
+        {
+            assert_eq!(ungrouped(text).as_deref(), Some(plain), "{text}");
+        }
+        for text in ["1,5", "1,0000", ",100", "1,", "1000,000", "1,000_000", "1.000,5", "1,_00", "a,bcd"] {
+            assert_eq!(ungrouped(text), None, "{text}");
         }
     }
 

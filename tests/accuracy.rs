@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use headroom::accuracy::{key, software};
 use headroom::allocator::Settings;
-use headroom::check::{self, Errors, Metric, Report};
+use headroom::check::{self, Confusion, Errors, Metric, Report};
 use headroom::step::Recording;
 use headroom::units::BYTES_PER_GIB;
 
@@ -128,7 +128,9 @@ fn the_bands_are_what_was_measured() {
         (RANDOM, &random),
         (PUBLISHED, published()),
     ];
+    let mut verdicts = Confusion::default();
     for (path, report) in files {
+        verdicts.add(&report.verdicts);
         let text = read(path);
         let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("the file is JSON");
         for found in &report.rows {
@@ -152,6 +154,7 @@ fn the_bands_are_what_was_measured() {
             }
         }
     }
+    assert_verdicts(&verdicts);
     let mut lines = String::new();
     for (kind, (rows, allocated, reserved)) in kinds {
         let reserved = reserved.map_or("-".to_owned(), |reserved| format!("{reserved:.3}"));
@@ -163,6 +166,15 @@ fn the_bands_are_what_was_measured() {
             .expect("the project is writable");
     }
     assert_eq!(read(KINDS), lines, "run with HEADROOM_BLESS=1 and look at what changed");
+}
+
+/// Of the verdicts on cards around what each run takes, at most 2 in 1000 may be wrong without being hedged: "fits" for a run
+/// that fails, and a refusal of a run that gets through.
+fn assert_verdicts(verdicts: &Confusion) {
+    let Confusion { runs, fails, .. } = verdicts;
+    assert!(runs.total() > 3_000 && fails.total() > 900, "{verdicts:?}");
+    assert!(fails.fits * 1000 <= 2 * fails.total(), "{verdicts:?}");
+    assert!(runs.over * 1000 <= 2 * runs.total(), "{verdicts:?}");
 }
 
 /// The allocator's replica under a capacity: what is reserved without one, and the least that a run gets through with, in

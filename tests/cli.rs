@@ -94,15 +94,22 @@ fn estimate_answers_without_arguments() {
     let out = says(&["estimate"]);
     let begins = "\
 Model                                        meta-llama/Llama-3.1-8B
-Method                                       QLoRA, rank 16 on all linear layers
-Precision                                    bf16 autocast, bf16 weights
+GPU                                          GeForce RTX 4090
+Method                                       QLoRA
+LoRA rank                                    16
+Target modules                               All linear layers
+Training library                             transformers + PEFT
+Precision                                    bf16 mixed (bf16 weights)
 Optimizer                                    AdamW (fused)
 Micro-batch size                             1
 Sequence length                              2,048
 Gradient accumulation                        1
 Gradient checkpointing                       On
 Attention                                    SDPA (PyTorch chooses)
-GPU                                          GeForce RTX 4090
+Loss kernel                                  Default
+Activation offloading                        Off
+Allocator                                    Default
+Other settings, at their default             13
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");
@@ -214,7 +221,7 @@ fn what_is_wrong_says_what_would_be_right() {
     );
     fails(
         &["estimate", "--batch-size", "-1"],
-        "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16777216)\n",
+        "error: --batch-size: -1 is out of range or not whole (use a whole number from 1 to 16,777,216)\n",
     );
     for size in ["1e300b", "0.001b"] {
         fails(
@@ -262,12 +269,37 @@ fn what_is_wrong_says_what_would_be_right() {
 }
 
 #[test]
+fn amounts_are_read_as_they_are_meant_or_refused() {
+    for arguments in [
+        &["fit", "--memory", "24"][..],
+        &["fit", "--memory", "24,5GB"],
+        &["estimate", "--fail-if-over", "24"],
+        &["estimate", "--gpu", "24"],
+        &["estimate", "--gpu", "24,5GB"],
+        &["estimate", "--batch-size", "1,5"],
+    ] {
+        let run = headroom(arguments);
+        assert_eq!((run.out.as_str(), run.status), ("", Some(2)), "{arguments:?}");
+        let right = match *arguments.last().unwrap() {
+            "24" => "\"24\" is without a unit (write 24GB or 24GiB)",
+            "24,5GB" => "a comma separates thousands (write 24.5GB)",
+            _ => "a comma separates thousands (use a whole number from 1 to 16,777,216)",
+        };
+        assert!(run.err.contains(right), "{}", run.err);
+    }
+    let same = ["24.5GB", "24,500MB", "24,500,000,000B"].map(|memory| says(&["estimate", "--gpu", memory]));
+    assert!(same.iter().all(|answer| *answer == same[0]), "{same:?}");
+    let run = headroom(&["estimate", "gpu=24&b=1,5"]);
+    assert_eq!((run.status, run.err.lines().count()), (Some(0), 2), "{}", run.err);
+}
+
+#[test]
 fn a_damaged_link_is_followed_with_a_note() {
     let run = headroom(&["estimate", "b=0&method=lora", "--json"]);
     assert_eq!(run.status, Some(0));
     assert_eq!(
         run.err,
-        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)\n"
+        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)\n"
     );
 }
 
@@ -275,7 +307,7 @@ fn a_damaged_link_is_followed_with_a_note() {
 fn tables_of_several_scenarios() {
     let csv = says(&["estimate", "method=lora&2.method=full", "--csv"]);
     assert!(csv.contains("\r\nMicro-batch size,1,1\r\n"), "{csv}");
-    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nMethod,\"LoRA, rank 16 on all linear layers\",Full fine-tuning\r\n"), "{csv}");
+    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
     let needed = csv.lines().find_map(|line| line.strip_prefix("Needed,")).unwrap();
     assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
@@ -283,12 +315,18 @@ fn tables_of_several_scenarios() {
     assert!(markdown.ends_with("\n[Open in Headroom](?v=1&method=lora&2.method=full)\n"), "{markdown}");
 }
 
+/// What `fit` says of its cells for a scenario that leaves everything but the length open.
+fn headroom_conditions(sequence: u64) -> String {
+    headroom::plan::conditions(&headroom::scenario::Scenario { sequence, ..Default::default() })
+}
+
 #[test]
 fn fit_shows_the_largest_batch() {
     let out =
         says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
     let lines: Vec<_> = out.lines().collect();
-    assert!(lines.len() == 2 || lines[2..] == ["", "e: with --allocator expandable"], "{out}");
+    assert!(lines[2..4] == ["", &headroom_conditions(1024)], "{out}");
+    assert!(lines.len() == 4 || lines[4..] == ["e: with --allocator expandable"], "{out}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
     assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
@@ -334,8 +372,8 @@ fn fit_answers_for_the_model_that_is_named() {
     ] {
         let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
         let lines: Vec<_> = out.lines().collect();
-        // a remark may stand below the one row
-        assert!(lines.len() < 5 && lines[1].starts_with(model), "{arguments:?}: {out}");
+        // remarks stand below the one row
+        assert!(lines.len() < 6 && lines[1].starts_with(model), "{arguments:?}: {out}");
     }
     // no model, no one row
     assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);
@@ -366,7 +404,7 @@ fn check_as_json_lists_what_it_cannot_express() {
     let out = says(&["check", "tests/fixtures/measurements/published.json", "--json"]);
     let report: Value = serde_json::from_str(&out).unwrap();
     let keys: Vec<_> = report.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["rows", "summary", "unsupported"]);
+    assert_eq!(keys, ["rows", "summary", "unsupported", "verdicts"]);
     let row = &report["rows"][0];
     assert_eq!(row["id"], "fitcheck-tinyllama-11b-chat-v10-nf4-r32-bs8-s1024-sdpa-phase316-alloc");
     assert_eq!((row["metric"].as_str(), row["measured"].as_u64()), (Some("allocated"), Some(6_953_794_560)));
@@ -401,6 +439,119 @@ fn check_refuses_what_is_no_list_of_measurements() {
     fails(&["check", &path], &format!("error: {path}: this is not an array of measurements\n"));
     fails(&["check", "missing.json"], "error: missing.json: No such file or directory (os error 2)\n");
     let strange = file("strange.json", "[{\"id\":\"a\",\"case\":{\"dtype\":\"int8\"}},7]");
-    let out = says(&["check", &strange]);
-    assert!(out.contains("Not predicted:\na: there is no config\nrow 2: "), "{out}");
+    let run = headroom(&["check", &strange]);
+    assert!(run.out.contains("Not predicted:\na: there is no config\nrow 2: "), "{}", run.out);
+    for path in [strange, file("nothing.json", "[]")] {
+        let run = headroom(&["check", &path]);
+        assert_eq!(run.err, format!("error: {path}: no figure was predicted\n"));
+        assert_eq!(run.status, Some(2));
+    }
+}
+
+#[test]
+fn check_refuses_wrong_types_row_by_row() {
+    let text = fs::read_to_string("tests/fixtures/measurements/null_device.json").unwrap();
+    let mut rows: Vec<Value> = serde_json::from_str(&text).unwrap();
+    rows.truncate(3);
+    rows[0]["case"]["clip"] = "no".into();
+    rows[1]["case"]["method"] = 3.into();
+    let path = file("wrong_types.json", &Value::from(rows).to_string());
+    let run = headroom(&["check", &path]);
+    assert_eq!((run.err.as_str(), run.status), ("", Some(0)));
+    for reason in [": clip is \"no\" where true or false belongs\n", ": method is 3 where a text belongs\n"] {
+        assert!(run.out.contains(reason), "{}", run.out);
+    }
+    assert!(run.out.ends_with("2 figures were not predicted\n"), "{}", run.out);
+}
+
+#[test]
+fn check_fails_above_a_limit() {
+    let path = "tests/fixtures/measurements/null_device.json";
+    let allowed = headroom(&["check", path, "--fail-above", "50"]);
+    assert_eq!((allowed.err.as_str(), allowed.status), ("", Some(0)));
+    let mut rows: Vec<Value> = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    rows.truncate(1);
+    let half = rows[0]["measured"]["peak"]["overall"].as_u64().unwrap() / 2;
+    rows[0]["measured"]["peak"]["overall"] = half.into();
+    let wrong = file("halved.json", &Value::from(rows).to_string());
+    let run = headroom(&["check", &wrong, "--fail-above", "5%"]);
+    assert_eq!(run.status, Some(1));
+    let said = "above: 1 of 2 figures are off by more than 5 %, the worst allocated of ";
+    assert!(run.err.starts_with(said) && run.err.ends_with(" by +100.00 %\n"), "{}", run.err);
+    assert!(run.out.contains("Absolute error"), "{}", run.out);
+    assert_eq!(headroom(&["check", path, "--fail-above", "NaN"]).status, Some(2));
+}
+
+/// Writing that fails is a failure of the command; a reader that has read enough is none.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_told() {
+    let into = |out: Stdio| {
+        let command = Command::new(env!("CARGO_BIN_EXE_headroom"))
+            .args(["estimate", "--json"])
+            .stdout(out)
+            .stderr(Stdio::piped())
+            .spawn();
+        let output = command.unwrap().wait_with_output().unwrap();
+        (String::from_utf8(output.stderr).unwrap(), output.status.code())
+    };
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (said, status) = into(full.into());
+    assert!(said.starts_with("error: standard output: No space left on device"), "{said}");
+    assert_eq!(status, Some(2));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(into(writer.into()), (String::new(), Some(0)));
+}
+
+#[test]
+fn names_do_not_steer_the_terminal_or_the_spreadsheet() {
+    let model = "(model_type:llama,hidden_size:64,num_hidden_layers:2,num_attention_heads:4,intermediate_size:128,vocab_size:256)";
+    let run = headroom(&["estimate", "m=%1b]0;x%07&b=%1b[2Jx"]);
+    assert!(run.err.contains('\u{fffd}') && !run.err.contains(['\u{1b}', '\u{7}']), "{:?}", run.err);
+    assert_eq!(run.err.lines().count(), 2, "{}", run.err);
+    let named = |name: &str, format: &str| says(&["estimate", &format!("m={name}{model}&s=64"), format]);
+    for name in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"] {
+        let plain = name.replace('!', "~!").replace('(', "~(").replace(')', "~)");
+        let csv = named(&plain.replace('+', "%2B"), "--csv");
+        assert!(csv.starts_with(&format!("Model,\"'{name} (115,008 parameters)\"\r\n")), "{csv}");
+    }
+    let markdown = named("a%0A<img src=x>|b", "--markdown");
+    assert!(markdown.contains("| Model | a \\<img src=x>\\|b (115,008 parameters) |\n"), "{markdown}");
+    let text = says(&["estimate", &format!("m=a%0Db%1b[31m{model}&s=64")]);
+    assert!(text.contains("  a b\u{fffd}[31m (115,008 parameters)\n"), "{text:?}");
+}
+
+#[test]
+fn scenarios_are_read_wherever_they_lie() {
+    let json = "\u{feff}{\"model\":\"gpt2\",\"seq-length\":512}";
+    let expected = says(&["estimate", "m=gpt2&s=512"]);
+    for name in ["bom.json", "no_extension", "other.txt"] {
+        assert_eq!(says(&["estimate", &file(name, json)]), expected, "{name}");
+    }
+    assert_eq!(
+        says(&["estimate", &file("bom.toml", "\u{feff}model = 'gpt2'\nseq-length = 512\n")]),
+        expected
+    );
+    let piped = headroom_with(&["estimate", "-"], json);
+    assert_eq!((piped.out.as_str(), piped.err.as_str()), (expected.as_str(), ""));
+    if cfg!(target_os = "linux") {
+        assert_eq!(headroom_with(&["estimate", "/dev/stdin"], json).out, expected);
+        fails(&["estimate", "/dev/zero"], "error: /dev/zero: this has more than 4 MB and was not read\n");
+    }
+    let twice = file("twice.toml", "b = 4\nbatch-size = 8\n");
+    let run = headroom(&["estimate", &twice]);
+    assert!(run.err.contains("b and batch-size are the same key (leave one out)"), "{}", run.err);
+    let long = file("long.json", &" ".repeat(5 << 20));
+    fails(&["estimate", &long], &format!("error: {long}: this has more than 4 MB and was not read\n"));
+}
+
+#[test]
+fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
+    for (link, fails) in [("m=gpt2&s=512", false), ("method=full", true)] {
+        let answer: Value = serde_json::from_str(&says(&["estimate", link, "--json"])).unwrap();
+        assert_eq!(answer["schema"], "headroom-estimate/1");
+        assert_eq!(answer["up_to_failure"], fails, "{answer:#}");
+        assert_eq!(says(&["estimate", link]).contains(" up to the failure\n"), fails);
+    }
 }

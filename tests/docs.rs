@@ -27,3 +27,42 @@ fn the_readme_counts_the_catalogue() {
     );
     assert!(text("README.md").contains(&sentence), "README.md does not say: {sentence}");
 }
+
+/// A tag of an action can be moved to other code; a commit cannot. And what is built of a pull request is never
+/// published: only the job that publishes may write, and that job checks nothing out.
+#[test]
+fn workflows_pin_their_actions_and_only_a_push_is_published() {
+    let folder = format!("{}/.github/workflows", env!("CARGO_MANIFEST_DIR"));
+    let mut jobs_that_write = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let workflow = std::fs::read_to_string(&path).unwrap();
+        for line in workflow.lines() {
+            let Some((_, action)) = line.split_once("uses: ") else { continue };
+            let (_, version) = action.split_once('@').unwrap_or_default();
+            let (commit, tag) = version.split_once(" # v").unwrap_or_default();
+            let pinned = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
+            assert!(pinned && !tag.is_empty(), "{}: {action} is not pinned by its commit", path.display());
+        }
+        for event in ["workflow_run", "pull_request_target"] {
+            assert!(
+                !workflow.contains(event),
+                "{}: {event} gives a fork's code this repository's token",
+                path.display()
+            );
+        }
+        // a blank line and a comment stand before each job
+        for job in workflow.split("\n\n").filter(|job| job.contains(": write")) {
+            jobs_that_write += 1;
+            assert!(
+                job.contains("if: github.event_name == 'push' && github.ref == 'refs/heads/main'"),
+                "{job}"
+            );
+            assert!(
+                !job.contains("run:") && !job.contains("checkout"),
+                "a job that may write runs code:\n{job}"
+            );
+        }
+    }
+    assert_eq!(jobs_that_write, 1);
+}

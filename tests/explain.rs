@@ -1,6 +1,7 @@
 //! Every tensor at the peak is explained: a sum that comes to its bytes, a reason of its own, a source.
 #![cfg(not(target_arch = "wasm32"))]
 
+use headroom::allocator::Settings;
 use headroom::explain::{Line, explain};
 use headroom::memory::Category;
 use headroom::share;
@@ -13,7 +14,7 @@ fn lines(link: &str) -> Vec<Line> {
     let scenario = &shared.scenarios[0];
     let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
     let recording = Recording::of(&architecture, scenario, &gpu).unwrap();
-    explain(&recording.tensors_at_peak(), scenario)
+    explain(&recording.tensors_at_peak(Settings::default()), scenario)
 }
 
 /// The bytes that a sum says, each tensor rounded up to the 512 that the allocator hands out; none for what is summed up.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use headroom::estimate;
 use headroom::explain::explain;
 use headroom::model::config::parse;
-use headroom::plan::on_card;
+use headroom::plan::OnCard;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, CustomModel, LARGEST, Lengths, LoraTargets, LossKernel, Method,
     ModelChoice, Optimizer, Precision, Scenario, Stack,
@@ -111,8 +111,8 @@ fn answers(scenario: &Scenario) {
     }
     let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return };
     let Ok(recording) = Recording::of(&architecture, scenario, &gpu) else { return };
-    let _ = on_card(&recording, scenario.allocator, &gpu);
-    for line in explain(&recording.tensors_at_peak(), scenario) {
+    let on_card = OnCard::of(&recording, scenario.allocator, &gpu, 1.0);
+    for line in explain(&recording.tensors_at_peak(on_card.settings), scenario) {
         assert!(!line.what.is_empty() && !line.formula.is_empty() && !line.why.is_empty());
     }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 
+use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
@@ -77,10 +78,10 @@ fn a_damaged_link_says_what_was_taken_instead() {
             "the link is of version \"7\", this page reads version 1: what it knows was taken",
             "method=lorra in the link was read as lora: method: there is no \"lorra\" (use full, lora or qlora)",
             "p= in the link was read as amp-bf16-weights: precision: there is no \"\" (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights or amp-fp16)",
-            "b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)",
-            "s=abc in the link was read as 2048: seq-length: \"abc\" is not a number (use a whole number from 1 to 16777216)",
+            "b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)",
+            "s=abc in the link was read as 2048: seq-length: \"abc\" is not a number (use a whole number from 1 to 16,777,216)",
             "gpu= in the link was read as rtx-4090: gpu: there is no card (use a card such as rtx-4090 or an amount such as 24GB)",
-            "2.b=-3 in the link was read as 1: batch-size: -3 is out of range or not whole (use a whole number from 1 to 16777216)",
+            "2.b=-3 in the link was read as 1: batch-size: -3 is out of range or not whole (use a whole number from 1 to 16,777,216)",
         ]
     );
     assert_eq!(shared.scenarios.len(), 2);
@@ -93,7 +94,10 @@ fn what_is_wrong_is_quoted_in_short() {
         (format!("m={digits}b"), "m=999"),
         (format!("b={digits}"), "b=999"),
         (format!("s=x{digits}"), "s=x999"),
-        ("m=1e300b".to_owned(), "m=1e300b in the link was read as 10000b: model: 1e300b is out of range"),
+        (
+            "m=1e300b".to_owned(),
+            "m=1e300b in the link was read as meta-llama/Llama-3.1-8B: model: 1e300b is out of range",
+        ),
     ] {
         let notices: Vec<_> = decode(&link).notices.iter().map(ToString::to_string).collect();
         assert!(notices.len() == 1 && notices[0].starts_with(message), "{notices:?}");
@@ -152,7 +156,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
         "[a-z][a-z0-9-]{0,20}".prop_map(GpuChoice::Catalogue),
-        (0u64..1 << 50).prop_map(|bytes| GpuChoice::Custom(Bytes(bytes))),
+        (1u64..1 << 50).prop_map(|bytes| GpuChoice::Custom(Bytes(bytes))),
         (1u64..1000).prop_map(|gb| GpuChoice::Custom(Bytes(gb * 1_000_000_000))),
     ];
     (
@@ -219,6 +223,29 @@ proptest! {
     }
 
     #[test]
+    fn values_that_differ_read_differently(one in scenarios(), other in scenarios()) {
+        for key in KEYS.iter().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
+            let same = key.words(&one) == key.words(&other);
+            prop_assert_eq!(same, key.is_same(&one, &other), "{}: {}", key.name, key.words(&one));
+        }
+    }
+
+    #[test]
+    fn a_setting_can_be_set_back(scenario in scenarios()) {
+        let mut reset = scenario.clone();
+        for key in scenario.changed() {
+            let defaults = reset.defaults();
+            key.copy(&mut reset, &defaults);
+        }
+        // a default that another setting changed may have to be set once more
+        for key in reset.changed() {
+            let defaults = reset.defaults();
+            key.copy(&mut reset, &defaults);
+        }
+        prop_assert_eq!(reset.changed().len(), 0);
+    }
+
+    #[test]
     fn any_text_is_answered(text in "\\PC{0,200}") {
         let shared = decode(&text);
         prop_assert!(!shared.scenarios.is_empty());
@@ -282,4 +309,14 @@ fn a_model_of_ones_own_travels_in_the_link() {
     lengths.sort();
     let (longest, median) = (lengths.last().unwrap(), &lengths[lengths.len() / 2]);
     assert!(longest.0 < LONGEST_LINK && median.0 < ORDINARY_LINK * 2, "{longest:?} {median:?}");
+}
+
+/// Comparisons and exports tell cards apart by their names.
+#[test]
+fn cards_have_names_of_their_own() {
+    let mut names: Vec<_> = headroom::hardware::gpus().map(|gpu| gpu.name.to_string()).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
 }

@@ -6,20 +6,24 @@ mod parts;
 mod published;
 mod summary;
 mod truth;
+mod verdicts;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::allocator::Settings;
+use crate::accuracy::band;
 use crate::estimate::estimate;
+use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::memory::Memory;
-use crate::scenario::{Allocator, Scenario};
-use crate::step::{Instant, Recording};
+use crate::plan::Replayed;
+use crate::scenario::Scenario;
+use crate::step::Instant;
 use crate::units::Bytes;
 
 pub use parts::PartRow;
 pub use summary::{Errors, Summary};
+pub use verdicts::{Confusion, Verdicts};
 
 /// What a measurement is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -80,6 +84,9 @@ pub struct Report {
     pub unsupported: Vec<Unsupported>,
     /// Errors by metric.
     pub summary: Summary,
+    /// The verdicts on cards around what was measured, over the rows whose allocated and reserved peaks are those of a run
+    /// without a limit.
+    pub verdicts: Confusion,
     /// The same by part of the peak, where it was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartRow>,
@@ -109,8 +116,13 @@ struct Measured {
 pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     let rows: Value = serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}"))?;
     let rows = rows.as_array().ok_or("this is not an array of measurements")?;
-    let mut report =
-        Report { rows: Vec::new(), unsupported: Vec::new(), summary: Summary::default(), parts: Vec::new() };
+    let mut report = Report {
+        rows: Vec::new(),
+        unsupported: Vec::new(),
+        summary: Summary::default(),
+        verdicts: Confusion::default(),
+        parts: Vec::new(),
+    };
     for (index, row) in rows.iter().enumerate() {
         let id =
             row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned);
@@ -137,57 +149,57 @@ fn read(row: &Value) -> Result<Case, String> {
 
 fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
     let case = read(row)?;
-    let memory = predict(&case.scenario)?;
-    let recording = record(&case.scenario)?;
-    let capacity = if case.bounded { card(&case.scenario)? } else { None };
-    for Measured { metric, instant, bytes: measured } in case.measured {
-        let expandable_segments = case.scenario.allocator == Allocator::Expandable;
-        let with = |capacity| recording.allocate_until(instant, Settings { expandable_segments, capacity });
-        let unbounded = || with(None);
-        let found = match capacity {
-            None => unbounded(),
-            Some(capacity) => {
-                let found = with(Some(capacity.0));
-                // what ran did fit: where it is predicted not to, the error is the prediction's whole size
-                if found.failure.is_some() { unbounded() } else { found }
-            }
-        };
+    let scenario = &case.scenario;
+    let tensors = predict(scenario)?;
+    let replay = || {
+        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+        let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
+        let percent = band(&architecture, scenario).percent;
+        Ok((Replayed::of(&architecture, scenario, &gpu, &tensors)?, gpu, percent))
+    };
+    let (Replayed { recording, on_card, memory }, gpu, percent) =
+        replay().map_err(|issue: Issue| issue.to_string())?;
+    for Measured { metric, instant, bytes: measured } in &case.measured {
+        let counters = || recording.allocate_until(*instant, on_card.settings);
         let predicted = match (metric, instant) {
-            (Metric::Allocated, Instant::End | Instant::FirstIteration) => found.allocated_peak,
+            (Metric::Allocated, Instant::End) => memory.peak().1.bytes,
+            (Metric::Allocated, Instant::FirstIteration) => memory.first.highest().1.bytes,
             (Metric::Allocated, Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step) => {
-                found.allocated
+                counters().allocated
             }
-            (Metric::Reserved, _) => found.reserved_peak,
-            (Metric::Driver, _) => found.reserved_peak + memory.context,
+            (Metric::Reserved, _) => counters().reserved_peak,
+            (Metric::Driver, _) => counters().reserved_peak + memory.context,
         };
-        let error_pct = error_pct(measured, predicted);
-        report.rows.push(Row { id: id.to_owned(), metric, measured, predicted, error_pct });
+        let error_pct = error_pct(*measured, predicted);
+        report.rows.push(Row {
+            id: id.to_owned(),
+            metric: *metric,
+            measured: *measured,
+            predicted,
+            error_pct,
+        });
+    }
+    let of =
+        |metric| case.measured.iter().find(|found| found.metric == metric && found.instant == Instant::End);
+    if let (false, Some(allocated), Some(reserved)) =
+        (case.bounded, of(Metric::Allocated), of(Metric::Reserved))
+    {
+        let peaks = [allocated.bytes, reserved.bytes];
+        report.verdicts.count(&recording, scenario.allocator, &gpu, percent, peaks);
     }
     if with_parts {
-        report.parts.extend(parts::compare(id, row, &memory));
+        report.parts.extend(parts::compare(id, row, &tensors));
     }
     Ok(())
 }
+
+/// A card on which nothing runs out of memory, as that of the null device.
+const UNLIMITED: Bytes = Bytes(1 << 60);
 
 fn predict(scenario: &Scenario) -> Result<Memory, String> {
     let answer = estimate(scenario);
     let problems = || answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     answer.memory.clone().ok_or_else(problems)
-}
-
-/// What the scenario's card leaves to the allocator.
-fn card(scenario: &Scenario) -> Result<Option<Bytes>, String> {
-    let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
-    Ok(Some(Bytes(gpu.memory.0.saturating_sub(gpu.context.0))))
-}
-
-/// The run, event by event.
-fn record(scenario: &Scenario) -> Result<Recording, String> {
-    let run = || {
-        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        Recording::of(&architecture, scenario, &gpu)
-    };
-    run().map_err(|issue: Issue| issue.to_string())
 }
 
 /// Predicted over measured less one, in percent. Of nothing measured: 0 where nothing was predicted, else 100.

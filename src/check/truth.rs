@@ -14,6 +14,7 @@ use crate::scenario::{
     Scenario, Stack, StepTime, WeightFormat,
 };
 use crate::step::Instant;
+use crate::text::short;
 use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
@@ -23,16 +24,25 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let mut fields = Fields { case: row.get("case").ok_or("there is no case")?, seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
-    let peak = bytes(row, "/measured/peak/overall").ok_or("there is no measured peak")?;
     let figure = |metric, bytes| Measured { metric, instant: Instant::End, bytes };
+    let peak = bytes(row, "/measured/peak/overall")?.ok_or("there is no measured peak")?;
     let mut measured = vec![figure(Metric::Allocated, peak)];
-    let reserved = bytes(row, "/measured/reserved/peak_stat");
+    let reserved = bytes(row, "/measured/reserved/peak_stat")?;
     measured.extend(reserved.map(|reserved| figure(Metric::Reserved, reserved)));
     Ok(Case { scenario, bounded: false, measured })
 }
 
-fn bytes(row: &Value, pointer: &str) -> Option<Bytes> {
-    row.pointer(pointer).and_then(Value::as_u64).map(Bytes)
+/// A measured figure; `None` where it is null or left out.
+fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, String> {
+    match row.pointer(pointer).filter(|value| !value.is_null()) {
+        None => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(0) | None => {
+                Err(format!("{} is {value} where a number of bytes belongs", &pointer.replace('/', ".")[1..]))
+            }
+            Some(bytes) => Ok(Some(Bytes(bytes))),
+        },
+    }
 }
 
 /// The keys of a case, and which of them were read.
@@ -48,19 +58,36 @@ impl<'a> Fields<'a> {
         self.case.get(key).filter(|value| !value.is_null())
     }
 
-    fn text(&mut self, key: &'static str, default: &'static str) -> &'a str {
-        self.get(key).and_then(Value::as_str).unwrap_or(default)
+    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, String> {
+        self.typed(key, "a text", Value::as_str)
     }
 
-    fn switch(&mut self, key: &'static str, default: bool) -> bool {
-        self.get(key).and_then(Value::as_bool).unwrap_or(default)
+    fn text_or(&mut self, key: &'static str, default: &'static str) -> Result<&'a str, String> {
+        Ok(self.text(key)?.unwrap_or(default))
+    }
+
+    fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, String> {
+        Ok(self.typed(key, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
     fn count(&mut self, key: &'static str, default: u64) -> Result<u64, String> {
-        match self.get(key) {
-            None => Ok(default),
-            Some(value) => value.as_u64().ok_or_else(|| unknown(key, value)),
-        }
+        Ok(self.typed(key, "a whole number", Value::as_u64)?.unwrap_or(default))
+    }
+
+    fn probability(&mut self, key: &'static str) -> Result<Option<f64>, String> {
+        let probability = |value: &Value| value.as_f64().filter(|p| (0.0..=1.0).contains(p));
+        self.typed(key, "a probability", probability)
+    }
+
+    /// The value of a key as one of its type.
+    fn typed<T>(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let wrong = |value: &Value| format!("{key} is {} where {what} belongs", short(&value.to_string()));
+        self.get(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
     fn nothing_is_left(&self) -> Result<(), String> {
@@ -77,23 +104,14 @@ fn unknown(key: &str, value: impl std::fmt::Display) -> String {
 }
 
 fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
-    let method = match fields.text("method", "full") {
+    let method = match fields.text_or("method", "full")? {
         "full" => Method::Full,
         "lora" => Method::Lora,
         "qlora" => Method::Qlora,
         other => return Err(unknown("method", other)),
     };
-    let dropout = match fields.get("dropout") {
-        None => None,
-        Some(value) => {
-            let p = value
-                .as_f64()
-                .filter(|p| (0.0..=1.0).contains(p))
-                .ok_or_else(|| unknown("dropout", value))?;
-            Some((p * 10_000.0).round() as u16)
-        }
-    };
-    match fields.text("experts", "grouped_mm") {
+    let dropout = fields.probability("dropout")?.map(|p| (p * 10_000.0).round() as u16);
+    match fields.text_or("experts", "grouped_mm")? {
         "grouped_mm" => {}
         other => return Err(unknown("experts", other)),
     }
@@ -107,11 +125,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         lora: lora(fields)?,
         quantization: Quantization {
             format: WeightFormat::Nf4,
-            double_quant: fields.switch("qlora_double_quant", true),
-            prepare: fields.switch("qlora_prepare", true),
+            double_quant: fields.switch("qlora_double_quant", true)?,
+            prepare: fields.switch("qlora_prepare", true)?,
         },
         precision: precision(fields)?,
-        optimizer: optimizer(fields.text("optimizer", "adamw"))?,
+        optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {
@@ -119,14 +137,14 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             texts => Lengths::Spread { mean: sequence / texts, deviation: 0 },
         },
         accumulation: fields.count("grad_accumulation", 1)?,
-        checkpointing: match fields.text("gradient_checkpointing", "none") {
+        checkpointing: match fields.text_or("gradient_checkpointing", "none")? {
             "none" => Checkpointing::Off,
             "full" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
             "offloaded" => Checkpointing::Offloaded,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
-        attention: match fields.text("attention", "sdpa") {
+        attention: match fields.text_or("attention", "sdpa")? {
             "eager" => AttentionKernel::Eager,
             "sdpa" => AttentionKernel::Sdpa,
             "sdpa_flash" => AttentionKernel::Flash,
@@ -136,7 +154,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             "flash_attention_2" => AttentionKernel::FlashAttn,
             other => return Err(unknown("attention", other)),
         },
-        mask: match fields.text("attention_mask", "none") {
+        mask: match fields.text_or("attention_mask", "none")? {
             "none" if texts > 0 => Mask::Packed,
             "none" => Mask::None,
             "ones" => Mask::Ones,
@@ -145,34 +163,34 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         },
         dropout,
         training_loop: Loop {
-            keeps_outputs: match fields.text("loop", "trainer") {
+            keeps_outputs: match fields.text_or("loop", "trainer")? {
                 "trainer" | "hf_trainer" => false,
                 "naive" => true,
                 other => return Err(unknown("loop", other)),
             },
-            grads_to_none: match fields.text("zero_grad", "none") {
+            grads_to_none: match fields.text_or("zero_grad", "none")? {
                 "none" => true,
                 "zero" => false,
                 other => return Err(unknown("zero_grad", other)),
             },
-            clips: fields.switch("clip", true),
-            fills_cache: fields.switch("use_cache", false),
+            clips: fields.switch("clip", true)?,
+            fills_cache: fields.switch("use_cache", false)?,
         },
         stack: stack(fields)?,
         savings: Savings {
-            loss: loss(fields.text("loss", "standard"))?,
-            step: match fields.switch("in_backward", false) {
+            loss: loss(fields.text_or("loss", "standard")?)?,
+            step: match fields.switch("in_backward", false)? {
                 false => StepTime::AfterBackward,
                 true => StepTime::InBackward,
             },
-            offloading: match fields.get("offload").and_then(Value::as_str) {
+            offloading: match fields.text("offload")? {
                 None => Offloading::Off,
                 Some("trl" | "torchtune") => Offloading::On,
                 Some(other) => return Err(unknown("offload", other)),
             },
         },
         allocator: {
-            let slug = fields.text("allocator", Allocator::Native.slug());
+            let slug = fields.text_or("allocator", Allocator::Native.slug())?;
             Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
         },
         gpu: card(fields, row)?,
@@ -181,8 +199,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
 
 /// Whose code ran; rows with Liger's kernels say so by a switch.
 fn stack(fields: &mut Fields<'_>) -> Result<Stack, String> {
-    let default = if fields.switch("liger", false) { Stack::Liger } else { Stack::Transformers };
-    let slug = fields.text("stack", default.slug());
+    let default = if fields.switch("liger", false)? { Stack::Liger } else { Stack::Transformers };
+    let slug = fields.text_or("stack", default.slug())?;
     Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
 }
 
@@ -193,11 +211,12 @@ fn loss(slug: &str) -> Result<LossKernel, String> {
 fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
     let name = row.pointer("/case/model").and_then(Value::as_str).unwrap_or("model");
     let mut config = fields.get("config").cloned().ok_or("there is no config")?;
-    if let (Some(map), Some(Value::Object(over))) = (config.as_object_mut(), fields.get("overrides")) {
+    let overrides = fields.typed("overrides", "a table", Value::as_object)?;
+    if let (Some(map), Some(over)) = (config.as_object_mut(), overrides) {
         map.extend(over.clone());
     }
     let model = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
-    let head = fields.text("head", "causal");
+    let head = fields.text_or("head", "causal")?;
     match (head, model.architecture.head.objective) {
         ("causal" | "image", Objective::CausalLm)
         | ("mlm", Objective::MaskedLm)
@@ -207,13 +226,13 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
 }
 
 fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
-    let dtype = fields.text("dtype", "bf16");
+    let dtype = fields.text_or("dtype", "bf16")?;
     let (autocast, own) = match dtype {
         "amp_bf16" => (Some("bf16"), "fp32"),
         "amp_fp16" => (Some("fp16"), "fp32"),
         other => (None, other),
     };
-    let weights = fields.get("weights").and_then(Value::as_str).unwrap_or(own);
+    let weights = fields.text("weights")?.unwrap_or(own);
     match (autocast, weights) {
         (None, "fp32") => Ok(Precision::Fp32),
         (None, "bf16") => Ok(Precision::Bf16),
@@ -246,11 +265,13 @@ fn optimizer(name: &str) -> Result<Optimizer, String> {
 }
 
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
-    let fp32_adapters = fields.switch("lora_autocast_adapter", true);
-    let trains_embeddings = fields.switch("train_embeddings", false);
-    let Some(lora) = fields.get("lora") else {
+    let fp32_adapters = fields.switch("lora_autocast_adapter", true)?;
+    let trains_embeddings = fields.switch("train_embeddings", false)?;
+    let Some(lora) = fields.typed("lora", "a table", |value| value.is_object().then_some(value))? else {
         return Ok(Lora { rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };
+    // the adapters' scale changes no size
+    let mut lora = Fields { case: lora, seen: vec!["alpha"] };
     let (targets, modules) = match lora.get("targets") {
         None => (LoraTargets::AllLinear, Modules::NONE),
         Some(Value::String(group)) => match group.as_str() {
@@ -258,28 +279,35 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
             "qv" => (LoraTargets::Qv, Modules::NONE),
             other => return Err(unknown("lora target", other)),
         },
-        Some(list) => {
-            let names = list.as_array().into_iter().flatten().filter_map(Value::as_str);
-            let modules = names.into_iter().try_fold(Modules::NONE, |set, name| {
-                set.with(name).ok_or_else(|| unknown("lora target", name))
-            });
-            (LoraTargets::Named, modules?)
-        }
+        Some(Value::Array(names)) => (LoraTargets::Named, modules(names)?),
+        Some(other) => return Err(unknown("lora target", other)),
     };
-    Ok(Lora {
-        rank: lora.get("r").and_then(Value::as_u64).unwrap_or(16),
+    let own = Lora {
+        rank: lora.count("r", 16)?,
         targets,
         modules,
-        dropout: lora.get("dropout").and_then(Value::as_f64).unwrap_or_default() > 0.0,
+        dropout: lora.probability("dropout")?.unwrap_or_default() > 0.0,
         fp32_adapters,
         trains_embeddings,
+    };
+    lora.nothing_is_left()?;
+    Ok(own)
+}
+
+fn modules(names: &[Value]) -> Result<Modules, String> {
+    names.iter().try_fold(Modules::NONE, |set, name| {
+        let known = name.as_str().and_then(|name| set.with(name));
+        known.ok_or_else(|| {
+            unknown("lora target", name.as_str().map_or_else(|| name.to_string(), str::to_owned))
+        })
     })
 }
 
 /// A card of the device's compute capability: it decides kernels and workspaces, and nothing else of the card matters.
 fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, String> {
-    let asked = fields.get("cc").and_then(Value::as_str);
-    let text = row.pointer("/device/cc").and_then(Value::as_str).or(asked).unwrap_or("9.0");
+    let asked = fields.text("cc")?;
+    let mut device = Fields { case: row.get("device").unwrap_or(&Value::Null), seen: Vec::new() };
+    let text = device.text("cc")?.or(asked).unwrap_or("9.0");
     let capability: ComputeCapability =
         text.parse().map_err(|text: String| unknown("compute capability", text))?;
     let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
@@ -370,8 +398,58 @@ mod tests {
             ("iters", json!(1), "a single iteration has no steady state"),
             ("lora", json!({ "targets": ["x_y"] }), "lora target x_y is not modelled"),
             ("moon", json!("full"), "the key \"moon\" is unknown"),
+            ("lora", json!({ "moon": 1 }), "the key \"moon\" is unknown"),
         ] {
             assert_eq!(with(key, value), Err(reason.to_owned()));
+        }
+    }
+
+    /// A value of the wrong type is none of the harness's defaults.
+    #[test]
+    fn wrong_types_are_refused() {
+        for (key, value, reason) in [
+            ("method", json!(3), "method is 3 where a text belongs"),
+            ("clip", json!("no"), "clip is \"no\" where true or false belongs"),
+            ("attention", json!(7), "attention is 7 where a text belongs"),
+            ("batch", json!(1.5), "batch is 1.5 where a whole number belongs"),
+            ("batch", json!("4"), "batch is \"4\" where a whole number belongs"),
+            ("cc", json!(8.0), "cc is 8.0 where a text belongs"),
+            ("dropout", json!(2), "dropout is 2 where a probability belongs"),
+            ("offload", json!(true), "offload is true where a text belongs"),
+            ("weights", json!(16), "weights is 16 where a text belongs"),
+            ("overrides", json!([1]), "overrides is [1] where a table belongs"),
+            ("lora", json!([1]), "lora is [1] where a table belongs"),
+            ("lora", json!({ "targets": [1, 2] }), "lora target 1 is not modelled"),
+            ("lora", json!({ "targets": 1 }), "lora target 1 is not modelled"),
+            ("lora", json!({ "r": "8" }), "r is \"8\" where a whole number belongs"),
+            ("lora", json!({ "dropout": "0.1" }), "dropout is \"0.1\" where a probability belongs"),
+        ] {
+            assert_eq!(with(key, value), Err(reason.to_owned()), "{key}");
+        }
+        let row = json!({ "case": { "config": { "model_type": "llama", "hidden_size": 64,
+            "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100 } },
+            "measured": { "peak": { "overall": 1000 }, "reserved": { "peak_stat": 2000 } } });
+        assert!(read(&row).is_ok());
+        for (pointer, value, reason) in [
+            (
+                "/measured/peak/overall",
+                json!(0),
+                "measured.peak.overall is 0 where a number of bytes belongs",
+            ),
+            (
+                "/measured/peak/overall",
+                json!(-1),
+                "measured.peak.overall is -1 where a number of bytes belongs",
+            ),
+            (
+                "/measured/reserved/peak_stat",
+                json!("2 GB"),
+                "measured.reserved.peak_stat is \"2 GB\" where a number of bytes belongs",
+            ),
+        ] {
+            let mut row = row.clone();
+            *row.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(read(&row).map(|_| ()), Err(reason.to_owned()));
         }
     }
 }

@@ -6,11 +6,16 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Output;
+use super::input::read;
 use super::table::aligned;
-use crate::check::{Errors, Metric, PartRow, Report, check};
+use crate::check::{Confusion, Errors, Metric, PartRow, Report, Row, Unsupported, Verdicts, check};
+use crate::text::one_line;
 use crate::units::grouped;
 
-/// Compares measurements with what is predicted for them
+/// The longest file of measurements that is read; one of a thousand rows with all their tensors has some MB.
+const LONGEST: usize = 256 << 20;
+
+/// Compares measurements with what is predicted for them; exits with 2 where none could be
 #[derive(Args)]
 pub(super) struct Arguments {
     /// A JSON array of measurements
@@ -22,17 +27,46 @@ pub(super) struct Arguments {
     /// Compare the parts alive at the peak of each phase too
     #[arg(long)]
     parts: bool,
+    /// Exit with 1 where any predicted figure is off by more than so many percent, up or down
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above: Option<f64>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|percent| *percent >= 0.0)
+        .ok_or_else(|| "use a number of percent from 0 up, such as 5".to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let name = arguments.file.display();
-    let text = std::fs::read_to_string(&arguments.file).map_err(|error| format!("{name}: {error}"))?;
+    let text = read(&arguments.file, LONGEST).map_err(|problem| format!("{name}: {problem}"))?;
     let report = check(&text, arguments.parts).map_err(|problem| format!("{name}: {problem}"))?;
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-        return Ok(Output::of(json + "\n"));
+    let mut output = Output::of(if arguments.json {
+        serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
+    } else {
+        to_text(&report)
+    });
+    if report.rows.is_empty() {
+        output.say(format_args!("error: {name}: no figure was predicted"));
+        output.status = 2;
     }
-    Ok(Output::of(to_text(&report)))
+    if let Some(limit) = arguments.fail_above {
+        let over: Vec<&Row> = report.rows.iter().filter(|row| row.error_pct.abs() > limit).collect();
+        if let Some(worst) = over.iter().max_by(|a, b| a.error_pct.abs().total_cmp(&b.error_pct.abs())) {
+            output.say(format_args!(
+                "above: {} of {} figures are off by more than {limit} %, the worst {} of {} by {}",
+                over.len(),
+                report.rows.len(),
+                worst.metric.slug(),
+                worst.id,
+                signed(worst.error_pct)
+            ));
+            output.status = 1;
+        }
+    }
+    Ok(output)
 }
 
 fn to_text(report: &Report) -> String {
@@ -51,14 +85,38 @@ fn to_text(report: &Report) -> String {
         sections.push(parts(&report.parts));
     }
     if !report.unsupported.is_empty() {
-        let lines = report.unsupported.iter().map(|row| format!("{}: {}\n", row.id, row.reason));
+        let line = |row: &Unsupported| one_line(&format!("{}: {}", row.id, row.reason)) + "\n";
+        let lines = report.unsupported.iter().map(line);
         sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
     }
     let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
     let all = ("all".to_owned(), report.summary.all);
     sections.push(errors("Absolute error", summary.into_iter().chain([all])));
+    if report.verdicts.total() > 0 {
+        sections.push(verdicts(&report.verdicts));
+    }
     sections.push(format!("{} figures were not predicted\n", report.summary.unsupported));
     sections.join("\n")
+}
+
+/// The verdicts on cards of 0.90 to 1.10 times what each run takes.
+fn verdicts(confusion: &Confusion) -> String {
+    let mut rows = vec![
+        ["Verdicts on cards of 90 to 110 %", "fits", "close", "tight", "does not fit"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (name, verdicts) in [
+        ("the run gets through", confusion.runs),
+        ("not known", confusion.between),
+        ("the run fails", confusion.fails),
+    ] {
+        let Verdicts { fits, close, tight, over } = verdicts;
+        let mut row = vec![name.to_owned()];
+        row.extend([fits, close, tight, over].map(|count| count.to_string()));
+        rows.push(row);
+    }
+    aligned(&rows)
 }
 
 fn parts(parts: &[PartRow]) -> String {

@@ -7,7 +7,7 @@ use super::input::Input;
 use crate::export::{self, Answer};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::plan::{Margin, OnCard, Outcome, within};
+use crate::plan::{Margin, Outcome, Replayed, within};
 use crate::units::Bytes;
 
 /// Estimates what a training run needs; exits with 2 where there is no answer
@@ -69,9 +69,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         }
         let run = || {
             let gpu = Gpu { memory: limit, ..scenario.gpu()? };
-            OnCard::of(&*scenario.architecture()?, scenario, &gpu)
+            Replayed::of(&*scenario.architecture()?, scenario, &gpu, memory)
         };
-        let outcome = run().map_err(|issue: Issue| issue.to_string())?.outcome;
+        let outcome = run().map_err(|issue: Issue| issue.to_string())?.on_card.outcome;
         let holes = match outcome {
             Outcome::Runs => continue,
             Outcome::RunsExpandable => "; it runs with --allocator expandable",

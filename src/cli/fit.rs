@@ -7,15 +7,21 @@ use super::Output;
 use super::input::Input;
 use super::table::aligned;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, row, table};
-use crate::scenario::{Allocator, Method};
+use crate::plan::{FitCell, FitRow, conditions, row, table};
+use crate::scenario::{Allocator, Method, Scenario};
 use crate::share;
-use crate::units::Bytes;
+use crate::text::one_line;
+use crate::units::{Bytes, grouped};
 
 /// How many models are listed unless all are asked for.
 const USUALLY_LISTED: usize = 40;
 
 /// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch
+///
+/// Settings are the scenario's: sequences of 2,048 tokens with gradient checkpointing unless flags say otherwise, and never
+/// longer than the model's positions. Methods other than the scenario's own, and what the flags leave open, have the
+/// precision and optimizer that the training library is usually run with on the card: fp16 on one without bfloat16, such as
+/// a T4.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// How much memory there is: 24GB, 22.5GiB; the scenario's card unless given
@@ -46,7 +52,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         let ids: Vec<_> = known.iter().take(listed).map(|entry| entry.id).collect();
         table(&ids, &base, memory)
     };
-    let mut output = Output::of(if arguments.json { to_json(&rows, memory) } else { to_text(&rows, memory) });
+    let mut output =
+        Output::of(if arguments.json { to_json(&rows, memory) } else { to_text(&rows, &base, memory) });
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }
@@ -56,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(rows: &[FitRow], memory: Bytes) -> String {
+fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
     header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
@@ -69,7 +76,11 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
                 FitCell::Fits { batch, scenario } => {
                     let expandable = scenario.allocator == Allocator::Expandable;
                     marked |= expandable;
-                    format!("{batch}{}", if expandable { " e" } else { "" })
+                    let length = match scenario.sequence {
+                        same if same == base.sequence => String::new(),
+                        other => format!(" × {}", grouped(other)),
+                    };
+                    format!("{batch}{length}{}", if expandable { " e" } else { "" })
                 }
                 FitCell::TooLarge { needed } => format!("needs {needed}"),
                 FitCell::Unknown(_) => "no answer".to_owned(),
@@ -78,13 +89,14 @@ fn to_text(rows: &[FitRow], memory: Bytes) -> String {
         if let Some(FitCell::Unknown(issue)) =
             row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
         {
-            problems.push_str(&format!("{}: {issue}\n", row.model));
+            problems.push_str(&one_line(&format!("{}: {issue}", row.model)));
+            problems.push('\n');
         }
         lines.push(line);
     }
-    let mark = if marked { "\ne: with --allocator expandable\n" } else { "" };
+    let mark = if marked { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}{mark}{separator}{problems}", aligned(&lines))
+    format!("{}\n{}\n{mark}{separator}{problems}", aligned(&lines), conditions(base))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
@@ -102,5 +114,8 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
         let cells = Method::ALL.iter().zip(&row.cells).map(cell);
         json!({ "model": row.model, "methods": serde_json::Map::from_iter(cells) })
     });
-    format!("{:#}\n", json!({ "memory": memory, "rows": rows.collect::<Vec<_>>() }))
+    format!(
+        "{:#}\n",
+        json!({ "schema": "headroom-fit/1", "memory": memory, "rows": rows.collect::<Vec<_>>() })
+    )
 }

@@ -1,5 +1,7 @@
 //! Where a scenario comes from: a link, a file, standard input, and flags over all of them.
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +9,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
-use crate::scenario::keys::{KEYS, Key, Kind};
+use crate::model::config::LONGEST_CONFIG;
+use crate::scenario::keys::{KEYS, Key, Kind, slugs};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
 
@@ -15,7 +18,7 @@ use crate::share;
 #[derive(Clone)]
 pub(super) struct Input {
     /// `-`, a link or its query string, or a file.
-    source: Option<String>,
+    source: Option<OsString>,
     /// A `config.json`.
     config: Option<PathBuf>,
     /// What the flags say.
@@ -35,28 +38,9 @@ pub(super) struct Asked {
 impl Input {
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
-        let mut asked = match self.source.as_deref() {
+        let mut asked = match &self.source {
             None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), names_model: false },
-            Some("-") => {
-                let mut text = String::new();
-                let read = std::io::stdin().read_to_string(&mut text);
-                read.map_err(|error| format!("standard input: {error}"))?;
-                from_json(&text).map_err(|error| format!("standard input: {error}"))?
-            }
-            Some(path) if Path::new(path).is_file() => read_file(Path::new(path))?,
-            Some(link) if link.contains('=') || link.contains("://") || link.starts_with('?') => {
-                let shared = share::decode(link);
-                Asked {
-                    scenarios: shared.scenarios,
-                    notices: shared.notices.iter().map(ToString::to_string).collect(),
-                    names_model: share::names(link, "model"),
-                }
-            }
-            Some(other) => {
-                return Err(format!(
-                    "{other:?} is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file, or - for JSON on standard input)"
-                ));
-            }
+            Some(source) => from_source(source)?,
         };
         for scenario in &mut asked.scenarios {
             self.put_over(scenario)?;
@@ -70,9 +54,11 @@ impl Input {
             key.read(scenario, value).map_err(|issue| format!("--{issue}"))?;
         }
         if let Some(path) = &self.config {
-            let text = read(path)?;
-            let model = CustomModel::read(&name_of(path), &text);
-            let model = model.map_err(|issue| format!("{}: {issue}", path.display()))?;
+            let read = || {
+                let text = read(path, LONGEST_CONFIG)?;
+                CustomModel::read(&name_of(path), &text).map_err(|issue| issue.to_string())
+            };
+            let model = read().map_err(|problem| format!("{}: {problem}", path.display()))?;
             scenario.model = ModelChoice::Custom(model.into());
         }
         Ok(())
@@ -85,25 +71,90 @@ fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     Asked { scenarios: vec![scenario], notices: Vec::new(), names_model }
 }
 
-fn from_json(text: &str) -> Result<Asked, serde_json::Error> {
-    Ok(one(serde_json::from_str(text)?, &serde_json::from_str(text)?))
-}
-
-fn from_toml(text: &str) -> Result<Asked, toml::de::Error> {
-    Ok(one(toml::from_str(text)?, &toml::from_str(text)?))
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn read_file(path: &Path) -> Result<Asked, String> {
-    let text = read(path)?;
-    let problem = |error: String| format!("{}: {}", path.display(), error.trim_end());
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("json") => from_json(&text).map_err(|error| problem(error.to_string())),
-        _ => from_toml(&text).map_err(|error| problem(error.to_string())),
+/// `-`, a file, or a link.
+fn from_source(source: &OsString) -> Result<Asked, String> {
+    let path = Path::new(source);
+    if source == "-" {
+        let problem = |problem: String| format!("standard input: {problem}");
+        return from_text(&read_all(std::io::stdin(), LONGEST_CONFIG).map_err(problem)?, Format::Json)
+            .map_err(problem);
     }
+    // pipes such as `<(…)` and /dev/stdin are read as files are
+    if path.exists() && !path.is_dir() {
+        let read = || {
+            let text = read(path, LONGEST_CONFIG)?;
+            from_text(&text, Format::of(path, &text))
+        };
+        return read().map_err(|problem| format!("{}: {problem}", path.display()));
+    }
+    match source.to_str() {
+        Some(link) if link.contains('=') || link.contains("://") || link.starts_with('?') => {
+            let shared = share::decode(link);
+            Ok(Asked {
+                scenarios: shared.scenarios,
+                notices: shared.notices.iter().map(ToString::to_string).collect(),
+                names_model: share::names(link, "model"),
+            })
+        }
+        Some(_) | None => Err(format!(
+            "{source:?} is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file, or - for JSON on standard input)"
+        )),
+    }
+}
+
+/// How a scenario is written.
+enum Format {
+    Json,
+    Toml,
+}
+
+impl Format {
+    /// By the file's extension, or where it has another or none by how it begins: no TOML begins with a brace.
+    fn of(path: &Path, text: &str) -> Format {
+        let json = path.extension().is_some_and(|extension| extension == "json");
+        if json || text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
+            Format::Json
+        } else {
+            Format::Toml
+        }
+    }
+}
+
+fn from_text(text: &str, format: Format) -> Result<Asked, String> {
+    let text = text.trim_start_matches('\u{feff}');
+    let (scenario, members) = match format {
+        Format::Json => {
+            let read = || Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
+            read().map_err(|error: serde_json::Error| error.to_string())?
+        }
+        Format::Toml => {
+            let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
+            read().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?
+        }
+    };
+    Ok(one(scenario, &members))
+}
+
+/// The text of a file of at most so many bytes.
+pub(super) fn read(path: &Path, most: usize) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    // devices and pipes have no length until they are read
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    if length > most as u64 { Err(too_long(most)) } else { read_all(file, most) }
+}
+
+fn read_all(source: impl Read, most: usize) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let read = source.take(most as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() > most {
+        return Err(too_long(most));
+    }
+    String::from_utf8(bytes).map_err(|_| "this is not text (UTF-8)".to_owned())
+}
+
+fn too_long(most: usize) -> String {
+    format!("this has more than {} MB and was not read", most >> 20)
 }
 
 /// What to call the model of a config: the file's stem, or the folder's name where that says nothing.
@@ -118,6 +169,7 @@ impl Args for Input {
     fn augment_args(command: Command) -> Command {
         let source = Arg::new("source")
             .value_name("SCENARIO")
+            .value_parser(clap::value_parser!(OsString))
             .help("A share link or its query string, a TOML or JSON file, or - for JSON on standard input");
         let config = Arg::new("config")
             .long("config")
@@ -139,18 +191,21 @@ impl Args for Input {
 
 fn flag(key: &'static Key) -> Arg {
     let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
-    match key.kind {
+    match key.kind() {
         // `--gradient-checkpointing` alone switches it on.
         Kind::Switch => flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help),
-        Kind::Choice(slugs) if slugs.contains(&"on") => flag
-            .value_name("MODE")
-            .num_args(0..=1)
-            .default_missing_value("on")
-            .help(format!("{} [{}]", key.help, slugs.join(", "))),
-        Kind::Choice(slugs) => flag.value_name("NAME").help(format!("{} [{}]", key.help, slugs.join(", "))),
+        Kind::Choice(choices) => {
+            let slugs = slugs(choices);
+            let flag = flag.help(format!("{} [{}]", key.help, slugs.join(", ")));
+            if slugs.contains(&"on") {
+                flag.value_name("MODE").num_args(0..=1).default_missing_value("on")
+            } else {
+                flag.value_name("NAME")
+            }
+        }
         Kind::Model => flag.value_name("ID").help(key.help),
         Kind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
-        Kind::Count => flag.value_name("N").help(key.help),
+        Kind::Count(_) => flag.value_name("N").help(key.help),
         Kind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
         Kind::Dropout => flag.value_name("P").help(key.help),
         Kind::Gpu => flag.value_name("CARD").help(key.help),
@@ -168,7 +223,7 @@ impl FromArgMatches for Input {
             }
         }
         Ok(Input {
-            source: text("source").map_err(unknown)?,
+            source: matches.try_get_one::<OsString>("source").map_err(unknown)?.cloned(),
             config: matches.try_get_one::<PathBuf>("config").map_err(unknown)?.cloned(),
             flags,
         })

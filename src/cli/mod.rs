@@ -1,7 +1,8 @@
 //! The command: arguments to library calls, answers to text. Nothing is computed here.
 //!
 //! Every subcommand returns its output instead of printing it. Exit statuses: 0 all is well, 1 it does not fit
-//! (`--fail-if-over`), 2 the input is wrong or cannot be answered.
+//! (`--fail-if-over`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
+//! answer cannot be written.
 
 mod check;
 mod estimate;
@@ -11,10 +12,12 @@ mod params;
 mod table;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::text::one_line;
 
 /// Predicts the GPU memory of training a language model by executing the training step without data.
 #[derive(Parser)]
@@ -49,10 +52,33 @@ impl Output {
         Output { out, ..Output::default() }
     }
 
-    /// A message on standard error.
+    /// A message on standard error, on one line.
     fn say(&mut self, message: impl std::fmt::Display) {
-        self.err.push_str(&format!("{message}\n"));
+        self.err.push_str(&one_line(&message.to_string()));
+        self.err.push('\n');
     }
+
+    /// Prints it, and says with what status the command ends. A reader that closed the pipe has read enough; any other
+    /// failure to write is one of the command.
+    fn print(&self) -> u8 {
+        let mut errors = std::io::stderr();
+        // where standard error cannot be written nothing can be said
+        let _ = errors.write_all(shown(&self.err).as_bytes());
+        let mut out = std::io::stdout();
+        match out.write_all(shown(&self.out).as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                let _ = writeln!(errors, "error: standard output: {error}");
+                self.status.max(2)
+            }
+            Ok(()) | Err(_) => self.status,
+        }
+    }
+}
+
+/// The text without what a terminal would follow: names come from links and files of others'.
+fn shown(text: &str) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    text.replace(steers, "\u{fffd}")
 }
 
 /// Runs the command with these arguments, the first of which is the program's name.
@@ -76,8 +102,5 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         status: 2,
         ..Output::default()
     });
-    // A reader that closed the pipe has read enough.
-    let _ = std::io::stderr().write_all(output.err.as_bytes());
-    let _ = std::io::stdout().write_all(output.out.as_bytes());
-    ExitCode::from(output.status)
+    ExitCode::from(output.print())
 }

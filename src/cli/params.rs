@@ -6,9 +6,12 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::Output;
+use super::input::read;
+use crate::model::config::LONGEST_CONFIG;
 use crate::model::{Architecture, config};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
+use crate::text::one_line;
 
 /// Counts the parameters of models: for each a line with the total, a tab, and what it was called
 #[derive(Args)]
@@ -22,9 +25,14 @@ pub(super) fn run(arguments: &Arguments) -> Output {
     let mut output = Output::default();
     for model in &arguments.models {
         match architecture(model) {
-            Ok(architecture) => output.out.push_str(&format!("{}\t{model}\n", architecture.parameters())),
+            Ok(architecture) => {
+                output.out.push_str(&format!("{}\t{}\n", architecture.parameters(), one_line(model)));
+                for note in &architecture.notes {
+                    output.say(format_args!("note: {model}: {note}"));
+                }
+            }
             Err(problem) => {
-                output.say(format_args!("{model}: {}", problem.replace('\n', " ")));
+                output.say(format_args!("{model}: {problem}"));
                 output.status = 2;
             }
         }
@@ -36,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> Output {
 fn architecture(model: &str) -> Result<Arc<Architecture>, String> {
     let path = Path::new(model);
     if path.exists() || path.extension().is_some_and(|extension| extension == "json") {
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let text = read(path, LONGEST_CONFIG)?;
         return config::parse(&text).map(Arc::new).map_err(|issue| issue.to_string());
     }
     let mut scenario = Scenario::default();

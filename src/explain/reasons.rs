@@ -105,6 +105,10 @@ fn under_transformers(group: &TensorGroup, numel: u64, known: &Known) -> Reason 
         Category::Activations => saved(group.module, group.operation),
         Category::Logits => logits(group.module, group.operation, numel, known.vocab),
         Category::Temporaries if group.recomputed => saved(group.module, group.operation),
+        Category::Rounding => (
+            "the allocator splits a block only where more than 1 MiB would be left of it",
+            "c10/cuda/CUDACachingAllocator.cpp, should_split",
+        ),
         Category::Temporaries => temporary(group.operation, of_rows),
     }
 }
@@ -124,7 +128,8 @@ pub(super) fn of_the_rest(groups: &[TensorGroup], known: &Known) -> Option<Reaso
         | Category::Gradients
         | Category::WeightCopies
         | Category::Workspace
-        | Category::Batch => reason(first, 0, known),
+        | Category::Batch
+        | Category::Rounding => reason(first, 0, known),
     })
 }
 

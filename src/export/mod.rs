@@ -11,11 +11,12 @@ use serde_json::{Map, Value, json};
 
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
-use crate::issue::Severity;
+use crate::issue::{Issue, Severity};
 use crate::memory::{Iteration, Memory, Parts, Phase};
-use crate::plan::{Fit, Margin, OnCard, Verdict, fits};
+use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::share;
+use crate::text::one_line;
 
 pub use sheet::{Cell, Line, Sheet};
 
@@ -24,30 +25,51 @@ pub use sheet::{Cell, Line, Sheet};
 pub struct Answer {
     /// The question.
     pub scenario: Scenario,
-    /// What it needs.
+    /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
     pub estimate: Estimate,
-    /// What it does on its card; none where there is no estimate.
+    /// What it does on its card; none where it could not be replayed.
     pub on_card: Option<OnCard>,
 }
 
 impl Answer {
     /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
     pub fn of(scenario: Scenario) -> Answer {
-        let estimate = estimate(&scenario);
-        let run = || OnCard::of(&*scenario.architecture().ok()?, &scenario, &scenario.gpu().ok()?).ok();
-        let on_card = if estimate.memory.is_some() { run() } else { None };
+        let mut estimate = estimate(&scenario);
+        let Some(memory) = &estimate.memory else { return Answer { scenario, estimate, on_card: None } };
+        let replay = || Replayed::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?, memory);
+        let on_card = match replay() {
+            Ok(replayed) => {
+                estimate.memory = Some(replayed.memory);
+                Some(replayed.on_card)
+            }
+            Err(issue) => {
+                estimate.issues.push(Issue { severity: Severity::Warning, ..issue });
+                None
+            }
+        };
         Answer { scenario, estimate, on_card }
     }
 
-    /// Whether it fits on its card, and by how much; none where there is no estimate.
+    /// What is needed against what the card has; none where there is no estimate.
     pub fn fit(&self) -> Option<Fit> {
         Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
     }
 
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
+        if let Some(on_card) = &self.on_card {
+            return Some(Verdict::of(on_card));
+        }
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::of(&self.fit()?, self.on_card.as_ref(), band.percent))
+        Some(Verdict::of_tensors(&self.fit()?, band.percent))
+    }
+
+    /// Whether the run gets through, as far as that can be said.
+    pub fn runs(&self) -> Option<bool> {
+        match &self.on_card {
+            Some(on_card) => Some(on_card.outcome == Outcome::Runs),
+            None => Some(self.fit()?.fits()),
+        }
     }
 }
 
@@ -57,7 +79,7 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     let mut out = String::new();
     let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
         let cells: Vec<_> =
-            std::iter::once(label.to_owned()).chain(cells).map(|cell| cell.replace('|', "\\|")).collect();
+            std::iter::once(label.to_owned()).chain(cells).map(|cell| in_markdown(&cell)).collect();
         // Writing to a `String` cannot fail.
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     };
@@ -67,23 +89,37 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
         row(&line.label, &mut line.cells.iter().map(Cell::for_people));
     }
     for remark in remarks(answers) {
-        let _ = write!(out, "\n{remark}\n");
+        let _ = write!(out, "\n{}\n", in_markdown(&remark));
     }
     let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
     let _ = write!(out, "\n[Open in Headroom]({address}?{link})\n");
     out
 }
 
+/// Text in a table or between: it neither ends a cell nor begins a tag.
+fn in_markdown(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "\\<")
+}
+
 /// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
-        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(Cell::exact));
+        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(in_csv));
         let quoted: Vec<_> = cells.map(|cell| quote(&cell)).collect();
         out.push_str(&quoted.join(","));
         out.push_str("\r\n");
     }
     out
+}
+
+/// The cell to the last digit; words that a spreadsheet would compute stay words.
+fn in_csv(cell: &Cell) -> String {
+    match cell {
+        Cell::Text(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
+        Cell::Text(_) | Cell::Empty | Cell::Count(_) | Cell::Amount(_) | Cell::UpToFailure(_) => cell.exact(),
+        Cell::Share { .. } | Cell::Margin(..) => cell.exact(),
+    }
 }
 
 fn quote(cell: &str) -> String {
@@ -138,18 +174,24 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
                 Severity::Warning => "Warning",
                 Severity::Error => "Error",
             };
-            format!("{severity}{which}: {issue}")
+            one_line(&format!("{severity}{which}: {issue}"))
         }));
     }
     remarks
 }
 
-/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate.
+/// What [`json`] writes is of this form; one that readers of it would stumble over has another number.
+pub const SCHEMA: &str = "headroom-estimate/1";
+
+/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate. Where `up_to_failure` is
+/// true the run ends for want of memory, and `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
     let Answer { scenario, estimate, on_card } = answer;
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put("schema", json!(SCHEMA));
     put("scenario", json!(scenario));
+    put("changed", json!(scenario.changed().iter().map(|key| key.name).collect::<Vec<_>>()));
     put("link", json!(share::encode(std::slice::from_ref(scenario))));
     put("issues", json!(estimate.issues));
     if let Ok(gpu) = scenario.gpu() {
@@ -160,13 +202,14 @@ pub fn json(answer: &Answer) -> Value {
             Margin::Headroom(bytes) => json!(bytes),
             Margin::Overshoot(bytes) => json!(-i64::try_from(bytes.0).unwrap_or(i64::MAX)),
         };
-        put("fits", json!(matches!(verdict, Verdict::Fits | Verdict::Close)));
+        put("fits", json!(answer.runs()));
         put("verdict", json!(verdict.slug()));
         put("left", left);
     }
     if let Some(on_card) = on_card {
         put("reserved", json!(on_card.reserved));
         put("nvidia_smi", json!(on_card.shown));
+        put("up_to_failure", json!(matches!(on_card.outcome, Outcome::Fails(_))));
     }
     if let Some(memory) = &estimate.memory {
         let (phase, peak) = memory.peak();
@@ -203,9 +246,9 @@ fn parameters(memory: &Memory) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::{Field, Issue};
-    use crate::memory::{Parameters, Peak};
-    use crate::scenario::{Method, ModelChoice, Stack, StepTime};
+    use crate::issue::Field;
+    use crate::memory::{Counted, Parameters, Peak};
+    use crate::scenario::{Method, ModelChoice};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
@@ -215,6 +258,7 @@ mod tests {
         parts.0[6] = 300;
         let iteration = Iteration { phases: [Peak { bytes: Bytes(900), parts }; 3] };
         let memory = Memory {
+            counted: Counted::Tensors,
             parameters: Parameters { total: 1_234, trainable: 12 },
             first: iteration,
             steady: iteration,
@@ -249,14 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusual_has_a_row() {
+    fn what_is_not_at_its_default_has_a_row() {
         let mut other = answer();
-        assert!(!markdown(&[answer()], "").contains("Software"));
-        other.scenario.stack = Stack::Torchtune;
-        other.scenario.savings.step = StepTime::InBackward;
-        let text = markdown(&[answer(), other], "");
-        assert!(text.contains("| Software | transformers + PEFT | torchtune |"), "{text}");
-        assert!(text.contains("| Optimizer step | After backward | In backward |"), "{text}");
+        let alone = markdown(&[answer()], "");
+        assert!(alone.contains("| Training library | transformers + PEFT |"), "{alone}");
+        assert!(!alone.contains("Optimizer step") && !alone.contains("Double quantisation"), "{alone}");
+        // padding, lengths, step, dropout and three habits of the loop; all else is LoRA's and QLoRA's
+        assert!(alone.contains("| Other settings, at their default | 7 |"), "{alone}");
+        other.scenario.method = Method::Qlora;
+        other.scenario.quantization.double_quant = false;
+        other.scenario.training_loop.keeps_outputs = true;
+        let text = markdown(&[answer(), other.clone()], "");
+        // full fine-tuning quantises nothing
+        assert!(text.contains("| Double quantisation |  | Off |"), "{text}");
+        assert!(text.contains("| Outputs kept | Off | On |"), "{text}");
+        assert_eq!(json(&other)["changed"], json!(["double-quant", "keep-outputs"]));
     }
 
     #[test]

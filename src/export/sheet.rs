@@ -2,12 +2,11 @@
 
 use super::Answer;
 use crate::memory::{Category, Iteration, Memory, Phase};
-use crate::plan::{Margin, Verdict};
-use crate::scenario::{LoraTargets, Method, Scenario};
+use crate::plan::{Margin, OnCard, Outcome, Verdict};
+use crate::scenario::Scenario;
+use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
+use crate::text::one_line;
 use crate::units::{Bytes, grouped};
-
-/// What a scenario's choice is called.
-type Label = fn(&Scenario) -> &'static str;
 
 /// One figure or word of a [`Sheet`].
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +19,8 @@ pub enum Cell {
     Count(u64),
     /// An amount of memory.
     Amount(Bytes),
+    /// An amount of memory that a run had come to when it failed.
+    UpToFailure(Bytes),
     /// A part of the whole.
     Share {
         /// The part.
@@ -39,6 +40,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => grouped(*n),
             Cell::Amount(bytes) => bytes.to_string(),
+            Cell::UpToFailure(bytes) => format!("{bytes} up to the failure"),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
             Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
             Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
@@ -61,6 +63,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(n) => n.to_string(),
             Cell::Amount(bytes)
+            | Cell::UpToFailure(bytes)
             | Cell::Share { part: bytes, .. }
             | Cell::Margin(_, Margin::Headroom(bytes)) => bytes.0.to_string(),
             Cell::Margin(_, Margin::Overshoot(bytes)) => format!("-{}", bytes.0),
@@ -133,37 +136,31 @@ impl Builder<'_> {
         Line { label: label.to_owned(), cells: cells.collect() }
     }
 
+    fn on_card(&self, label: &str, amount: fn(&OnCard) -> Bytes) -> Line {
+        self.said(label, |answer| {
+            let on_card = answer.on_card.as_ref()?;
+            Some(match on_card.outcome {
+                Outcome::Runs | Outcome::RunsExpandable => Cell::Amount(amount(on_card)),
+                Outcome::Fails(_) => Cell::UpToFailure(amount(on_card)),
+            })
+        })
+    }
+
+    /// Every input that is always shown or not at its default somewhere, group by group, and how many others there are.
     fn choices(&self) -> Vec<Line> {
-        let text = |text: &str| Cell::Text(text.to_owned());
-        let mut lines = vec![
-            self.choice("Model", |scenario| Cell::Text(scenario.model_name())),
-            self.choice("Method", |scenario| Cell::Text(method(scenario))),
-            self.choice("Precision", |scenario| text(scenario.precision.label())),
-            self.choice("Optimizer", |scenario| text(scenario.optimizer.label())),
-            self.choice("Micro-batch size", |scenario| Cell::Count(scenario.batch)),
-            self.choice("Sequence length", |scenario| Cell::Count(scenario.sequence)),
-            self.choice("Gradient accumulation", |scenario| Cell::Count(scenario.accumulation)),
-            self.choice("Gradient checkpointing", |scenario| text(scenario.checkpointing.label())),
-            self.choice("Attention", |scenario| text(scenario.attention.label())),
-        ];
-        // what nearly all scenarios leave as it is
-        let usual = Scenario::default();
-        let rare: [(&'static str, Label); 6] = [
-            ("Mask", |scenario| scenario.mask.label()),
-            ("Software", |scenario| scenario.stack.label()),
-            ("Head and loss", |scenario| scenario.savings.loss.label()),
-            ("Activation offloading", |scenario| scenario.savings.offloading.label()),
-            ("Optimizer step", |scenario| scenario.savings.step.label()),
-            ("Allocator", |scenario| scenario.allocator.label()),
-        ];
-        for (name, label) in rare {
-            if self.answers.iter().any(|answer| label(&answer.scenario) != label(&usual)) {
-                lines.push(self.choice(name, |scenario| text(label(scenario))));
-            }
-        }
-        lines.push(self.choice("GPU", |scenario| match scenario.gpu() {
-            Ok(gpu) => text(&gpu.name),
-            Err(_) => Cell::Empty,
+        let defaults: Vec<_> = self.answers.iter().map(|answer| answer.scenario.defaults()).collect();
+        let (shown, rest): (Vec<&Key>, Vec<&Key>) = Group::ALL
+            .into_iter()
+            .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
+            .partition(|key| {
+                self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
+                    key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, defaults))
+                })
+            });
+        let mut lines: Vec<_> =
+            shown.into_iter().map(|key| self.choice(key.label, |scenario| input(key, scenario))).collect();
+        lines.push(self.choice("Other settings, at their default", |scenario| {
+            Cell::Count(rest.iter().filter(|key| key.matters(scenario)).count() as u64)
         }));
         lines
     }
@@ -175,8 +172,8 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
-            self.said("PyTorch reserves", |answer| Some(Cell::Amount(answer.on_card?.reserved))),
-            self.said("nvidia-smi shows", |answer| Some(Cell::Amount(answer.on_card?.shown))),
+            self.on_card("PyTorch reserves", |on_card| on_card.reserved),
+            self.on_card("nvidia-smi shows", |on_card| on_card.shown),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
     }
@@ -223,14 +220,20 @@ impl Builder<'_> {
     }
 }
 
-fn method(scenario: &Scenario) -> String {
-    let label = scenario.method.label();
-    let targets = match scenario.lora.targets {
-        LoraTargets::Named => scenario.lora.modules.to_string(),
-        group => group.label().to_ascii_lowercase(),
-    };
-    match scenario.method {
-        Method::Full => label.to_owned(),
-        Method::Lora | Method::Qlora => format!("{label}, rank {} on {targets}", scenario.lora.rank),
+/// The value of an input; nothing where it makes no difference.
+fn input(key: &Key, scenario: &Scenario) -> Cell {
+    if !key.matters(scenario) {
+        return Cell::Empty;
+    }
+    let text = || Cell::Text(one_line(&key.words(scenario)));
+    match key.kind() {
+        Kind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
+        Kind::Model
+        | Kind::Choice(_)
+        | Kind::Targets
+        | Kind::Switch
+        | Kind::Lengths
+        | Kind::Dropout
+        | Kind::Gpu => text(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::memory::{Figures, context, usable};
+use super::memory::{Figures, context, full_context, usable};
 use super::{Class, Gpu, Vendor};
 use crate::search::{all_met, asked, best_first, words};
 
@@ -81,6 +81,7 @@ fn read(line: &str) -> Option<Gpu> {
         basis,
         capability,
         context: context(vendor, capability),
+        context_most: full_context(vendor),
     })
 }
 

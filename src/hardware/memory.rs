@@ -6,6 +6,10 @@ use crate::units::Bytes;
 /// A CUDA context with lazily loaded kernels, where nothing closer is known: 300 to 900 MiB were seen.
 pub(super) const TYPICAL_CONTEXT: Bytes = Bytes::mib(500);
 
+/// A CUDA context with every kernel loaded: an A100 under torch 2.1.1. A training step loads some of them, so that its context
+/// lies between the lazy one and this.
+pub(super) const FULL_CONTEXT: Bytes = Bytes::mib(942);
+
 /// What the catalogue says of a card's memory, in MiB but for the marketed GB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
@@ -66,6 +70,14 @@ pub(super) fn context(vendor: Vendor, capability: Option<ComputeCapability>) -> 
         (Vendor::Nvidia | Vendor::Amd | Vendor::Intel, _) => TYPICAL_CONTEXT,
         // The working set and the TPU's memory are counted without the process's own.
         (Vendor::Apple | Vendor::Google, _) => Bytes::ZERO,
+    }
+}
+
+/// What it takes at most.
+pub(super) fn full_context(vendor: Vendor) -> Bytes {
+    match vendor {
+        Vendor::Nvidia | Vendor::Amd | Vendor::Intel => FULL_CONTEXT,
+        Vendor::Apple | Vendor::Google => Bytes::ZERO,
     }
 }
 

@@ -151,6 +151,8 @@ pub struct Gpu {
     pub capability: Option<ComputeCapability>,
     /// What a CUDA context takes before the first tensor.
     pub context: Bytes,
+    /// What it takes at most: with every kernel loaded.
+    pub context_most: Bytes,
 }
 
 impl Gpu {
@@ -166,6 +168,7 @@ impl Gpu {
             basis: Basis::User,
             capability: Some(ComputeCapability { major: 8, minor: 0 }),
             context: memory::TYPICAL_CONTEXT,
+            context_most: memory::FULL_CONTEXT,
         }
     }
 

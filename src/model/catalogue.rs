@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use super::dimensions::Dimensions;
 use super::{Architecture, config, search};
 use crate::issue::{Field, Issue};
-use crate::scenario::keys::short;
+use crate::text::short;
 
 pub use super::search::{Found, search};
 

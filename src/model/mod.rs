@@ -5,6 +5,7 @@ pub mod catalogue;
 pub mod config;
 pub mod dimensions;
 pub mod families;
+pub mod modeling;
 mod python_json;
 mod search;
 
@@ -13,6 +14,7 @@ use std::sync::OnceLock;
 use blocks::{
     Activation, Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout,
 };
+use modeling::Modeling;
 
 /// A table of learned vectors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -192,6 +194,8 @@ fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
 pub struct Architecture {
     /// `model_type` of the config: `llama`.
     pub model_type: String,
+    /// What its modeling code does; none where the family is not known and its parameters are counted as a llama's.
+    pub modeling: Option<Modeling>,
     /// Hidden size.
     pub hidden: u64,
     /// Rows of the vocabulary.

@@ -1,11 +1,12 @@
 //! What a run does on a card: the allocator under the card's capacity, and what `nvidia-smi` then shows.
 
+use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
-use crate::issue::Issue;
+use crate::memory::{Counted, Memory};
 use crate::model::Architecture;
-use crate::scenario::{Allocator, Scenario};
-use crate::step::{Failure, Recording};
+use crate::scenario::{Allocator, Issue, Scenario};
+use crate::step::{Allocation, Failure, Recording, Replay};
 use crate::units::Bytes;
 
 /// Whether the run gets through.
@@ -24,77 +25,182 @@ pub enum Outcome {
 pub struct OnCard {
     /// Whether it gets through.
     pub outcome: Outcome,
+    /// Whether it would end otherwise if as much more were needed, or as much less, as the estimate may be off by, or if the
+    /// CUDA context took all that it may.
+    pub close: bool,
     /// Peak of `memory_reserved()` under the card's capacity; up to the failure where it fails.
     pub reserved: Bytes,
     /// What `nvidia-smi` shows at most: that and what lies outside the allocator.
     pub shown: Bytes,
+    /// How the allocator was set up for the run whose figures [`Memory::replayed`] gives: without a limit where it fails.
+    pub settings: Settings,
 }
 
 impl OnCard {
-    /// Runs the scenario on that card.
-    ///
-    /// # Errors
-    /// As [`Recording::of`].
-    pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<OnCard, Issue> {
-        Ok(on_card(&Recording::of(architecture, scenario, gpu)?, scenario.allocator, gpu))
+    /// Runs a recording through the allocator of a card; `percent` is how far the estimate may be off.
+    pub fn of(recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) -> OnCard {
+        let (outcome, settings, allocation) = run(recording, allocator, room(gpu, gpu.context, 0.0));
+        let runs = |room| outcome_of(recording, allocator, room) == Outcome::Runs;
+        let close = match outcome {
+            // what was never asked for cannot be missed: more room than that changes nothing
+            Outcome::Runs => {
+                let least = room(gpu, gpu.context_most, percent);
+                (allocation.retries > 0 || allocation.reserved_peak > least) && !runs(least)
+            }
+            Outcome::RunsExpandable | Outcome::Fails(_) => runs(room(gpu, gpu.context, -percent)),
+        };
+        let reserved = allocation.reserved_peak;
+        OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }
     }
 }
 
-/// Runs a recording through the allocator of a card.
-pub fn on_card(recording: &Recording, allocator: Allocator, gpu: &Gpu) -> OnCard {
-    let capacity = Some(gpu.memory.saturating_sub(gpu.context).0);
-    let with = |expandable_segments| recording.allocate(Settings { expandable_segments, capacity });
-    let own = with(allocator == Allocator::Expandable);
-    let (outcome, allocation) = match (own.failure, allocator) {
-        (None, _) => (Outcome::Runs, own),
-        (Some(failure), Allocator::Expandable) => (Outcome::Fails(failure), own),
-        (Some(failure), Allocator::Native) => {
-            let expandable = with(true);
-            match expandable.failure {
-                None => (Outcome::RunsExpandable, expandable),
-                Some(_) => (Outcome::Fails(failure), own),
-            }
+/// What a card leaves to the allocator beside a context of that size, if all that is asked for were so many percent more.
+fn room(gpu: &Gpu, context: Bytes, percent: f64) -> Bytes {
+    let left = gpu.memory.saturating_sub(context);
+    Bytes((left.0 as f64 / (1.0 + percent.max(-99.0) / 100.0)) as u64)
+}
+
+/// Whether a recording gets through where the allocator can have so much.
+pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Bytes) -> Outcome {
+    run(recording, allocator, room).0
+}
+
+/// The same with the settings that the figures of that run are of, and the counters.
+fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Allocation) {
+    let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
+    let chosen = allocator == Allocator::Expandable;
+    let settings = set(chosen, Some(room.0));
+    let allocation = recording.allocate(settings);
+    let Some(failure) = allocation.failure else { return (Outcome::Runs, settings, allocation) };
+    if !chosen {
+        let settings = set(true, Some(room.0));
+        let expandable = recording.allocate(settings);
+        if expandable.failure.is_none() {
+            return (Outcome::RunsExpandable, settings, expandable);
         }
-    };
-    let reserved = allocation.reserved_peak;
-    OnCard { outcome, reserved, shown: reserved + gpu.context }
+    }
+    (Outcome::Fails(failure), set(chosen, None), allocation)
+}
+
+impl Memory {
+    /// The same with the peaks that the allocator counts, by blocks.
+    pub fn replayed(&self, recording: &Recording, settings: Settings) -> Memory {
+        let Replay { first, steady, resting, .. } = recording.replay(settings);
+        Memory { counted: Counted::Blocks, first, steady, resting, ..self.clone() }
+    }
+}
+
+/// A scenario's run on its card, and what it needs as the allocator counts it.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// All events.
+    pub recording: Recording,
+    /// What the allocator made of them.
+    pub on_card: OnCard,
+    /// Its figures: those that are shown, and that `headroom check` holds against measurements.
+    pub memory: Memory,
+}
+
+impl Replayed {
+    /// Runs a scenario on a card, whose estimate is `memory`.
+    ///
+    /// # Errors
+    /// As [`Recording::of`].
+    pub fn of(
+        architecture: &Architecture,
+        scenario: &Scenario,
+        gpu: &Gpu,
+        memory: &Memory,
+    ) -> Result<Replayed, Issue> {
+        let recording = Recording::of(architecture, scenario, gpu)?;
+        let percent = accuracy::band(architecture, scenario).percent;
+        let on_card = OnCard::of(&recording, scenario.allocator, gpu, percent);
+        let memory = memory.replayed(&recording, on_card.settings);
+        Ok(Replayed { recording, on_card, memory })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{GpuChoice, Scenario};
+    use crate::estimate;
+    use crate::scenario::GpuChoice;
 
     #[track_caller]
-    fn of(memory: Bytes, allocator: Allocator) -> OnCard {
+    fn replayed(memory: Bytes, allocator: Allocator) -> Replayed {
         let scenario = Scenario { gpu: GpuChoice::Custom(memory), allocator, ..Scenario::default() };
-        let run = || OnCard::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
-        run().unwrap_or_else(|issue: crate::issue::Issue| panic!("{issue}"))
+        let tensors = estimate(&scenario).memory.expect("an answer");
+        let run = || Replayed::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?, &tensors);
+        run().unwrap_or_else(|issue: Issue| panic!("{issue}"))
+    }
+
+    /// The first answer's step, and what a card makes of it.
+    fn of(recording: &Recording, memory: Bytes, allocator: Allocator) -> OnCard {
+        OnCard::of(recording, allocator, &Gpu::custom(memory), 1.0)
+    }
+
+    fn recording() -> Recording {
+        replayed(Bytes::gib(80.0), Allocator::Native).recording
+    }
+
+    #[test]
+    fn the_figures_are_those_of_the_allocator() {
+        for memory in [80.0, 8.0].map(Bytes::gib) {
+            let Replayed { recording, on_card, memory } = replayed(memory, Allocator::Native);
+            let allocation = recording.allocate(on_card.settings);
+            assert_eq!(memory.peak().1.bytes, allocation.allocated_peak);
+            for peak in memory.first.phases.iter().chain(&memory.steady.phases) {
+                assert_eq!(peak.parts.total(), peak.bytes);
+            }
+            assert_eq!(memory.resting.total(), allocation.allocated);
+        }
+    }
+
+    #[test]
+    fn the_edge_of_a_card_is_close_on_both_sides() {
+        let recording = recording();
+        let with = |memory| of(&recording, memory, Allocator::Expandable);
+        let runs = |memory: &Bytes| with(*memory).outcome == Outcome::Runs;
+        let least = (12_000..15_000).step_by(10).map(Bytes::mib).find(runs).expect("it runs in 15 GB");
+        for (memory, close) in [
+            (least, true),
+            (least + Bytes::mib(100), true),
+            (least.saturating_sub(Bytes::mib(100)), true),
+            (least + Bytes::mib(1_000), false),
+            (least.saturating_sub(Bytes::mib(1_000)), false),
+        ] {
+            assert_eq!(with(memory).close, close, "{memory} where {least} is the least");
+        }
     }
 
     #[test]
     fn a_large_card_runs_and_a_small_one_fails() {
+        let recording = recording();
         for allocator in [Allocator::Native, Allocator::Expandable] {
-            let large = of(Bytes::gib(80.0), allocator);
+            let of = |memory| of(&recording, memory, allocator);
+            let large = of(Bytes::gib(80.0));
             assert_eq!(large.outcome, Outcome::Runs);
             assert!(large.shown > large.reserved);
-            assert!(matches!(of(Bytes::gib(8.0), allocator).outcome, Outcome::Fails(_)));
-            assert!(matches!(of(Bytes::ZERO, allocator).outcome, Outcome::Fails(_)));
+            assert!(matches!(of(Bytes::gib(8.0)).outcome, Outcome::Fails(_)));
+            assert!(matches!(of(Bytes::ZERO).outcome, Outcome::Fails(_)));
         }
     }
 
     #[test]
     fn what_runs_without_holes_only_runs_where_that_is_chosen() {
+        let recording = recording();
         let tight = (900..1500)
             .map(|step| Bytes::gib(f64::from(step) / 100.))
-            .find(|memory| of(*memory, Allocator::Native).outcome == Outcome::RunsExpandable);
+            .find(|memory| of(&recording, *memory, Allocator::Native).outcome == Outcome::RunsExpandable);
         let tight = tight.expect("between what fails and what runs there is what runs without holes");
-        assert_eq!(of(tight, Allocator::Expandable).outcome, Outcome::Runs);
+        assert_eq!(of(&recording, tight, Allocator::Expandable).outcome, Outcome::Runs);
     }
 
     #[test]
     fn less_memory_never_reserves_more() {
-        let reserved = [80.0, 24.0, 15.0, 14.0].map(|gib| of(Bytes::gib(gib), Allocator::Native).reserved);
+        let recording = recording();
+        let reserved =
+            [80.0, 24.0, 15.0, 14.0].map(|gib| of(&recording, Bytes::gib(gib), Allocator::Native).reserved);
         assert!(reserved.is_sorted_by(|a, b| a >= b), "{reserved:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Solvers: the largest batch and the longest sequence that run.
 
-use super::{Fit, OnCard, Outcome, fits, within};
+use super::on_card::outcome_of;
+use super::{Fit, Outcome, fits, within};
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
@@ -96,8 +97,9 @@ impl Solver<'_> {
         };
         let confirmed = last_that_runs(most, |number| {
             (self.set)(&mut trial, number);
-            let on_card = OnCard::of(self.architecture, &trial, self.gpu)?;
-            Ok(match on_card.outcome {
+            let recording = Recording::of(self.architecture, &trial, self.gpu)?;
+            let room = self.gpu.memory.saturating_sub(self.gpu.context);
+            Ok(match outcome_of(&recording, scenario.allocator, room) {
                 Outcome::Runs => Some(Largest { number, allocator: scenario.allocator }),
                 Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
                 Outcome::Fails(_) => None,

@@ -4,8 +4,9 @@ use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
-use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
-use crate::units::Bytes;
+use crate::scenario::keys::KEYS;
+use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Scenario};
+use crate::units::{Bytes, grouped};
 
 /// One cell of the table.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +36,27 @@ pub struct FitRow {
     pub cells: Vec<FitCell>,
 }
 
-/// The table for an amount of memory. Sequence length, checkpointing and all that is no matter of the method are the
-/// base's; so is the card where its memory is just that.
+/// What holds for every cell of a table, in two sentences: the rule of [`asked`] and [`with_method`].
+pub fn conditions(base: &Scenario) -> String {
+    let base = asked(base);
+    let checkpointing = match base.checkpointing {
+        Checkpointing::Off => "without gradient checkpointing",
+        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            "with gradient checkpointing"
+        }
+    };
+    let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
+    format!(
+        "Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
+         other than its own, and what it leaves at its default, have the precision and optimizer that {} is usually run \
+         with{half}.",
+        grouped(base.sequence),
+        base.stack.label(),
+    )
+}
+
+/// The table for an amount of memory. All that is no matter of the method is the base's, so far as [`asked`] goes; so is
+/// the card where its memory is just that.
 pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
     let named = |model: &&str| {
         row(&Scenario { model: ModelChoice::Catalogue((*model).to_owned()), ..base.clone() }, memory)
@@ -52,7 +72,7 @@ pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
-            cell(architecture, gpu, with_method(&base, *method)).unwrap_or_else(FitCell::Unknown)
+            cell(architecture, gpu, asked(&with_method(&base, *method))).unwrap_or_else(FitCell::Unknown)
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
@@ -73,20 +93,42 @@ fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Resul
     })
 }
 
-/// The scenario with another method, and the precision and optimizer that people use with it in this stack; as it is
-/// where the method is its own.
+/// The scenario with another method, and with the precision and the optimizer that the training library is usually run
+/// with for it on that card; as it is where the method is its own.
 pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
-    if scenario.method == method {
-        return scenario.clone();
+    let mut other = Scenario { method, ..scenario.clone() };
+    if scenario.method != method {
+        let usual = other.defaults();
+        other.precision = usual.precision;
+        other.optimizer = usual.optimizer;
+        other.savings.step = usual.savings.step;
     }
-    let Scenario { precision, optimizer, .. } = Scenario::default();
-    Scenario { method, precision, optimizer, ..scenario.clone() }
+    other
+}
+
+/// The scenario that somebody asks about who says nothing but its model, method and card.
+///
+/// What the scenario leaves as [`Scenario::default`] has it takes the default of its training library, method, card and
+/// model (see [`Scenario::defaults`]): fp16 where the card has no bfloat16, torchtune's own precision. Sequences are no
+/// longer than the model's positions, beyond which it fails or was never trained.
+pub fn asked(scenario: &Scenario) -> Scenario {
+    let (plain, usual) = (Scenario::default(), scenario.defaults());
+    let mut asked = scenario.clone();
+    for key in KEYS {
+        if !key.is_same(&plain, &usual) && key.is_same(scenario, &plain) {
+            key.copy(&mut asked, &usual);
+        }
+    }
+    if let Some(most) = scenario.positions() {
+        asked.sequence = asked.sequence.min(most);
+    }
+    asked
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Optimizer, Precision};
+    use crate::scenario::{Optimizer, Precision, Stack};
 
     #[test]
     fn a_method_brings_its_precision() {
@@ -101,6 +143,45 @@ mod tests {
         let lora = with_method(&base, Method::Lora);
         assert_eq!(lora.precision, Precision::AmpBf16Weights);
         assert_eq!((lora.optimizer, lora.sequence), (Optimizer::AdamWFused, 512));
+    }
+
+    #[test]
+    fn every_method_is_answered_in_the_library_of_the_scenario() {
+        for stack in [Stack::Torchtune, Stack::Litgpt, Stack::Liger] {
+            let base = Scenario { stack, ..Scenario::default() };
+            let row = row(&base, Bytes::gib(80.));
+            let answered = row.cells.iter().all(|cell| !matches!(cell, FitCell::Unknown(_)));
+            assert!(answered, "{stack}: {row:?}");
+        }
+        let base = Scenario { stack: Stack::Unsloth, ..Scenario::default() };
+        let row = row(&base, Bytes::gib(24.));
+        assert!(matches!(row.cells[..], [FitCell::Unknown(_), _, FitCell::Fits { .. }]), "{row:?}");
+    }
+
+    #[test]
+    fn cells_are_scenarios_that_run_as_they_are_asked_for() {
+        let base = Scenario {
+            model: ModelChoice::Catalogue("openai-community/gpt2".into()),
+            gpu: GpuChoice::Catalogue("t4".into()),
+            ..Scenario::default()
+        };
+        let row = row(&base, base.gpu().unwrap().memory);
+        for cell in &row.cells {
+            let FitCell::Fits { scenario, .. } = cell else { panic!("{cell:?}") };
+            assert_eq!((scenario.precision, scenario.sequence), (Precision::AmpFp16, 1024));
+            assert!(scenario.validate().is_empty(), "{:?}", scenario.validate());
+        }
+        // what was chosen stays
+        let chosen = Scenario { precision: Precision::Bf16, sequence: 512, ..base };
+        assert_eq!(asked(&chosen), chosen);
+    }
+
+    #[test]
+    fn the_rule_is_said() {
+        let text = conditions(&Scenario::default());
+        assert!(text.starts_with("Sequences of 2,048 tokens") && !text.contains("bfloat16"), "{text}");
+        let old = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
+        assert!(conditions(&old).contains("without bfloat16, which the card does not have"));
     }
 
     #[test]

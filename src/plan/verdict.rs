@@ -7,7 +7,7 @@ use super::{Fit, OnCard, Outcome};
 pub enum Verdict {
     /// It does.
     Fits,
-    /// Perhaps: what is left is less than the estimate may be off by.
+    /// Perhaps: what is left, or missing, is less than the estimate may be off by.
     Close,
     /// Its tensors fit, and with the default allocator the holes between them do not.
     Tight,
@@ -16,16 +16,23 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on what is needed and, where the run has been replayed on the card, what came of that; `percent` is how
-    /// far what is needed may be off.
-    pub fn of(fit: &Fit, on_card: Option<&OnCard>, percent: f64) -> Verdict {
-        let is_close = fit.needed.0 as f64 * (1.0 + percent / 100.0) > fit.capacity.0 as f64;
-        match on_card.map(|on_card| on_card.outcome) {
-            _ if !fit.fits() => Verdict::Over,
-            Some(Outcome::RunsExpandable) => Verdict::Tight,
-            Some(Outcome::Fails(_)) => Verdict::Over,
-            None | Some(Outcome::Runs) if is_close => Verdict::Close,
-            None | Some(Outcome::Runs) => Verdict::Fits,
+    /// The verdict on a run that was replayed on the card.
+    pub fn of(on_card: &OnCard) -> Verdict {
+        match (on_card.outcome, on_card.close) {
+            (Outcome::Runs, false) => Verdict::Fits,
+            (Outcome::Runs | Outcome::Fails(_), true) => Verdict::Close,
+            (Outcome::RunsExpandable, _) => Verdict::Tight,
+            (Outcome::Fails(_), false) => Verdict::Over,
+        }
+    }
+
+    /// The verdict while only the tensors are counted, which may be off by `percent`.
+    pub fn of_tensors(fit: &Fit, percent: f64) -> Verdict {
+        let more = fit.needed.0 as f64 * (1.0 + percent / 100.0);
+        match fit.fits() {
+            false => Verdict::Over,
+            true if more > fit.capacity.0 as f64 => Verdict::Close,
+            true => Verdict::Fits,
         }
     }
 
@@ -53,25 +60,30 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::Settings;
     use crate::plan::within;
+    use crate::step::Failure;
     use crate::units::Bytes;
 
     #[test]
-    fn the_replay_has_the_last_word_on_what_fits() {
-        let on_card = |outcome| OnCard { outcome, reserved: Bytes(9), shown: Bytes(10) };
-        let (fits, over) = (within(Bytes(80), Bytes(100)), within(Bytes(110), Bytes(100)));
-        let (runs, tight) = (on_card(Outcome::Runs), on_card(Outcome::RunsExpandable));
-        assert_eq!(Verdict::of(&fits, None, 1.), Verdict::Fits);
-        assert_eq!(Verdict::of(&fits, Some(&runs), 1.), Verdict::Fits);
-        assert_eq!(Verdict::of(&fits, Some(&tight), 1.), Verdict::Tight);
-        assert_eq!(Verdict::of(&over, Some(&tight), 1.), Verdict::Over);
-        assert_eq!(Verdict::of(&over, None, 1.), Verdict::Over);
+    fn the_replay_decides_and_its_edge_is_close() {
+        let of = |outcome, close| {
+            let settings = Settings::default();
+            Verdict::of(&OnCard { outcome, close, reserved: Bytes(9), shown: Bytes(10), settings })
+        };
+        let fails = Outcome::Fails(Failure { requested: Bytes(1), phase: None });
+        assert_eq!(of(Outcome::Runs, false), Verdict::Fits);
+        assert_eq!(of(Outcome::Runs, true), Verdict::Close);
+        assert_eq!(of(Outcome::RunsExpandable, false), Verdict::Tight);
+        assert_eq!(of(fails, true), Verdict::Close);
+        assert_eq!(of(fails, false), Verdict::Over);
     }
 
     #[test]
     fn what_is_left_must_be_more_than_the_error() {
         let fit = within(Bytes(990), Bytes(1000));
-        assert_eq!(Verdict::of(&fit, None, 0.9), Verdict::Fits);
-        assert_eq!(Verdict::of(&fit, None, 1.1), Verdict::Close);
+        assert_eq!(Verdict::of_tensors(&fit, 0.9), Verdict::Fits);
+        assert_eq!(Verdict::of_tensors(&fit, 1.1), Verdict::Close);
+        assert_eq!(Verdict::of_tensors(&within(Bytes(1010), Bytes(1000)), 1.1), Verdict::Over);
     }
 }

@@ -1,6 +1,17 @@
 //! The closed choices of a scenario. Each enum owns its metadata: `ALL`, a frozen `slug` (share links, TOML, the
 //! command), a `label` for people and a sentence of `help`.
 
+/// One of a closed set, as a list offers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The name in links, files and on the command line.
+    pub slug: &'static str,
+    /// The name shown to people.
+    pub label: &'static str,
+    /// One sentence on it.
+    pub help: &'static str,
+}
+
 /// Declares an enum whose variants carry slug, label and help.
 macro_rules! choices {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $slug:literal, $label:literal, $help:literal;)+ }) => {
@@ -14,6 +25,10 @@ macro_rules! choices {
 
             /// Their slugs, in the same order.
             pub const SLUGS: &'static [&'static str] = &[$($slug,)+];
+
+            /// What a list offers, in the same order.
+            pub const CHOICES: &'static [Choice] =
+                &[$(Choice { slug: $slug, label: $label, help: $help },)+];
 
             /// The name in links, files and on the command line. Frozen: links that carry it must work for ever.
             pub const fn slug(self) -> &'static str {
@@ -58,15 +73,25 @@ choices! {
     }
 }
 
+impl Method {
+    /// Whether it trains adapters beside frozen weights.
+    pub const fn has_adapters(self) -> bool {
+        match self {
+            Method::Full => false,
+            Method::Lora | Method::Qlora => true,
+        }
+    }
+}
+
 choices! {
     /// Which element types weights, activations and gradients have.
     Precision {
         Fp32 = "fp32", "fp32", "Everything in 32-bit floats.";
         Bf16 = "bf16", "bf16 (pure)", "Weights, activations, gradients and optimizer state in bfloat16.";
         Fp16 = "fp16", "fp16 (pure)", "The same in IEEE half precision, without a scaler; for measuring, not for training.";
-        AmpBf16 = "amp-bf16", "bf16 autocast, fp32 weights", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
-        AmpBf16Weights = "amp-bf16-weights", "bf16 autocast, bf16 weights", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
-        AmpFp16 = "amp-fp16", "fp16 autocast + scaler", "torch.autocast to float16 over float32 weights with a gradient scaler.";
+        AmpBf16 = "amp-bf16", "bf16 mixed (fp32 weights)", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
+        AmpBf16Weights = "amp-bf16-weights", "bf16 mixed (bf16 weights)", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
+        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True).";
     }
 }
 
@@ -95,7 +120,7 @@ choices! {
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
         SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
         Shampoo = "shampoo", "Shampoo", "Preconditioners per dimension and their inverse roots.";
-        AdaBelief = "adabelief", "AdaBelief", "Adam by the belief in gradients; two moments per parameter.";
+        AdaBelief = "adabelief", "AdaBelief", "Scales by the surprise in the gradient; two moments per parameter.";
     }
 }
 
@@ -136,7 +161,7 @@ choices! {
         Off = "off", "Off", "Every activation is kept from forward to backward.";
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
-        Offloaded = "offloaded", "On, layer inputs in CPU memory", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+        Offloaded = "offloaded", "On, offloaded to CPU (Unsloth)", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
     }
 }
 
@@ -167,7 +192,7 @@ choices! {
     /// Which linear layers get adapters.
     LoraTargets {
         AllLinear = "all-linear", "All linear layers", "Every linear layer but the head.";
-        Qv = "qv", "Queries and values", "The family's default in peft: mostly q_proj and v_proj, the fused projection where there is one.";
+        Qv = "qv", "Queries and values", "PEFT's default for this family, usually q_proj and v_proj.";
         Attention = "attention", "Attention", "q_proj, k_proj, v_proj and o_proj.";
         Mlp = "mlp", "MLP", "The feed-forward projections.";
         AllLinearAndHead = "all-linear-and-head", "All linear layers and the head", "Every linear layer, the output head too: what litgpt's lora_head adds.";
@@ -178,8 +203,8 @@ choices! {
 choices! {
     /// The attention mask that the batch carries.
     Mask {
-        None = "none", "None", "No padding: texts of one length, or chunks that run across texts.";
-        Ones = "ones", "All ones", "A mask without padding; recognised and dropped.";
+        None = "none", "None", "No attention mask: texts of one length, or chunks that run across texts.";
+        Ones = "ones", "Mask of ones", "A mask without padding; recognised and dropped.";
         Padded = "padded", "Padded", "Some sequences are padded: a batch × 1 × seq × seq mask is built.";
         Packed = "packed", "Packed", "Several texts in every sequence, which do not see each other: position ids that start anew at each.";
         PaddingFree = "padding-free", "Padding-free", "All texts of the micro-batch in one row: TRL's packing and padding_free, DataCollatorWithFlattening.";
@@ -218,11 +243,11 @@ choices! {
 choices! {
     /// How the head and the loss are computed.
     LossKernel {
-        Standard = "standard", "Standard", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
-        Full = "full", "All logits at once", "The logits of all tokens, whatever the stack's own code would do.";
-        Liger = "liger", "Liger, fused", "Liger's fused linear cross entropy: logits in pieces, gradients already in the forward pass.";
-        Cut = "cut", "Cut cross entropy", "Apple's cut cross entropy (axolotl, Unsloth): logits stay inside the kernels.";
-        Chunked = "chunked", "In 8 pieces", "torchtune's chunked cross entropy: the sequence in 8 pieces, each made float32 by itself.";
+        Standard = "standard", "Default", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
+        Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do.";
+        Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in pieces, gradients already in the forward pass.";
+        Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
+        Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 pieces, each made float32 by itself.";
     }
 }
 

@@ -1,26 +1,31 @@
-//! One table of what a scenario is written with: [`KEYS`] drives share links, JSON, TOML and the command's flags.
+//! One table of a scenario's inputs: [`KEYS`] drives share links, JSON, TOML, the command's flags, the page's controls,
+//! comparisons, exports and the kinds of the error bands. Whoever adds an input adds a row; a row without a label, a
+//! group or a control does not compile.
 
-use super::nearest::nearest;
+mod table;
+mod words;
+
 use super::validate::LARGEST;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, CustomModel, Field, GpuChoice, Issue, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Scenario, Stack, StepTime,
-    WeightFormat, compact,
+    Choice, CustomModel, Field, GpuChoice, Issue, LoraTargets, ModelChoice, Modules, Scenario, compact,
 };
 use crate::model::dimensions::SIZES;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
+use crate::text::short;
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, grouped, ungrouped};
 
-/// What values a key takes.
+pub use table::KEYS;
+
+/// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A Hub id, a size such as `7b`, or a model of the user's own.
     Model,
-    /// One of a closed set of slugs.
-    Choice(&'static [&'static str]),
+    /// One of a closed set.
+    Choice(&'static [Choice]),
     /// A group of layers or a list of layer names.
     Targets,
     /// A whole number from 1.
-    Count,
+    Count(Count),
     /// On or off.
     Switch,
     /// `equal`, `uniform`, or a mean and a standard deviation such as `3234~2547`.
@@ -31,7 +36,72 @@ pub enum Kind {
     Gpu,
 }
 
-/// One key of a scenario.
+/// What a whole number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Dimensions of an adapter.
+    Rank,
+    /// Sequences.
+    Sequences,
+    /// Tokens.
+    Tokens,
+    /// Forward and backward passes.
+    Passes,
+}
+
+/// Inputs that stand together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What is trained, and on what.
+    Model,
+    /// Which weights are trained, by whose code.
+    Training,
+    /// Element types and the optimizer.
+    Precision,
+    /// The data of one step.
+    Batch,
+    /// What trades time for memory.
+    Savings,
+    /// The training loop's habits.
+    Loop,
+}
+
+impl Group {
+    /// Every group, in the order in which they are shown.
+    pub const ALL: [Group; 6] =
+        [Group::Model, Group::Training, Group::Precision, Group::Batch, Group::Savings, Group::Loop];
+
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Group::Model => "Model and card",
+            Group::Training => "Training",
+            Group::Precision => "Precision and optimizer",
+            Group::Batch => "Batch",
+            Group::Savings => "Save memory",
+            Group::Loop => "Training loop",
+        }
+    }
+}
+
+/// Where an input is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Always: in the page's form, in every export.
+    Front,
+    /// Rarely changed: folded away in the page's form, in an export where it is not at its default.
+    Folded,
+}
+
+/// How a value is read, written and said.
+pub struct Value {
+    kind: Kind,
+    get: fn(&Scenario) -> String,
+    set: fn(&mut Scenario, &str) -> Result<(), String>,
+    words: fn(&Scenario) -> String,
+}
+
+/// One input of a scenario.
 ///
 /// A key has two names: the short one is frozen into links, the long one is what people write in files and on the
 /// command line. Both are read everywhere.
@@ -40,14 +110,19 @@ pub struct Key {
     pub link: &'static str,
     /// Name in JSON and TOML and, after `--`, on the command line. Frozen too.
     pub name: &'static str,
-    /// What it takes.
-    pub kind: Kind,
-    /// The control that it belongs to.
-    pub field: Field,
-    /// One sentence on what it is.
+    /// The name shown to people.
+    pub label: &'static str,
+    /// One sentence on what it is, without a full stop.
     pub help: &'static str,
-    get: fn(&Scenario) -> String,
-    set: fn(&mut Scenario, &str) -> Result<(), String>,
+    /// What its issues name.
+    pub field: Field,
+    /// What it stands with.
+    pub group: Group,
+    /// Where it is shown.
+    pub place: Place,
+    value: Value,
+    matters: fn(&Scenario) -> bool,
+    band: fn(&Scenario) -> &'static str,
 }
 
 impl Key {
@@ -56,17 +131,60 @@ impl Key {
         KEYS.iter().find(|key| key.name == name || key.link == name)
     }
 
-    /// The scenario's value as text.
+    /// The key whose issues name that field; none for the link.
+    pub fn of(field: Field) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.field == field)
+    }
+
+    /// What values it takes.
+    pub fn kind(&self) -> Kind {
+        self.value.kind
+    }
+
+    /// The scenario's value as text: equal texts are equal values.
     pub fn write(&self, scenario: &Scenario) -> String {
-        (self.get)(scenario)
+        (self.value.get)(scenario)
+    }
+
+    /// The scenario's value for people.
+    pub fn words(&self, scenario: &Scenario) -> String {
+        (self.value.words)(scenario)
+    }
+
+    /// Whether the value makes a difference under the scenario's other choices: the rank of adapters does not where there
+    /// are none.
+    pub fn matters(&self, scenario: &Scenario) -> bool {
+        (self.matters)(scenario)
+    }
+
+    /// Whether both scenarios have the same value.
+    pub fn is_same(&self, scenario: &Scenario, other: &Scenario) -> bool {
+        self.write(scenario) == self.write(other)
+    }
+
+    /// Whether the value makes a difference and is another than by default.
+    pub fn is_changed(&self, scenario: &Scenario, defaults: &Scenario) -> bool {
+        self.matters(scenario) && !self.is_same(scenario, defaults)
+    }
+
+    /// Sets the value that another scenario has.
+    pub fn copy(&self, scenario: &mut Scenario, from: &Scenario) {
+        // What a key writes it reads.
+        let _ = (self.value.set)(scenario, &self.write(from));
+    }
+
+    /// What the value adds to the kind of run that errors were measured for; nothing where runs of one kind may differ in it.
+    pub fn band(&self, scenario: &Scenario) -> &'static str {
+        (self.band)(scenario)
     }
 
     /// Sets the value that the text says.
     ///
     /// # Errors
-    /// An [`Issue`] where the text is no such value; the scenario then has the nearest sane value, or the one it had.
+    /// An [`Issue`] where the text is no such value; the scenario then has the value it had, or the choice whose name is
+    /// nearly that.
     pub fn read(&self, scenario: &mut Scenario, text: &str) -> Result<(), Issue> {
-        (self.set)(scenario, text.trim()).map_err(|message| {
+        (self.value.set)(scenario, text.trim()).map_err(|message| {
             Issue::error(self.field, format!("{}: {message}", self.name))
                 .with_fix(format!("use {}", self.valid()))
         })
@@ -74,17 +192,17 @@ impl Key {
 
     /// What would be right, after "use".
     pub fn valid(&self) -> String {
-        match self.kind {
+        match self.value.kind {
             Kind::Model => {
                 let (least, most) = (SIZES.start(), SIZES.end());
                 format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
             }
-            Kind::Choice(slugs) => one_of(slugs),
+            Kind::Choice(choices) => one_of(&slugs(choices)),
             Kind::Targets => {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            Kind::Count => format!("a whole number from 1 to {LARGEST}"),
+            Kind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
             Kind::Switch => "on or off".to_owned(),
             Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
@@ -93,13 +211,9 @@ impl Key {
     }
 }
 
-/// The text, or its beginning.
-pub(crate) fn short(text: &str) -> String {
-    const LONGEST: usize = 60;
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
+/// The slugs of some choices.
+pub(crate) fn slugs(choices: &[Choice]) -> Vec<&'static str> {
+    choices.iter().map(|choice| choice.slug).collect()
 }
 
 fn one_of(slugs: &[&str]) -> String {
@@ -108,233 +222,6 @@ fn one_of(slugs: &[&str]) -> String {
         _ => slugs.concat(),
     }
 }
-
-/// A key whose value is one of the scenario's closed choices.
-macro_rules! choice {
-    ($link:literal, $name:literal, $field:ident, $help:literal, $choice:ident, $($place:ident).+) => {
-        Key {
-            link: $link,
-            name: $name,
-            kind: Kind::Choice($choice::SLUGS),
-            field: Field::$field,
-            help: $help,
-            get: |scenario| scenario.$($place).+.slug().to_owned(),
-            set: |scenario, text| {
-                let (index, exact) = nearest($choice::SLUGS, text)?;
-                if let Some(choice) = $choice::ALL.get(index) {
-                    scenario.$($place).+ = *choice;
-                }
-                exact
-            },
-        }
-    };
-}
-
-/// A key whose value is a whole number from 1.
-macro_rules! count {
-    ($link:literal, $name:literal, $field:ident, $help:literal, $($place:ident).+) => {
-        Key {
-            link: $link,
-            name: $name,
-            kind: Kind::Count,
-            field: Field::$field,
-            help: $help,
-            get: |scenario| scenario.$($place).+.to_string(),
-            set: |scenario, text| set_count(&mut scenario.$($place).+, text),
-        }
-    };
-}
-
-/// A key whose value is on or off.
-macro_rules! switch {
-    ($link:literal, $name:literal, $field:ident, $help:literal, $($place:ident).+) => {
-        Key {
-            link: $link,
-            name: $name,
-            kind: Kind::Switch,
-            field: Field::$field,
-            help: $help,
-            get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
-            set: |scenario, text| set_switch(&mut scenario.$($place).+, text),
-        }
-    };
-}
-
-/// Every key, in the order in which they are written.
-pub static KEYS: &[Key] = &[
-    Key {
-        link: "m",
-        name: "model",
-        kind: Kind::Model,
-        field: Field::Model,
-        help: "The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters",
-        get: |scenario| write_model(&scenario.model),
-        set: set_model,
-    },
-    choice!("method", "method", Method, "Which weights are trained", Method, method),
-    count!("r", "lora-rank", LoraRank, "Rank of the LoRA adapters", lora.rank),
-    Key {
-        link: "t",
-        name: "lora-targets",
-        kind: Kind::Targets,
-        field: Field::LoraTargets,
-        help: "Which linear layers get adapters: a group, or layer names separated by commas",
-        get: |scenario| match scenario.lora.targets {
-            LoraTargets::Named => scenario.lora.modules.to_string(),
-            group => group.slug().to_owned(),
-        },
-        set: set_targets,
-    },
-    switch!("ld", "lora-dropout", LoraTargets, "Whether lora_dropout is above 0", lora.dropout),
-    switch!(
-        "a32",
-        "fp32-adapters",
-        LoraTargets,
-        "Whether adapters are float32 on a 16-bit model (peft's default)",
-        lora.fp32_adapters
-    ),
-    switch!(
-        "emb",
-        "train-embeddings",
-        LoraTargets,
-        "Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)",
-        lora.trains_embeddings
-    ),
-    choice!(
-        "q",
-        "weight-format",
-        Method,
-        "How the frozen weights of QLoRA are stored",
-        WeightFormat,
-        quantization.format
-    ),
-    switch!(
-        "dq",
-        "double-quant",
-        Method,
-        "Whether the scales of 4-bit weights are quantised too",
-        quantization.double_quant
-    ),
-    switch!(
-        "prep",
-        "kbit-prepare",
-        Method,
-        "Whether prepare_model_for_kbit_training ran",
-        quantization.prepare
-    ),
-    choice!(
-        "p",
-        "precision",
-        Precision,
-        "Element types of weights, activations and gradients",
-        Precision,
-        precision
-    ),
-    choice!("o", "optimizer", Optimizer, "The optimizer", Optimizer, optimizer),
-    count!("b", "batch-size", Batch, "Sequences per forward pass (micro-batch size)", batch),
-    count!("s", "seq-length", Sequence, "Tokens per sequence", sequence),
-    Key {
-        link: "len",
-        name: "lengths",
-        kind: Kind::Lengths,
-        field: Field::Sequence,
-        help: "How long the sequences are; where they vary, batches are padded to their longest",
-        get: |scenario| scenario.lengths.to_string(),
-        set: |scenario, text| {
-            scenario.lengths =
-                text.parse().map_err(|()| format!("{:?} says nothing about lengths", short(text)))?;
-            Ok(())
-        },
-    },
-    count!(
-        "ga",
-        "gradient-accumulation",
-        Accumulation,
-        "Forward and backward passes per optimizer step",
-        accumulation
-    ),
-    choice!(
-        "gc",
-        "gradient-checkpointing",
-        Checkpointing,
-        "Whether activations are recomputed in backward",
-        Checkpointing,
-        checkpointing
-    ),
-    choice!("attn", "attention", Attention, "The attention implementation", AttentionKernel, attention),
-    choice!("mask", "mask", Mask, "The attention mask that the batch carries", Mask, mask),
-    Key {
-        link: "drop",
-        name: "dropout",
-        kind: Kind::Dropout,
-        field: Field::Model,
-        help: "A probability to set every dropout of the config to, or config to keep them",
-        get: |scenario| match scenario.dropout {
-            None => "config".to_owned(),
-            Some(p) => (f64::from(p) / 10_000.0).to_string(),
-        },
-        set: set_dropout,
-    },
-    switch!(
-        "out",
-        "keep-outputs",
-        Accumulation,
-        "Whether the script keeps the model's output alive through backward",
-        training_loop.keeps_outputs
-    ),
-    switch!(
-        "stn",
-        "set-to-none",
-        Accumulation,
-        "Whether zero_grad frees the gradients (PyTorch's default)",
-        training_loop.grads_to_none
-    ),
-    switch!(
-        "clip",
-        "clip-gradients",
-        Accumulation,
-        "Whether gradients are clipped by their norm",
-        training_loop.clips
-    ),
-    choice!("st", "stack", Stack, "Whose code runs the model", Stack, stack),
-    choice!("loss", "loss", Loss, "How the head and the loss are computed", LossKernel, savings.loss),
-    choice!("step", "optimizer-step", Step, "When the optimizer steps", StepTime, savings.step),
-    choice!(
-        "offload",
-        "activation-offloading",
-        Offloading,
-        "Where saved activations wait for backward",
-        Offloading,
-        savings.offloading
-    ),
-    switch!(
-        "cache",
-        "use-cache",
-        Accumulation,
-        "Whether the forward pass fills a cache of keys and values (config.use_cache)",
-        training_loop.fills_cache
-    ),
-    choice!(
-        "alloc",
-        "allocator",
-        Allocator,
-        "How PyTorch's caching allocator gets memory from the driver",
-        Allocator,
-        allocator
-    ),
-    Key {
-        link: "gpu",
-        name: "gpu",
-        kind: Kind::Gpu,
-        field: Field::Gpu,
-        help: "The card: its slug, or an amount of memory",
-        get: |scenario| match &scenario.gpu {
-            GpuChoice::Catalogue(slug) => slug.clone(),
-            GpuChoice::Custom(memory) => exact_amount(*memory),
-        },
-        set: set_gpu,
-    },
-];
 
 fn write_model(model: &ModelChoice) -> String {
     match model {
@@ -359,13 +246,7 @@ fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         None if name.is_empty() => return Err("there is no model".to_owned()),
         None => match size_in_billions(&name) {
             Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
-            Some(billions) => {
-                // what is too large or too small is cut to the range
-                if billions > 0.0 {
-                    scenario.model = ModelChoice::Size(billions.clamp(*SIZES.start(), *SIZES.end()));
-                }
-                return Err(format!("{} is out of range", short(&name)));
-            }
+            Some(_) => return Err(format!("{} is out of range", short(&name))),
             None => ModelChoice::Catalogue(name),
         },
     };
@@ -396,14 +277,25 @@ fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
 }
 
 fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
-    let value: f64 =
-        text.replace([',', '_'], "").parse().map_err(|_| format!("{:?} is not a number", short(text)))?;
-    if value.is_nan() {
-        return Err(format!("{:?} is not a number", short(text)));
+    let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
+    let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
+    // The cast saturates.
+    let count = value as u64;
+    if count as f64 == value && (1..=LARGEST).contains(&count) {
+        *place = count;
+        return Ok(());
     }
-    // The cast saturates; what is too large or too small is cut to the range.
-    *place = (value.round() as u64).clamp(1, LARGEST);
-    if value == *place as f64 { Ok(()) } else { Err(format!("{} is out of range or not whole", short(text))) }
+    Err(format!("{} is out of range or not whole", short(text)))
+}
+
+fn not_a_number(text: &str) -> String {
+    let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
+    format!("{:?} is not a number{comma}", short(text))
+}
+
+fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    scenario.lengths = text.parse().map_err(|()| format!("{:?} says nothing about lengths", short(text)))?;
+    Ok(())
 }
 
 fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
@@ -425,16 +317,26 @@ fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
         return Ok(());
     }
     let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
-    if p.is_nan() {
-        return Err(format!("{:?} is not a probability", short(text)));
+    if !(0.0..=1.0).contains(&p) {
+        return Err(format!("{} is not within 0 and 1", short(text)));
     }
-    scenario.dropout = Some((p.clamp(0.0, 1.0) * 10_000.0).round() as u16);
-    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("{} is not within 0 and 1", short(text))) }
+    scenario.dropout = Some((p * 10_000.0).round() as u16);
+    Ok(())
 }
+
+/// The least memory of a card that was ever written into a link as a bare number of bytes: the page's boxes take no less.
+const LEAST_BARE_BYTES: u64 = BYTES_PER_GIB / 2;
 
 fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
-        scenario.gpu = GpuChoice::Custom(text.parse::<Bytes>().map_err(|error| error.to_string())?);
+        let memory = match text.parse::<u64>() {
+            Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
+            _ => text.parse::<Bytes>().map_err(|error| error.to_string())?,
+        };
+        if memory == Bytes::ZERO {
+            return Err("a card has more memory than none".to_owned());
+        }
+        scenario.gpu = GpuChoice::Custom(memory);
     } else if text.is_empty() {
         return Err("there is no card".to_owned());
     } else {
@@ -448,7 +350,7 @@ fn exact_amount(memory: Bytes) -> String {
     let units = [(BYTES_PER_GB, "GB"), (BYTES_PER_GIB, "GiB"), (BYTES_PER_MIB, "MiB")];
     match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", memory.0 / unit),
-        None => memory.0.to_string(),
+        None => format!("{}B", memory.0),
     }
 }
 
@@ -482,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn every_key_has_a_field_and_a_label_of_its_own() {
+        for (index, key) in KEYS.iter().enumerate() {
+            for other in &KEYS[..index] {
+                assert!(key.field != other.field && key.label != other.label, "{} {}", key.name, other.name);
+            }
+            assert!(Key::of(key.field).is_some_and(|own| own.name == key.name));
+            let is_sentence = key.help.starts_with(char::is_uppercase) && !key.help.ends_with('.');
+            assert!(is_sentence, "{}", key.help);
+        }
+        assert!(Key::of(Field::Link).is_none());
+    }
+
+    #[test]
     fn what_people_write() {
         reads("model", "7B", "7b");
         reads("model", "0.5b", "0.5b");
@@ -496,22 +411,28 @@ mod tests {
         reads("weight-format", "nf4_early", "nf4-early");
         reads("gpu", "24GB", "24GB");
         reads("gpu", "24 GiB", "24GiB");
+        reads("gpu", "24.5GB", "24500000000B");
         reads("gpu", "RTX-3090", "rtx-3090");
     }
 
     #[test]
     fn what_is_wrong_says_what_would_be_right() {
+        let count = "use a whole number from 1 to 16,777,216";
+        for (name, text, written, message) in [
+            ("batch-size", "0", "1", "0 is out of range or not whole"),
+            ("batch-size", "1.5", "1", "1.5 is out of range or not whole"),
+            ("batch-size", "1,5", "1", "\"1,5\" is not a number: a comma separates thousands"),
+            ("seq-length", "1e30", "2048", "1e30 is out of range or not whole"),
+            ("seq-length", "8,19", "2048", "\"8,19\" is not a number: a comma separates thousands"),
+            ("seq-length", "NaN", "2048", "\"NaN\" is not a number"),
+        ] {
+            misreads(name, text, written, &format!("{name}: {message} ({count})"));
+        }
         misreads(
-            "batch-size",
-            "0",
-            "1",
-            "batch-size: 0 is out of range or not whole (use a whole number from 1 to 16777216)",
-        );
-        misreads(
-            "seq-length",
-            "1e30",
-            "16777216",
-            "seq-length: 1e30 is out of range or not whole (use a whole number from 1 to 16777216)",
+            "dropout",
+            "7",
+            "config",
+            "dropout: 7 is not within 0 and 1 (use a probability from 0 to 1, or config for the config's own)",
         );
         misreads(
             "lengths",
@@ -521,11 +442,28 @@ mod tests {
         );
         misreads("method", "qlorra", "qlora", "method: there is no \"qlorra\" (use full, lora or qlora)");
         misreads("method", "dora", "lora", "method: there is no \"dora\" (use full, lora or qlora)");
-        misreads(
-            "gpu",
-            "24 parsecs",
-            "rtx-4090",
-            "gpu: could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB) (use a card such as rtx-4090 or an amount such as 24GB)",
-        );
+        let card = "use a card such as rtx-4090 or an amount such as 24GB";
+        for (text, message) in [
+            (
+                "24 parsecs",
+                "could not read \"24 parsecs\" as an amount of memory (write 24GB, 22.5GiB, 800MB or 24576MiB)",
+            ),
+            ("24", "\"24\" is without a unit (write 24GB or 24GiB)"),
+            (
+                "24,5GB",
+                "could not read \"24,5GB\" as an amount of memory: a comma separates thousands (write 24.5GB)",
+            ),
+            ("0GB", "a card has more memory than none"),
+        ] {
+            misreads("gpu", text, "rtx-4090", &format!("gpu: {message} ({card})"));
+        }
+    }
+
+    /// Amounts that are no whole MiB were written so until 2026-11.
+    #[test]
+    fn links_with_bare_bytes_keep_their_meaning() {
+        reads("gpu", "23944442675", "23944442675B");
+        reads("gpu", "23944442675B", "23944442675B");
+        reads("gpu", "536870912", "512MiB");
     }
 }

@@ -3,11 +3,12 @@
 pub mod choices;
 mod compact;
 mod custom;
+mod defaults;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
 mod nearest;
-pub(crate) mod recurrent;
+mod recurrent;
 mod savings;
 mod serde;
 mod validate;
@@ -22,8 +23,8 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer,
-    Precision, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
+    Optimizer, Precision, Stack, StepTime, WeightFormat,
 };
 pub use lengths::Lengths;
 pub use modules::Modules;

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::model::Architecture;
+use crate::model::blocks::{Param, ParamRole};
+
 /// Every layer name that can be asked for. A name matches a layer whose path is it or ends in `.` and it, as in peft.
 pub const NAMES: [&str; 72] = [
     // llama and its like
@@ -112,8 +115,7 @@ impl Modules {
 
     /// Whether a layer of that path is adapted.
     pub fn adapts(self, path: &str) -> bool {
-        self.iter()
-            .any(|name| path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+        self.iter().any(|name| matches(path, name))
     }
 
     /// The names in the order of [`NAMES`].
@@ -121,10 +123,55 @@ impl Modules {
         NAMES.into_iter().enumerate().filter(move |(index, _)| self.0 & 1 << index != 0).map(|(_, name)| name)
     }
 
+    /// The names that a model's linear layers are called by.
+    pub fn of(architecture: &Architecture) -> Modules {
+        let mut found = Modules::NONE;
+        let mut visit = |param: Param| {
+            use ParamRole::{Head, LinearSubclassWeight, LinearWeight};
+            if let (LinearWeight | LinearSubclassWeight | Head, Some(path)) =
+                (param.role, param.name.strip_suffix(".weight"))
+            {
+                let all = NAMES.iter().enumerate();
+                let called = all.filter(|(_, name)| matches(path, name));
+                found.0 |= called.fold(0, |set, (index, _)| set | 1 << index);
+            }
+        };
+        let encoder = architecture.encoder.iter().flat_map(|encoder| &encoder.blocks);
+        architecture.blocks.iter().chain(encoder).for_each(|block| block.visit(&mut visit));
+        architecture.visit_outside(&mut visit);
+        // a tied head is a layer too, whose weight is the embedding's
+        architecture.head.linear.visit(&mut visit);
+        found
+    }
+
+    /// The names that are in another set too.
+    pub fn within(self, other: Modules) -> Modules {
+        Modules(self.0 & other.0)
+    }
+
+    /// The names that are not in another set.
+    pub fn beside(self, other: Modules) -> Modules {
+        Modules(self.0 & !other.0)
+    }
+
+    /// The names in a sentence: `q_proj, k_proj and v_proj`.
+    pub fn list(self) -> String {
+        let names: Vec<_> = self.iter().collect();
+        match &names[..] {
+            [head @ .., last] if !head.is_empty() => format!("{} and {last}", head.join(", ")),
+            names => names.concat(),
+        }
+    }
+
     /// Whether it names no layer.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+}
+
+/// Whether a layer of that path is called by a name.
+fn matches(path: &str, name: &str) -> bool {
+    path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 impl fmt::Display for Modules {

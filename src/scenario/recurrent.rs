@@ -4,13 +4,6 @@ use super::{Field, Issue, LoraTargets, Method, Scenario};
 use crate::model::Architecture;
 use crate::model::blocks::{Mixer, Scan};
 
-/// Whether peft refuses adapters of a model's `out_proj`, which the kernels of mamba-ssm take by its weight.
-///
-/// Source: peft 0.21 tuners/tuners_utils.py `_check_lora_target_modules_mamba`.
-pub fn refuses_out_proj(model_type: &str) -> bool {
-    matches!(model_type, "falcon_h1" | "mamba" | "mamba2" | "falcon_mamba" | "nemotron_h")
-}
-
 /// What runs without the optional kernels, and what peft does not adapt.
 pub(super) fn issues(scenario: &Scenario, architecture: &Architecture) -> Vec<Issue> {
     let kernels = architecture.blocks.iter().find_map(|block| match &block.mixer {
@@ -33,7 +26,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: &Architecture) -> Vec<Is
     );
     let mut issues = vec![Issue::warning(Field::Model, message)];
     let adapts = matches!(scenario.method, Method::Lora | Method::Qlora);
-    if adapts && refuses_out_proj(&architecture.model_type) {
+    let refuses = architecture.modeling.is_some_and(|modeling| modeling.peft.refuses_out_proj);
+    if adapts && refuses {
         match scenario.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
                 let message =

@@ -3,15 +3,16 @@
 //! What is read is strict: an unknown key or a bad value is an error that says what would be right. Keys that are left
 //! out take their default.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use serde::de::Error as _;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::keys::{KEYS, Key, Kind};
 use super::{CustomModel, ModelChoice, Scenario};
+use crate::text::short;
 
 impl Serialize for Scenario {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -25,7 +26,7 @@ impl Serialize for Scenario {
 
 impl<'de> Deserialize<'de> for Scenario {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scenario, D::Error> {
-        let map = Map::<String, Value>::deserialize(deserializer)?;
+        let Members(members) = Members::deserialize(deserializer)?;
         let mut scenario = Scenario::default();
         let mut problems = String::new();
         let mut note = |problem: String| {
@@ -33,23 +34,61 @@ impl<'de> Deserialize<'de> for Scenario {
             // Writing to a `String` cannot fail.
             let _ = write!(problems, "{separator}{problem}");
         };
-        for name in map.keys().filter(|name| Key::find(name).is_none()) {
+        for (name, _) in members.iter().filter(|(name, _)| Key::find(name).is_none()) {
             let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-            note(format!("there is no key {name:?} (use {})", names.join(", ")));
+            note(format!("there is no key {:?} (use {})", short(name), names.join(", ")));
         }
         for key in KEYS {
-            if let Some(value) = map.get(key.name).or_else(|| map.get(key.link))
-                && let Err(problem) = from_json(key, &mut scenario, value)
-            {
-                note(problem);
+            let given: Vec<_> =
+                members.iter().filter(|(name, _)| name == key.name || name == key.link).collect();
+            match given[..] {
+                [] => {}
+                [(_, value)] => {
+                    if let Err(problem) = from_json(key, &mut scenario, value) {
+                        note(problem);
+                    }
+                }
+                [(one, _), (other, _), ..] if one == other => {
+                    note(format!("{one} is given twice (leave one out)"))
+                }
+                [(one, _), (other, _), ..] => {
+                    note(format!("{one} and {other} are the same key (leave one out)"));
+                }
             }
         }
         if problems.is_empty() { Ok(scenario) } else { Err(D::Error::custom(problems)) }
     }
 }
 
+/// The members of an object as they stand there, those that are given twice included.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {
+        struct Each;
+
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of keys")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Each)
+    }
+}
+
 fn to_json(key: &Key, scenario: &Scenario) -> Value {
-    if let (Kind::Model, ModelChoice::Custom(custom)) = (key.kind, &scenario.model) {
+    if let (Kind::Model, ModelChoice::Custom(custom)) = (key.kind(), &scenario.model) {
         let config = serde_json::from_str(&custom.config).unwrap_or(Value::Null);
         return Value::Object(Map::from_iter([
             ("name".to_owned(), Value::String(custom.name.clone())),
@@ -57,9 +96,9 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
         ]));
     }
     let text = key.write(scenario);
-    match key.kind {
+    match key.kind() {
         Kind::Switch => Value::Bool(text == "on"),
-        Kind::Count | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        Kind::Count(_) | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
         Kind::Model | Kind::Choice(_) | Kind::Targets | Kind::Lengths | Kind::Gpu => Value::String(text),
     }
 }
@@ -70,8 +109,14 @@ fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), St
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
-        Value::Object(map) => match (key.kind, map.get("config")) {
+        Value::Array(items) => {
+            let names = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
+            match (key.kind(), names) {
+                (Kind::Targets, Some(names)) => names.join(","),
+                _ => return Err(format!("{}: this is a list (use {})", key.name, key.valid())),
+            }
+        }
+        Value::Object(map) => match (key.kind(), map.get("config")) {
             (Kind::Model, Some(config)) => {
                 let name = map.get("name").and_then(Value::as_str).unwrap_or("custom model");
                 let custom = CustomModel::read(name, &config.to_string())
@@ -126,6 +171,19 @@ mod tests {
             "seq-length: -1 is out of range",
         ] {
             assert!(text.contains(part), "{text}");
+        }
+        for (json, message) in [
+            (r#"{"b":2,"batch-size":4}"#, "b and batch-size are the same key (leave one out)"),
+            (r#"{"b":2,"b":2}"#, "b is given twice (leave one out)"),
+            (r#"{"lora-targets":[1,2]}"#, "lora-targets: this is a list (use "),
+            (
+                r#"{"seq-length":[1024]}"#,
+                "seq-length: this is a list (use a whole number from 1 to 16,777,216)",
+            ),
+            ("[]", "a table of keys"),
+        ] {
+            let text = serde_json::from_str::<Scenario>(json).unwrap_err().to_string();
+            assert!(text.contains(message), "{text}");
         }
     }
 }

@@ -3,11 +3,12 @@
 use super::{recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
+use crate::model::blocks::{Block, FeedForward};
 use crate::units::grouped;
 
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, ModelChoice, Scenario, Severity,
-    Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
+    Precision, Scenario, Severity, Stack,
 };
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
@@ -25,9 +26,8 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
             issues.push(out_of_range(field, name, value));
         }
     }
-    // The models of the catalogue are checked against their published counts: nothing was assumed that matters.
-    if let ModelChoice::Custom(model) = &scenario.model {
-        issues.extend(model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
+    if let Some(architecture) = architecture {
+        issues.extend(architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
     }
     if let Some(architecture) = architecture
         && architecture.blocks.iter().any(|block| block.mixer.is_recurrent())
@@ -37,11 +37,15 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     savings::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
+        issues.extend(passed_over(architecture, scenario));
     }
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia
     {
         issues.push(other_vendor());
+    }
+    if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
+        issues.push(emulated());
     }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
@@ -57,14 +61,26 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
 }
 
 fn out_of_range(field: Field, name: &str, value: u64) -> Issue {
-    Issue::error(field, format!("the {name} is {value}"))
-        .with_fix(format!("use a whole number from 1 to {LARGEST}"))
+    Issue::error(field, format!("the {name} is {}", grouped(value)))
+        .with_fix(format!("use a whole number from 1 to {}", grouped(LARGEST)))
 }
 
 fn other_vendor() -> Issue {
     let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
                    what it offers of bitsandbytes are not followed";
     Issue::warning(Field::Gpu, message)
+}
+
+const fn is_bfloat16(precision: Precision) -> bool {
+    match precision {
+        Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+    }
+}
+
+fn emulated() -> Issue {
+    let message = "the card does not compute in bfloat16 itself: PyTorch emulates it, slowly";
+    Issue::new(Severity::Note, Field::Precision, message).with_fix("choose fp16")
 }
 
 fn texts_see_each_other() -> Issue {
@@ -74,7 +90,7 @@ fn texts_see_each_other() -> Issue {
 
 fn of_the_longest() -> Issue {
     let message = "sequences are of different lengths: the peak is that of a batch of the longest";
-    Issue::new(Severity::Note, Field::Sequence, message)
+    Issue::new(Severity::Note, Field::Lengths, message)
 }
 
 /// What is good to know where Unsloth runs the model.
@@ -97,6 +113,33 @@ fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue>
     Some(too_long(most, architecture.embeddings.positions.is_some()))
 }
 
+/// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
+/// and the embedding, of which adapters are not modelled.
+fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    if scenario.method == Method::Full || scenario.lora.targets != LoraTargets::Named {
+        return None;
+    }
+    let (asked, own) = (scenario.lora.modules, Modules::of(architecture));
+    let embedding = architecture.embeddings.tokens.name;
+    if asked.adapts(embedding) {
+        let message = format!("adapters on {embedding} are not modelled");
+        let fix = "leave it out, or have embedding and head trained whole by train-embeddings";
+        return Some(Issue::error(Field::LoraTargets, message).with_fix(fix));
+    }
+    let missing = asked.beside(own);
+    // where no layer is left the step says so; experts are layers by names that no parameter has
+    let has_experts = |block: &Block| matches!(block.ffn, FeedForward::Moe(_));
+    if missing.is_empty() || missing == asked || architecture.blocks.iter().any(has_experts) {
+        return None;
+    }
+    let message = format!(
+        "no layer of {} is called {}: peft passes over what it does not find",
+        architecture.model_type,
+        missing.list()
+    );
+    Some(Issue::warning(Field::LoraTargets, message).with_fix(format!("its layers are {}", own.list())))
+}
+
 fn too_long(most: u64, embedded: bool) -> Issue {
     let known = grouped(most);
     let message = match embedded {
@@ -111,15 +154,31 @@ fn too_long(most: u64, embedded: bool) -> Issue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::CustomModel;
+    use crate::scenario::{CustomModel, ModelChoice};
 
     #[test]
     fn what_was_assumed_of_an_own_model_is_said() {
         let config = r#"{"model_type": "nobody_knows", "hidden_size": 64, "num_hidden_layers": 2,
             "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256}"#;
         let model = ModelChoice::Custom(CustomModel::read("mine", config).unwrap().into());
-        let issues = Scenario { model, ..Scenario::default() }.validate();
+        let scenario = Scenario { model, ..Scenario::default() };
+        let issues = scenario.validate();
         assert_eq!(issues.len(), 1, "{issues:?}");
         assert!(issues[0].severity == Severity::Warning && issues[0].message.contains("nobody_knows"));
+        // a count is a count, but no figure rests on a guess
+        let answer = crate::estimate(&scenario);
+        let errors: Vec<_> = answer.errors().map(ToString::to_string).collect();
+        assert!(answer.memory.is_none() && errors.len() == 1, "{errors:?}");
+        assert!(
+            errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
+            "{errors:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_assumed_of_a_model_of_the_catalogue_is_said_too() {
+        let model = ModelChoice::Catalogue("openai/gpt-oss-20b".to_owned());
+        let issues = Scenario { model, ..Scenario::default() }.validate();
+        assert!(issues.iter().any(|issue| issue.message.contains("quantised checkpoint")), "{issues:?}");
     }
 }

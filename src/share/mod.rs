@@ -8,7 +8,9 @@ mod query;
 
 use crate::issue::{Field, Issue};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{KEYS, short};
+use crate::scenario::keys::KEYS;
+use crate::text::short;
+use crate::units::grouped;
 
 /// The version that [`encode`] writes.
 const VERSION: &str = "1";
@@ -60,13 +62,17 @@ fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(Strin
 }
 
 /// Reads a link, its query string, or what is left of it. Anything is answered with at least one scenario: keys that
-/// are unknown are ignored; a bad value becomes the nearest sane one, or stays at the default, and a notice says so.
+/// are unknown are ignored; a bad value leaves the default, or becomes the choice whose name is nearly that, and a notice
+/// says so.
 pub fn decode(link: &str) -> Shared {
     let mut notices = Vec::new();
     let default = Scenario::default();
     let pairs = if link.len() > LONGEST {
-        let message = format!("the link has {} characters; it was not read", link.len());
-        notices.push(Issue::warning(Field::Link, message).with_fix(format!("a link has at most {LONGEST}")));
+        let message = format!("the link has {} characters; it was not read", grouped(link.len() as u64));
+        notices.push(
+            Issue::warning(Field::Link, message)
+                .with_fix(format!("a link has at most {}", grouped(LONGEST as u64))),
+        );
         Vec::new()
     } else {
         query::read(link)

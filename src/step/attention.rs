@@ -105,6 +105,7 @@ impl Choice {
         }
     }
 
+    /// Where the only kernel that is allowed cannot run PyTorch stops; `support::attended` says so of a run that came here.
     fn only(self, kernel: Kernel) -> Kernel {
         if self.can_run(kernel) { kernel } else { Kernel::Math }
     }
@@ -305,6 +306,7 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
 /// `_scaled_dot_product_attention_math`. autocast casts its arguments and is off inside.
 fn math<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
+    machine.state.borrow_mut().graph.math |= scores.kernel == Kernel::Math;
     let target = machine.state.borrow_mut().autocast.take();
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
     let mask = float_mask(given.mask, cast);

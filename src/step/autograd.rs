@@ -175,6 +175,8 @@ pub(super) struct Graph {
     frames: Vec<Frame>,
     /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
     pub scores: Vec<Scores>,
+    /// Whether an attention ran as PyTorch's reference implementation.
+    pub math: bool,
     /// Layers whose products and adapters run as one function; kept beside the nodes too.
     pub layers: Vec<Layer>,
     repeats: Vec<Repeated>,
@@ -206,6 +208,7 @@ impl Default for Graph {
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
             scores: Vec::new(),
+            math: false,
             layers: Vec::new(),
             repeats: Vec::new(),
             enabled: true,

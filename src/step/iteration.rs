@@ -7,11 +7,12 @@ use super::kernels::Device;
 use super::machine::{Machine, NOTHING, StorageId};
 use super::optimizer::Stepper;
 use super::plan::Plan;
+use super::support;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::memory::{Category, Iteration, Memory, Parameters, Peak, Phase};
+use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
 use crate::units::Bytes;
@@ -22,23 +23,27 @@ use crate::units::Bytes;
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     let device = Device::of(gpu);
-    super::support::unmodelled(architecture, scenario, device)?;
+    let modeling = support::modeling(architecture, scenario, device)?;
     let scenario = &*scenario.laid_out();
+    let named = architecture;
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
     let machine = Machine::new(device, false);
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
     let whole = scenario.savings.offloading == Offloading::On;
     if whole {
-        Plan::of(architecture, scenario, device)?;
+        Plan::of(architecture, modeling, scenario, device)?;
     }
-    let model = Model::load(&machine, architecture, scenario, device, whole);
+    let model = Model::load(&machine, architecture, modeling, scenario, device, whole);
+    support::adapted(&model, named)?;
     let mut training = Training::new(model);
     training.prepare();
     let first = training.iteration();
+    support::attended(&machine, scenario)?;
     let steady = training.steady(&first);
     let resting = machine.state.borrow().ledger.parts;
     let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
     let memory = Memory {
+        counted: Counted::Tensors,
         parameters: parameters(architecture, scenario, &machine),
         first,
         steady,

@@ -76,6 +76,8 @@ pub(super) struct Record {
     pub events: Vec<Event>,
     /// By [`StorageId`].
     pub makers: Vec<Maker>,
+    /// What each storage was for when it was made.
+    pub born: Vec<Category>,
 }
 
 /// One thing that happened to the allocator.
@@ -85,6 +87,8 @@ pub(super) enum Event {
     Alloc(StorageId),
     /// A storage was freed.
     Free(StorageId),
+    /// A storage serves something else from now on.
+    Becomes(StorageId, Category),
     /// A phase begins.
     Mark(Phase),
     /// The script empties the allocator's cache.
@@ -215,6 +219,7 @@ impl State {
             record.events.push(Event::Alloc(id));
             let recomputed = self.graph.is_recomputing();
             record.makers.push(Maker { module: self.module, operation, shape: (0, 0), recomputed });
+            record.born.push(category);
         }
         id
     }
@@ -345,6 +350,9 @@ impl State {
         let bytes = rounded(storage.requested);
         let from = std::mem::replace(&mut storage.category, category);
         self.ledger.move_to(from, category, bytes);
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Becomes(id, category));
+        }
     }
 
     /// Takes a gradient that the loss made out of the part of the loss, now that others write theirs over it.
@@ -473,6 +481,7 @@ impl Machine {
         let record = recording.then(|| Record {
             events: Vec::with_capacity(1 << 15),
             makers: vec![Maker { module: "", operation: "", shape: (0, 0), recomputed: false }],
+            born: vec![Category::Temporaries],
         });
         Machine {
             state: RefCell::new(State {

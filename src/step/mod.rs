@@ -5,9 +5,11 @@
 //! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
 //!   `kernels`, `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much.
+//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
+//!   `allocate`: what the allocator makes of it.
 
 mod activations;
+mod allocate;
 mod attention;
 mod autograd;
 mod backward;
@@ -35,5 +37,6 @@ mod tensor;
 mod torchao;
 mod views;
 
+pub use allocate::{Allocation, Failure, Instant, Replay};
 pub use iteration::run;
-pub use replay::{Allocation, Failure, Instant, Moment, Recording, TensorGroup, Traced};
+pub use replay::{Moment, Recording, TensorGroup, Traced};

@@ -6,6 +6,7 @@ use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
+use crate::model::modeling::Modeling;
 use crate::scenario::{Lengths, Mask, Scenario};
 use crate::units::grouped;
 
@@ -37,9 +38,14 @@ impl Plan {
     ///
     /// # Errors
     /// An [`Issue`] where the model is so deep that not even the fewest iterations can be recorded.
-    pub fn of(architecture: &Architecture, scenario: &Scenario, device: Device) -> Result<Plan, Issue> {
+    pub fn of(
+        architecture: &Architecture,
+        modeling: Modeling,
+        scenario: &Scenario,
+        device: Device,
+    ) -> Result<Plan, Issue> {
         let whole = &*scenario.laid_out();
-        let each = events(architecture, whole, device);
+        let each = events(architecture, modeling, whole, device);
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1);
         // every micro-batch after the second repeats the second
@@ -81,9 +87,9 @@ fn too_deep(events: usize) -> Issue {
 
 /// About how many events an iteration of one micro-batch has: those of the layers that are run on behalf of others, as
 /// often as there are others.
-fn events(architecture: &Architecture, scenario: &Scenario, device: Device) -> usize {
+fn events(architecture: &Architecture, modeling: Modeling, scenario: &Scenario, device: Device) -> usize {
     let machine = Machine::new(device, true);
-    let model = Model::load(&machine, architecture, scenario, device, false);
+    let model = Model::load(&machine, architecture, modeling, scenario, device, false);
     let run = model.layers.len().max(1);
     let encoder = architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());
     let all = architecture.order.len() + encoder;

@@ -1,14 +1,18 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
-use super::forward::{Code, fills_cache};
+use super::forward::{Model, fills_cache};
 use super::kernels::Device;
+use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
 };
+use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Precision, Scenario, Stack};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Scenario, Stack,
+};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -26,49 +30,47 @@ const PIECES: [&str; 11] = [
     "pre_feedforward_layernorm_2",
 ];
 
-/// An issue that names what is not modelled, if anything is not.
-pub(super) fn unmodelled(
+/// The code that runs the model, or an issue that names what of the run is not modelled.
+pub(super) fn modeling(
     architecture: &Architecture,
     scenario: &Scenario,
     device: Device,
-) -> Result<(), Issue> {
+) -> Result<Modeling, Issue> {
+    let Some(modeling) = architecture.modeling else {
+        let message = "what a step of this model keeps is not known, and not guessed: there is no figure";
+        let fix = "if its code is llama's, set model_type to llama in its config.json";
+        return Err(Issue::error(Field::Model, message).with_fix(fix));
+    };
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
-    if checkpoints && architecture.model_type == "openai-gpt" {
-        let message = "transformers has no gradient checkpointing for openai-gpt";
+    if checkpoints && !modeling.checkpoints {
+        let message = format!("transformers has no gradient checkpointing for {}", architecture.model_type);
         return Err(Issue::error(Field::Checkpointing, message).with_fix("switch checkpointing off"));
     }
     if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
-        let message = match architecture.model_type.as_str() {
-            "jamba" => {
-                "jamba in 4-bit is not modelled: its steps are then computed in another way".to_owned()
-            }
-            other => format!(
-                "{other} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
-            ),
+        let family = &architecture.model_type;
+        let message = if modeling.casts_scan_arguments {
+            format!(
+                "{family} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
+            )
+        } else {
+            format!("{family} in 4-bit is not modelled: its steps are then computed in another way")
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
     // what Unsloth packs is its own affair
     if scenario.mask.is_packed()
         && scenario.stack != Stack::Unsloth
-        && let Some(issue) = packing(architecture, scenario)
+        && let Some(issue) = packing(modeling, architecture, scenario)
     {
         return Err(issue);
     }
     if scenario.attention == AttentionKernel::FlashAttn
-        && let Some(issue) = flash_attn(architecture, scenario, device)
+        && let Some(issue) = flash_attn(modeling, architecture, scenario, device)
     {
         return Err(issue);
     }
     let part = match &architecture.encoder {
-        Some(_)
-            if !matches!(
-                architecture.model_type.as_str(),
-                "t5" | "mt5" | "bart" | "mbart" | "pegasus" | "blenderbot" | "marian" | "m2m_100"
-            ) =>
-        {
-            Some("an encoder beside its decoder".to_owned())
-        }
+        Some(_) if !modeling.runs_encoder => Some("an encoder beside its decoder".to_owned()),
         Some(_) => None,
         None if architecture.loose.iter().any(|piece| unknown(piece).is_some()) => {
             let names: Vec<&str> = architecture.loose.iter().filter_map(unknown).collect();
@@ -77,7 +79,7 @@ pub(super) fn unmodelled(
         None => architecture.blocks.iter().find_map(block),
     };
     match part {
-        None => Ok(()),
+        None => Ok(modeling),
         Some(part) => Err(Issue::error(
             Field::Model,
             format!(
@@ -89,22 +91,70 @@ pub(super) fn unmodelled(
     }
 }
 
-/// Families that make positions or masks of their own, which do not follow position ids that start anew.
-const NEVER_PACKED: [&str; 6] = ["llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"];
+/// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py
+/// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
+pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
+    let scenario = model.scenario;
+    if model.adapted || scenario.method == Method::Full {
+        return Ok(());
+    }
+    let (family, own) = (&architecture.model_type, Modules::of(architecture));
+    let asked = scenario.lora.modules;
+    let message = match scenario.lora.targets {
+        LoraTargets::Named if asked.is_empty() => {
+            "no layer to adapt is named: peft refuses to start".to_owned()
+        }
+        LoraTargets::Named if !asked.within(own).is_empty() => {
+            format!("adapters on {} of {family} are not modelled", asked.list())
+        }
+        LoraTargets::Named if model.modeling.peft.experts => {
+            format!("adapters on the experts of {family} alone are not modelled")
+        }
+        LoraTargets::Named => {
+            format!("no layer of {family} is called {}: peft refuses to start", asked.list())
+        }
+        group => format!("{family} has none of the layers of {:?}: peft refuses to start", group.label()),
+    };
+    let fix = format!("use all-linear, or layers of {}", own.list());
+    Err(Issue::error(Field::LoraTargets, message).with_fix(fix))
+}
+
+/// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the
+/// memory-efficient one with grouped heads, of flash with a mask and in float32, and of cuDNN's with wide heads.
+pub(super) fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
+    let needs = match scenario.attention {
+        AttentionKernel::Eager
+        | AttentionKernel::Sdpa
+        | AttentionKernel::Math
+        | AttentionKernel::FlashAttn => {
+            return Ok(());
+        }
+        AttentionKernel::Flash => "16-bit values, no mask, compute capability 8.0 and heads of at most 256",
+        AttentionKernel::Efficient => {
+            "as many heads of keys as of queries, and compute capability 8.0 for bfloat16"
+        }
+        AttentionKernel::Cudnn => "16-bit values, compute capability 8.0 and heads of at most 128 (9.0: 256)",
+    };
+    if !machine.state.borrow().graph.math {
+        return Ok(());
+    }
+    let only = scenario.attention.label();
+    let message = format!(
+        "PyTorch stops with \"Invalid backend\": {only}, the only kernel that is allowed, needs {needs}"
+    );
+    Err(Issue::error(Field::Attention, message).with_fix("choose SDPA, which takes a kernel that runs"))
+}
 
 /// What stands in the way of texts that share a sequence.
-fn packing(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+fn packing(modeling: Modeling, architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
     let family = &architecture.model_type;
     let (message, fix) = if !runs_transformers(scenario) {
         let stack = scenario.stack.label();
         (format!("texts that share a sequence are not modelled for {stack}"), "choose transformers")
-    } else if fills_cache(architecture, scenario) {
+    } else if fills_cache(modeling, architecture, scenario) {
         let message = "where a cache is filled transformers does not look for texts that share a sequence";
         (message.to_owned(), "switch the cache or the packing off, or checkpointing on")
-    } else if !matches!(Code::of(family), Code::Llama | Code::Gemma4)
-        || architecture.head.objective != Objective::CausalLm
-        || NEVER_PACKED.contains(&family.as_str())
-    {
+    } else if !modeling.packs || architecture.head.objective != Objective::CausalLm {
         (format!("texts that share a sequence are not modelled for {family}"), "choose another mask")
     } else if architecture.blocks.iter().any(|block| block.mixer.is_recurrent()) {
         let message = format!("{family} keeps a state from token to token: packing it is not modelled");
@@ -124,7 +174,12 @@ fn runs_transformers(scenario: &Scenario) -> bool {
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.
-fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) -> Option<Issue> {
+fn flash_attn(
+    modeling: Modeling,
+    architecture: &Architecture,
+    scenario: &Scenario,
+    device: Device,
+) -> Option<Issue> {
     let family = &architecture.model_type;
     let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     let wide = attentions().any(|own| own.head_dim > 256 || !own.head_dim.is_multiple_of(8));
@@ -145,10 +200,9 @@ fn flash_attn(architecture: &Architecture, scenario: &Scenario, device: Device) 
     } else if !runs_transformers(scenario) {
         let stack = scenario.stack.label();
         (format!("the package flash-attn is not modelled for {stack}"), fix)
-    } else if Code::of(family) != Code::Llama
+    } else if !modeling.flash_attn
         || architecture.blocks.iter().any(|block| block.mixer.attention().is_none())
         || attentions().any(|own| own.sinks)
-        || family == "llama4"
     {
         (format!("{family} with flash-attn is not modelled"), fix)
     } else {

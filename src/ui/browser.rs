@@ -240,8 +240,22 @@ pub async fn fetch(url: &str) -> Result<String, NoText> {
         return Err(NoText::Status { status: answer.status(), code: header("x-error-code") });
     }
     check_length(header("content-length").parse().unwrap_or(0)).map_err(NoText::TooLong)?;
-    let text = JsFuture::from(answer.text().map_err(failed)?).await.map_err(failed)?;
-    Ok(text.as_string().unwrap_or_default())
+    let Some(body) = answer.body() else { return Ok(String::new()) };
+    let reader: web_sys::ReadableStreamDefaultReader = body.get_reader().unchecked_into();
+    let mut bytes = Vec::new();
+    loop {
+        let part = JsFuture::from(reader.read()).await.map_err(failed)?;
+        // only the end has no value
+        let value = js_sys::Reflect::get(&part, &"value".into()).map_err(failed)?;
+        let Ok(part) = value.dyn_into::<js_sys::Uint8Array>() else { break };
+        // what is compressed, or sent in pieces, does not say before how long it is
+        if let Err(issue) = check_length((bytes.len() as u64).saturating_add(part.length().into())) {
+            drop(reader.cancel());
+            return Err(NoText::TooLong(issue));
+        }
+        bytes.extend(part.to_vec());
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The text of a file that the visitor handed over; a file that is longer than any config is not read.

@@ -1,11 +1,13 @@
 //! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
 
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
+use crate::estimate::estimate;
 use crate::explain::{Line, explain};
 use crate::issue::Issue;
-use crate::plan::{Fit, OnCard, Verdict, on_card};
+use crate::memory::Memory;
+use crate::plan::{Fit, OnCard, Replayed, Verdict};
 use crate::scenario::Scenario;
-use crate::step::{Moment, Recording, TensorGroup};
+use crate::step::{Moment, TensorGroup};
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
@@ -19,6 +21,8 @@ pub struct Detail {
     pub tensors: Vec<TensorGroup>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
+    /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
+    pub memory: Memory,
     /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
     pub on_card: Result<OnCard, Issue>,
     /// How far to trust it.
@@ -29,19 +33,26 @@ impl Detail {
     /// Runs the step event by event; `None` for a scenario that has no answer.
     pub fn of(scenario: &Scenario) -> Option<Detail> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
+        let tensors = estimate(scenario).memory?;
         let band = band(&architecture, scenario);
         let scenario = scenario.clone();
-        Some(match Recording::of(&architecture, &scenario, &gpu) {
-            Ok(recording) => Detail {
-                tensors: recording.tensors_at_peak(),
-                moments: recording.timeline(MOMENTS),
-                on_card: Ok(on_card(&recording, scenario.allocator, &gpu)),
+        Some(match Replayed::of(&architecture, &scenario, &gpu, &tensors) {
+            Ok(Replayed { recording, on_card, memory }) => Detail {
+                tensors: recording.tensors_at_peak(on_card.settings),
+                moments: recording.timeline(MOMENTS, on_card.settings),
+                memory,
+                on_card: Ok(on_card),
                 band,
                 scenario,
             },
-            Err(issue) => {
-                Detail { tensors: Vec::new(), moments: Vec::new(), on_card: Err(issue), band, scenario }
-            }
+            Err(issue) => Detail {
+                tensors: Vec::new(),
+                moments: Vec::new(),
+                memory: tensors,
+                on_card: Err(issue),
+                band,
+                scenario,
+            },
         })
     }
 
@@ -58,9 +69,11 @@ impl Detail {
 
     /// The verdict on a scenario, by what a close look at it said, if there was one.
     pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
-        match detail.filter(|detail| detail.is_of(scenario)) {
-            Some(detail) => Verdict::of(fit, detail.on_card.as_ref().ok(), detail.band.percent),
-            None => Verdict::of(fit, None, REAL_GPU_PERCENT),
+        let detail = detail.filter(|detail| detail.is_of(scenario));
+        match detail.map(|detail| (&detail.on_card, detail.band.percent)) {
+            Some((Ok(on_card), _)) => Verdict::of(on_card),
+            Some((Err(_), percent)) => Verdict::of_tensors(fit, percent),
+            None => Verdict::of_tensors(fit, REAL_GPU_PERCENT),
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn exact(bytes: Bytes) -> String {
     format!("{} bytes", grouped(bytes.0))
 }
 
-/// A share: `53%`, `4.2%`, `<0.1%`.
+/// A share of an amount: `53%`, `4.2%`, `<0.1%`.
 pub fn percent(part: Bytes, whole: Bytes) -> String {
     let share = part.percent_of(whole);
     if share >= 9.95 {

@@ -1,10 +1,10 @@
 //! What can be picked from the two searchable lists, and what their typed words mean.
 
-use super::controls::Item;
+use super::controls::{Found, Item};
 use super::format::{number, parameters};
 use super::own::hub;
-use crate::hardware::{Gpu, search};
-use crate::model::catalogue::{self, Found};
+use crate::hardware::{Gpu, gpus, search};
+use crate::model::catalogue;
 use crate::scenario::{GpuChoice, ModelChoice};
 use crate::units::{Bytes, decimal};
 
@@ -22,9 +22,9 @@ const MOST_GIB: f64 = 300.;
 const HUB: &str = "hub:";
 
 /// The models that a few words may mean, with a model of any size, and what the Hub may have under that id.
-pub fn find_models(words: &str) -> Vec<Item> {
+pub fn find_models(words: &str) -> Found {
     let id = hub::id(words);
-    let item = |found: Found| Item {
+    let item = |found: catalogue::Found| Item {
         key: found.id.to_owned(),
         label: found.id.to_owned(),
         detail: parameters(found.entry.parameters),
@@ -35,7 +35,7 @@ pub fn find_models(words: &str) -> Vec<Item> {
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{SIZE}{billions}"),
         label: model_label(&ModelChoice::Size(billions)),
-        detail: "any size".to_owned(),
+        detail: "by size".to_owned(),
     });
     // A bare number is rather part of a name.
     let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
@@ -44,27 +44,68 @@ pub fn find_models(words: &str) -> Vec<Item> {
         // Words of a known model may look like an id.
         items.push(Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
     }
-    items
+    let note = match items.is_empty() {
+        true => format!(
+            "No model matches “{}”. Type a part of its name, a size such as 13b, or its id on the Hub: org/name.",
+            words.trim()
+        ),
+        false => String::new(),
+    };
+    Found { items, note }
 }
 
-/// The cards that a few words may mean, with a card of any memory.
-pub fn find_gpus(words: &str) -> Vec<Item> {
+/// The cards that a few words may mean, with a card of any memory. Several cards are found as one, with a word on that.
+pub fn find_gpus(words: &str) -> Found {
+    let (several, words) = match several(words) {
+        Some((count, rest)) => (Some(count), rest),
+        None => (None, words),
+    };
     let item = |gpu: &Gpu| Item {
         key: gpu.slug.to_string(),
         label: gpu.name.to_string(),
         detail: gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default(),
     };
-    let found = search(words).into_iter().map(item).collect();
     let size = amount(words);
+    let of_size = gpus().filter(|gpu| {
+        size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
+    });
+    let mut found: Vec<_> = of_size.map(item).collect();
+    for named in search(words).into_iter().map(item) {
+        if found.iter().all(|other| other.key != named.key) {
+            found.push(named);
+        }
+    }
     let gib = size.map_or(USUAL_GIB, |(gib, _)| gib);
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{MEMORY}{gib}"),
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
-        detail: "any card".to_owned(),
+        detail: "by memory".to_owned(),
     });
     // `4090` is rather the card of that name than a card with 4090 GiB.
     let first = size.is_some_and(|(gib, unit)| unit || gib <= MOST_GIB);
-    with_free_choice(found, free, words.trim().is_empty() || first)
+    let items = with_free_choice(found, free, words.trim().is_empty() || first);
+    let note = match (several, items.is_empty()) {
+        (_, true) => format!(
+            "No card matches “{}”. Type a part of its name, or an amount such as 24 for any card with that memory.",
+            words.trim()
+        ),
+        (Some(count), false) => format!(
+            "{count} GPUs cannot be estimated yet: Headroom answers for one. Choose the card to see what one of them holds."
+        ),
+        (None, false) => String::new(),
+    };
+    Found { items, note }
+}
+
+/// How many cards are asked for, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`.
+fn several(words: &str) -> Option<(u32, &str)> {
+    const TIMES: [char; 4] = ['x', 'X', '×', '*'];
+    let words = words.trim();
+    let count = |text: &str| text.trim().parse().ok().filter(|count| *count > 1);
+    let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
+    // the x of `rtx 4090` stands for nothing
+    let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
+    before.or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
 }
 
 /// What was found with the item of a free size, where there is one, as the first or the last.
@@ -109,7 +150,7 @@ pub fn gpu_of(key: &str) -> GpuChoice {
 pub fn model_label(model: &ModelChoice) -> String {
     match model {
         ModelChoice::Catalogue(id) => id.clone(),
-        ModelChoice::Size(billions) => format!("A model of {} billion parameters", number(*billions)),
+        ModelChoice::Size(billions) => format!("Any {}B Llama-like model", number(*billions)),
         ModelChoice::Custom(model) => model.name.clone(),
     }
 }
@@ -120,7 +161,7 @@ pub fn gpu_label(gpu: &GpuChoice) -> String {
         GpuChoice::Catalogue(slug) => {
             crate::hardware::gpu(slug).map_or_else(|_| slug.clone(), |gpu| gpu.name.to_string())
         }
-        GpuChoice::Custom(memory) => format!("A card with {} GiB", number(memory.as_gib())),
+        GpuChoice::Custom(memory) => format!("Any {} GiB card", number(memory.as_gib())),
     }
 }
 
@@ -130,10 +171,10 @@ mod tests {
 
     #[test]
     fn a_bare_size_offers_a_model_of_that_size_first() {
-        let found = find_models("13b");
-        assert_eq!(found[0].label, "A model of 13 billion parameters");
+        let found = find_models("13b").items;
+        assert_eq!(found[0].label, "Any 13B Llama-like model");
         assert_eq!(model_of(&found[0].key), ModelChoice::Size(13.));
-        let found = find_gpus(" 40 GB");
+        let found = find_gpus(" 40 GB").items;
         assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
         assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
     }
@@ -153,39 +194,64 @@ mod tests {
             ("qwen2.5 7b", "Qwen/Qwen2.5-7B"),
             ("gpt2", "openai-community/gpt2"),
         ] {
-            assert!(find_models(words)[0].key.starts_with(id), "{words}: {:?}", find_models(words)[0]);
+            assert!(
+                find_models(words).items[0].key.starts_with(id),
+                "{words}: {:?}",
+                find_models(words).items[0]
+            );
         }
-        assert!(find_gpus("h100")[0].key.starts_with("h100"));
-        assert_eq!(gpu_of(&find_gpus("6")[0].key), GpuChoice::Custom(Bytes::gib(6.)));
-        assert!(find_gpus("4090")[0].key == "rtx-4090");
+        assert!(find_gpus("h100").items[0].key.starts_with("h100"));
+        assert_eq!(gpu_of(&find_gpus("6").items[0].key), GpuChoice::Custom(Bytes::gib(6.)));
+        assert!(find_gpus("4090").items[0].key == "rtx-4090");
     }
 
     #[test]
     fn an_id_that_is_not_known_is_offered_from_the_hub() {
         let address = "https://huggingface.co/someone/tiny-llama-finetune/tree/main";
         for words in ["someone/tiny-llama-finetune", address] {
-            let found = find_models(words);
+            let found = find_models(words).items;
             assert_eq!(hub_id(&found[0].key), Some("someone/tiny-llama-finetune"), "{found:?}");
         }
-        let known = find_models("https://huggingface.co/openai-community/gpt2");
+        let known = find_models("https://huggingface.co/openai-community/gpt2").items;
         assert_eq!(known[0].key, "openai-community/gpt2");
         assert!(known.iter().all(|item| hub_id(&item.key).is_none()));
-        assert!(!find_models("meta/llama")[0].key.starts_with(HUB));
+        assert!(!find_models("meta/llama").items[0].key.starts_with(HUB));
+    }
+
+    #[test]
+    fn several_cards_are_one_with_a_word_on_it() {
+        for words in ["8x h100", "8 × H100", "h100 x8", "8*H100"] {
+            let found = find_gpus(words);
+            assert!(found.items.iter().any(|item| item.key.starts_with("h100")), "{words}: {found:?}");
+            assert!(found.note.starts_with("8 GPUs cannot be estimated yet"), "{words}: {found:?}");
+        }
+        for words in ["", "rtx 4090", "gtx", "xeon", "1x h100"] {
+            assert!(!find_gpus(words).note.contains("cannot be estimated"), "{words}");
+        }
+        assert!(find_gpus("8x nothing").note.starts_with("No card matches “nothing”"));
+        assert!(find_models("no such thing").note.starts_with("No model matches “no such thing”"));
+    }
+
+    #[test]
+    fn an_amount_finds_the_cards_that_are_sold_with_it() {
+        let found = find_gpus("12").items;
+        assert_eq!(found[0].label, "Any 12 GiB card");
+        assert!(found.iter().take(8).any(|item| item.key == "rtx-3060-12gb"), "{found:?}");
     }
 
     #[test]
     fn what_cannot_be_found_is_not_taken_for_something_else() {
-        assert_eq!(find_models("no such thing"), []);
-        assert_eq!(find_gpus("no such thing"), []);
-        assert_eq!(model_of(&find_models("")[0].key), ModelChoice::Size(USUAL_BILLIONS));
+        assert_eq!(find_models("no such thing").items, []);
+        assert_eq!(find_gpus("no such thing").items, []);
+        assert_eq!(model_of(&find_models("").items[0].key), ModelChoice::Size(USUAL_BILLIONS));
     }
 
     #[test]
     fn labels_are_those_of_the_choices() {
-        for item in find_models("") {
+        for item in find_models("").items {
             assert_eq!(model_label(&model_of(&item.key)), item.label);
         }
-        for item in find_gpus("") {
+        for item in find_gpus("").items {
             assert_eq!(gpu_label(&gpu_of(&item.key)), item.label);
         }
     }

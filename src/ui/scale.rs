@@ -1,7 +1,7 @@
 //! The numbers that a slider stops at, and how a number box reads what people type.
 
 use super::format::number;
-use crate::units::decimal;
+use crate::units::{decimal, grouped, ungrouped};
 
 /// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
 #[derive(Debug)]
@@ -130,15 +130,20 @@ impl Scale {
     /// # Errors
     /// A sentence that says what would be right.
     pub fn read(&self, text: &str) -> Result<f64, String> {
-        let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, ',' | '_')).collect();
-        let thousands = self.whole && plain.ends_with(['k', 'K']);
-        let digits = if thousands { &plain[..plain.len() - 1] } else { &plain[..] };
-        let factor = if thousands { 1024. } else { 1. };
+        let text = text.trim();
+        let thousands = self.whole && text.ends_with(['k', 'K']);
+        let (digits, factor) = if thousands { (&text[..text.len() - 1], 1024.) } else { (text, 1.) };
         let wanted = || {
             let kind = if self.whole { "a whole number" } else { "a number" };
-            format!("use {kind} from {} to {}", number(self.least), number(self.most))
+            let range = format!("use {kind} from {} to {}", limit(self.least), limit(self.most));
+            let comma = digits.replacen(',', ".", 1);
+            match ungrouped(digits) {
+                // a decimal comma
+                None if !self.whole && decimal(&comma).is_some() => format!("{range}, with a point: {comma}"),
+                _ => range,
+            }
         };
-        let value = decimal(digits).ok_or_else(wanted)? * factor;
+        let value = ungrouped(digits).as_deref().and_then(decimal).ok_or_else(wanted)? * factor;
         let fits = value.is_finite() && (self.least..=self.most).contains(&value);
         if fits && (!self.whole || value.fract() == 0.) { Ok(value) } else { Err(wanted()) }
     }
@@ -148,6 +153,11 @@ impl Scale {
         let noun = if value == 1. { self.one } else { self.many };
         format!("{} {noun}", number(value)).trim_end().to_owned()
     }
+}
+
+/// The end of a range in a sentence: `16,777,216`, `0.01`.
+fn limit(value: f64) -> String {
+    if value.fract() == 0. { grouped(value as u64) } else { number(value) }
 }
 
 #[cfg(test)]
@@ -186,10 +196,16 @@ mod tests {
         for (text, value) in [("0.5", 0.5), (".125", 0.125), ("7.", 7.), ("70.55", 70.55)] {
             assert_eq!(BILLIONS.read(text), Ok(value), "{text}");
         }
-        for text in ["", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3"] {
+        for text in [
+            "", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3", "1,5", "20,48", "1,5k",
+        ] {
             assert!(SEQUENCE.read(text).is_err(), "{text}");
         }
-        assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16777216".to_owned()));
+        assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16,777,216".to_owned()));
+        assert_eq!(
+            BILLIONS.read("7,5"),
+            Err("use a number from 0.01 to 10,000, with a point: 7.5".to_owned())
+        );
     }
 
     #[test]

@@ -27,11 +27,16 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Looks at the scenario and its figures; `None` where there are none.
+    /// Looks at the scenario and its figures: those of the close look as soon as there are any, the tensors' until then.
+    /// `None` where there are none.
     pub fn answer<T>(self, look: impl FnOnce(&Scenario, &Memory, &Gpu) -> T) -> Option<T> {
+        let detail = self.detail.get();
         self.scenario.with(|scenario| {
             let gpu = scenario.gpu().ok()?;
-            self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu)))
+            match detail.filter(|detail| detail.is_of(scenario)) {
+                Some(detail) => Some(look(scenario, &detail.memory, &gpu)),
+                None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu))),
+            }
         })
     }
 
@@ -143,17 +148,17 @@ impl State {
     /// One field of the active scenario.
     pub fn lens<T: Send + Sync + 'static>(
         self,
-        get: fn(&Scenario) -> T,
-        set: fn(&mut Scenario, T),
+        get: impl Fn(&Scenario) -> T + Copy + Send + Sync + 'static,
+        set: impl Fn(&mut Scenario, T) + Send + Sync + 'static,
     ) -> Lens<T> {
         let value = Signal::derive(move || self.current().scenario.with(get));
         let set = Callback::new(move |new: T| self.change(|scenario| set(scenario, new)));
         Lens { value, set }
     }
 
-    /// Changes the active scenario.
+    /// Changes a choice of the active scenario; what was at its default stays at its default.
     pub fn change(self, change: impl FnOnce(&mut Scenario)) {
-        untrack(|| self.current()).scenario.update(change);
+        untrack(|| self.current()).scenario.update(|scenario| scenario.change(change));
     }
 
     fn snapshot(self) -> Snapshot {
@@ -216,12 +221,12 @@ impl State {
 
     /// Replaces the active scenario by another.
     pub fn open(self, scenario: Scenario, text: &str) {
-        self.act(text, || self.change(|old| *old = scenario));
+        self.act(text, || untrack(|| self.current()).scenario.set(scenario));
     }
 
     /// Back to the first answer.
     pub fn reset(self) {
-        self.act("Reset to the first example", || self.show(Snapshot { scenarios: Vec::new(), active: 0 }));
+        self.act("Reset", || self.show(Snapshot { scenarios: Vec::new(), active: 0 }));
     }
 
     /// Pins the active scenario and puts a copy beside it, which the controls change from now on.

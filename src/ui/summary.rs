@@ -1,7 +1,9 @@
 //! Scenarios in words: titles, and what differs between them.
 
 use super::format::{Unit, number, parameters};
+use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
+use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::grouped;
 
@@ -70,60 +72,78 @@ pub fn title(scenario: &Scenario) -> String {
     format!("{} · {method}", model(scenario))
 }
 
-/// Whether a method trains adapters.
-pub const fn adapts(method: Method) -> bool {
-    match method {
-        Method::Full => false,
-        Method::Lora | Method::Qlora => true,
-    }
+/// What a scenario says of an input; a dash where it makes no difference.
+fn said(key: &Key, scenario: &Scenario) -> String {
+    if key.matters(scenario) { key.words(scenario) } else { "–".to_owned() }
 }
 
-/// Every input that a scenario's method reads, by the name of its control.
-fn inputs(scenario: &Scenario, unit: Unit) -> Vec<(&'static str, String)> {
-    let lora = |text: String| if adapts(scenario.method) { text } else { "–".to_owned() };
-    vec![
-        ("Model", model(scenario)),
-        ("GPU", card(scenario, unit)),
-        ("Method", scenario.method.label().to_owned()),
-        ("LoRA rank", lora(scenario.lora.rank.to_string())),
-        ("Target modules", lora(scenario.lora.targets.label().to_owned())),
-        ("Precision", scenario.precision.label().to_owned()),
-        ("Optimizer", scenario.optimizer.label().to_owned()),
-        ("Micro-batch size", scenario.batch.to_string()),
-        ("Sequence length", scenario.sequence.to_string()),
-        ("Gradient accumulation", scenario.accumulation.to_string()),
-        ("Gradient checkpointing", scenario.checkpointing.label().to_owned()),
-        ("Attention", scenario.attention.label().to_owned()),
-        ("Mask", scenario.mask.label().to_owned()),
-        ("Sequence lengths", scenario.lengths.to_string()),
-        ("Software", scenario.stack.label().to_owned()),
-        ("Head and loss", scenario.savings.loss.label().to_owned()),
-        ("Activation offloading", scenario.savings.offloading.label().to_owned()),
-        ("Optimizer step", scenario.savings.step.label().to_owned()),
-        ("Allocator", scenario.allocator.label().to_owned()),
-    ]
+/// Every key, group by group.
+fn grouped_keys() -> impl Iterator<Item = &'static Key> {
+    Group::ALL.into_iter().flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
+}
+
+/// Whether scenarios for which an input makes a difference have different values of it.
+fn has_values(key: &Key, scenarios: &[Scenario]) -> bool {
+    let mut values = scenarios.iter().filter(|scenario| key.matters(scenario));
+    values.next().is_some_and(|first| values.any(|other| !key.is_same(first, other)))
+}
+
+/// Whether an input that makes a difference for some of the scenarios only is worth a row: a rank beside full fine-tuning,
+/// but not what QLoRA does by default.
+fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
+    let is_said = |scenario: &&Scenario| {
+        key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, &scenario.defaults()))
+    };
+    scenarios.iter().any(|scenario| !key.matters(scenario)) && scenarios.iter().find(is_said).is_some()
 }
 
 /// The inputs in which scenarios differ, each with its value in every scenario.
 ///
 /// ```
-/// use headroom::{scenario::Scenario, ui::{format::Unit, summary::differences}};
+/// use headroom::{scenario::Scenario, ui::summary::differences};
 /// let other = Scenario { batch: 4, ..Scenario::default() };
-/// let rows = differences(&[Scenario::default(), other], Unit::Binary);
+/// let rows = differences(&[Scenario::default(), other]);
 /// assert_eq!(rows, [("Micro-batch size", vec!["1".to_owned(), "4".to_owned()])]);
 /// ```
-pub fn differences(scenarios: &[Scenario], unit: Unit) -> Vec<(&'static str, Vec<String>)> {
-    let mut rows: Vec<(&'static str, Vec<String>)> = Vec::new();
-    for scenario in scenarios {
-        for (index, (name, value)) in inputs(scenario, unit).into_iter().enumerate() {
-            match rows.get_mut(index) {
-                Some((_, values)) => values.push(value),
-                None => rows.push((name, vec![value])),
-            }
+pub fn differences(scenarios: &[Scenario]) -> Vec<(&'static str, Vec<String>)> {
+    let row = |key: &'static Key| (key.label, scenarios.iter().map(|scenario| said(key, scenario)).collect());
+    let differs = |key: &&'static Key| has_values(key, scenarios) || is_for_some(key, scenarios);
+    grouped_keys().filter(differs).map(row).collect()
+}
+
+/// The most inputs that a short name says.
+const SAID: usize = 3;
+
+/// A short name for each of several scenarios: only what tells it from the others, `LoRA · Micro-batch size 4`.
+pub fn names(scenarios: &[Scenario]) -> Vec<String> {
+    let keys: Vec<_> = grouped_keys().filter(|key| has_values(key, scenarios)).collect();
+    let name = |scenario: &Scenario| {
+        let own: Vec<_> = keys.iter().filter(|key| key.matters(scenario)).collect();
+        let mut said: Vec<_> = own.iter().take(SAID).map(|key| phrase(key, scenario)).collect();
+        if own.len() > SAID {
+            said.push("…".to_owned());
+        }
+        if said.is_empty() { title(scenario) } else { said.join(" · ") }
+    };
+    scenarios.iter().map(name).collect()
+}
+
+/// An input and its value in a few words: `QLoRA`, `Micro-batch size 4`, `Double quantisation Off`.
+fn phrase(key: &Key, scenario: &Scenario) -> String {
+    let words = key.words(scenario);
+    match key.kind() {
+        Kind::Model => model(scenario),
+        Kind::Gpu => words,
+        Kind::Choice(_) if says_enough(key.field) => words,
+        Kind::Count(_) | Kind::Choice(_) | Kind::Targets | Kind::Switch | Kind::Lengths | Kind::Dropout => {
+            format!("{} {}", key.label, words)
         }
     }
-    rows.retain(|(_, values)| values.windows(2).any(|pair| pair[0] != pair[1]));
-    rows
+}
+
+/// Whether the names of a choice say what is chosen.
+fn says_enough(field: Field) -> bool {
+    [Field::Method, Field::Precision, Field::Optimizer, Field::Stack].contains(&field)
 }
 
 #[cfg(test)]
@@ -132,6 +152,40 @@ mod tests {
 
     fn of(model: &str) -> Scenario {
         Scenario { model: ModelChoice::Catalogue(model.into()), ..Scenario::default() }
+    }
+
+    #[test]
+    fn nothing_that_changes_the_answer_is_left_out() {
+        let base = Scenario::default();
+        let mut other = base.clone();
+        other.quantization.double_quant = false;
+        assert_eq!(
+            differences(&[base.clone(), other]),
+            [("Double quantisation", vec!["On".to_owned(), "Off".to_owned()])]
+        );
+        let named = |names: &str| {
+            let mut scenario = base.clone();
+            scenario.lora.targets = crate::scenario::LoraTargets::Named;
+            scenario.lora.modules = names.parse().unwrap();
+            scenario
+        };
+        assert_eq!(
+            differences(&[named("q_proj"), named("q_proj,v_proj")]),
+            [("Target modules", vec!["q_proj".to_owned(), "q_proj, v_proj".to_owned()])]
+        );
+        let full = Scenario { method: Method::Full, ..base.clone() };
+        let rows = differences(&[base, full]);
+        assert!(rows.contains(&("LoRA rank", vec!["16".to_owned(), "–".to_owned()])), "{rows:?}");
+    }
+
+    #[test]
+    fn names_say_what_tells_scenarios_apart() {
+        let base = Scenario::default();
+        let all = [base.clone(), Scenario { method: Method::Lora, batch: 4, ..base.clone() }];
+        assert_eq!(names(&all), ["QLoRA · Micro-batch size 1", "LoRA · Micro-batch size 4"]);
+        assert_eq!(names(&[base.clone(), base.clone()])[1], "Llama-3.1-8B · QLoRA");
+        let batches = [base.clone(), Scenario { batch: 8, ..base }];
+        assert_eq!(names(&batches)[1], "Micro-batch size 8");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::summary;
 use crate::accuracy::{Band, Basis};
 use crate::estimate::Estimate;
 use crate::hardware::Gpu;
-use crate::memory::Memory;
+use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::units::fixed;
@@ -18,7 +18,10 @@ use crate::units::fixed;
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     match (fit.margin, verdict) {
-        (Margin::Overshoot(over), _) => format!("{} too much", unit.amount(over)),
+        (Margin::Overshoot(over), Verdict::Close) => {
+            format!("over by {}, less than the estimate may be off by", unit.amount(over))
+        }
+        (Margin::Overshoot(over), _) => format!("over by {}", unit.amount(over)),
         (Margin::Headroom(free), Verdict::Fits) => format!("{} to spare", unit.amount(free)),
         (Margin::Headroom(free), Verdict::Close) => {
             format!("{} to spare, less than the estimate may be off by", unit.amount(free))
@@ -56,7 +59,7 @@ pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Det
         "<p class=\"total\" title=\"{}\"><strong>{number}</strong> <span>{name}</span></p>\
          <div class=\"words\"><p class=\"sentence\"><span class=\"stamp\">{}</span> {}</p>\
          <p class=\"aside\"><span>{} of {}</span><span>peak in the {}</span>\
-         <span class=\"composition\">{} allocated + {} CUDA context</span></p>\
+         <span class=\"composition\">{} {} + {} CUDA context</span></p>\
          <p class=\"on-card\">{}</p></div>{}",
         exact(fit.needed),
         verdict.label(),
@@ -65,6 +68,10 @@ pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Det
         unit.amount(fit.capacity),
         phase.label(),
         unit.amount(peak.bytes),
+        match memory.counted {
+            Counted::Blocks => "allocated",
+            Counted::Tensors => "of tensors",
+        },
         unit.amount(memory.context),
         detail.map(|detail| on_card(detail, unit)).unwrap_or_default(),
         meter(memory, &fit),
@@ -117,7 +124,7 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
 }
 
 fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
-    let OnCard { outcome, reserved, shown } = *on_card;
+    let OnCard { outcome, reserved, shown, .. } = *on_card;
     let (class, told) = match outcome {
         Outcome::Runs => (
             "runs",
@@ -175,7 +182,7 @@ mod tests {
     use super::*;
     use crate::estimate;
     use crate::scenario::{GpuChoice, ModelChoice};
-    use crate::units::Bytes;
+    use crate::units::{BYTES_PER_GIB, Bytes};
 
     fn of(scenario: &Scenario) -> (String, String) {
         let memory = estimate(scenario).memory.expect("an answer");
@@ -196,7 +203,7 @@ mod tests {
     fn what_does_not_fit_says_what_is_missing() {
         let (html, _) = of(&Scenario { gpu: GpuChoice::Custom(Bytes::gib(2.)), ..Scenario::default() });
         assert!(html.contains(">Does not fit<") && html.contains("on the 2.00 GiB card: "), "{html}");
-        assert!(html.contains(" too much"), "{html}");
+        assert!(html.contains(": over by "), "{html}");
     }
 
     #[test]
@@ -222,12 +229,15 @@ mod tests {
 
     #[test]
     fn what_fits_by_its_tensors_only_is_no_fit() {
-        let mut tight = (900..1500).map(|step| {
-            let gpu = GpuChoice::Custom(Bytes::gib(f64::from(step) / 100.));
-            Detail::of(&Scenario { gpu, ..Scenario::default() }).expect("an answer")
-        });
+        let on = |gib: f64| Scenario { gpu: GpuChoice::Custom(Bytes::gib(gib)), ..Scenario::default() };
+        let wide = Detail::of(&on(80.)).expect("an answer");
+        let Ok(found) = &wide.on_card else { panic!("it was replayed") };
+        // what it reserves where there is room, and a little less each time
+        let reserved = found.shown.0 as f64 / BYTES_PER_GIB as f64;
+        let mut tight =
+            (1..100).map(|step| Detail::of(&on(reserved - f64::from(step) / 50.)).expect("an answer"));
         let is_tight = |detail: &Detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable);
-        let detail = tight.rfind(is_tight).expect("there is one between what fails and what runs");
+        let detail = tight.find(is_tight).expect("there is one between what runs and what fails");
         let scenario = &detail.scenario;
         let memory = estimate(scenario).memory.expect("an answer");
         let gpu = scenario.gpu().expect("a card");

@@ -3,7 +3,7 @@ import { expect, test } from "./support/test.js";
 
 test("a second scenario stands beside the first, with its difference", async ({ headroom }) => {
   await headroom.open();
-  await headroom.button("Compare with another").click();
+  await headroom.button("Compare").click();
   await headroom.box("Micro-batch size").fill("8");
   await headroom.box("Micro-batch size").blur();
   await headroom.expectLink("2.b", "8");
@@ -16,17 +16,24 @@ test("a second scenario stands beside the first, with its difference", async ({ 
   await expect(differs.getByRole("row", { name: /Micro-batch size/ })).toContainText(/1.*8/);
 });
 
+test("scenarios that differ in a setting without a place of its own say so", async ({ headroom }) => {
+  await headroom.open("?v=1&2.dq=off");
+  const differs = headroom.page.getByRole("table", { name: "Inputs in which the scenarios differ" });
+  await expect(differs.getByRole("row", { name: /Double quantisation/ })).toContainText(/On.*Off/);
+  await expect(headroom.page.getByRole("button", { name: /Double quantisation Off/ })).toBeVisible();
+});
+
 test("four at most, all of them in the link", async ({ headroom, context }) => {
   await headroom.open();
   const sequences = ["1024", "4096", "8192"];
-  await headroom.button("Compare with another").click();
+  await headroom.button("Compare").click();
   await headroom.box("Sequence length").fill(sequences[0]);
   for (const sequence of sequences.slice(1)) {
-    await headroom.button("Duplicate").click();
+    await headroom.button("Add a copy").click();
     await headroom.box("Sequence length").fill(sequence);
   }
   await headroom.box("Sequence length").blur();
-  await expect(headroom.button("Duplicate")).toBeDisabled();
+  await expect(headroom.button("Add a copy")).toBeDisabled();
   await headroom.expectLink("4.s", "8192");
 
   const receiver = new headroom.constructor(await context.newPage());
@@ -37,7 +44,7 @@ test("four at most, all of them in the link", async ({ headroom, context }) => {
 test("one can be taken away, and that undone", async ({ headroom }) => {
   await headroom.open("?v=1&2.b=4");
   await headroom.button("Remove B").click();
-  await expect(headroom.button("Compare with another")).toBeVisible();
+  await expect(headroom.button("Compare")).toBeVisible();
   await headroom.button("Undo").click();
   await headroom.expectLink("2.b", "4");
 });

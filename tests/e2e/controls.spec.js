@@ -10,8 +10,8 @@ const CHOICES = [
   ["Gradient checkpointing", "off", "gc"],
   ["Attention", "eager", "attn", "?v=1&gc=off"],
   ["Target modules", "qv", "t"],
-  ["Software", "liger", "st"],
-  ["Head and loss", "cut", "loss", "?v=1&method=lora&p=bf16"],
+  ["Training library", "liger", "st"],
+  ["Loss kernel", "cut", "loss", "?v=1&method=lora&p=bf16"],
 ];
 const NUMBERS = [
   ["LoRA rank", "64", "r"],
@@ -117,8 +117,12 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
   await box.fill("many");
   await expect(box).toHaveAttribute("aria-invalid", "true");
   await expect(headroom.verdict).toHaveText(before, { useInnerText: true });
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.blur();
+  // the box says the last good value again, of which there is nothing to complain
   await expect(box).toHaveValue("1");
+  await expect(box).toHaveAttribute("aria-invalid", "false");
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
 });
 
 test("extremes are answered, not crashed on", async ({ headroom }) => {
@@ -130,4 +134,90 @@ test("extremes are answered, not crashed on", async ({ headroom }) => {
   await expect(headroom.verdict).toBeVisible();
   await headroom.choice("Method").selectOption("full");
   await expect(headroom.choice("Method")).toHaveValue("full");
+});
+
+/** Opens the settings that are folded away. */
+async function unfold(headroom) {
+  await headroom.page.getByText("All settings", { exact: true }).click();
+}
+
+// Name of a switch, its key in the link, and the link under which it makes a difference.
+const SWITCHES = [
+  ["Double quantisation", "dq", "off"],
+  ["k-bit preparation", "prep", "off"],
+  ["LoRA dropout", "ld", "on", "?v=1&gc=off"],
+  ["Adapters in fp32", "a32", "off", "?v=1&method=lora&p=bf16"],
+  ["Train embeddings too", "emb", "on"],
+  ["Gradients freed", "stn", "off", "?v=1&method=full&m=meta-llama/Llama-3.2-1B"],
+  ["KV cache", "cache", "on", "?v=1&gc=off"],
+];
+
+for (const [name, key, value, from] of SWITCHES) {
+  test(`${name} is followed`, async ({ headroom, page }) => {
+    const act = async () => {
+      await unfold(headroom);
+      await page.getByRole("switch", { name, exact: true }).click();
+    };
+    await follows(headroom, act, { from, changed: ["parts"] });
+    await headroom.expectLink(key, value);
+  });
+}
+
+test("every input has a control", async ({ headroom, page }) => {
+  // a small one: where lengths vary many batches are replayed
+  await headroom.open("?v=1&gc=off&m=EleutherAI/pythia-14m&s=256");
+  await unfold(headroom);
+  for (const name of ["Outputs kept", "Gradient clipping"]) {
+    await expect(page.getByRole("switch", { name, exact: true })).toBeVisible();
+  }
+  for (const name of ["4-bit weights", "Padding", "Optimizer step"]) await expect(headroom.choice(name)).toBeVisible();
+  await page.getByRole("textbox", { name: "Lengths" }).fill("3234~2547");
+  await headroom.expectLink("len", "3234~2547");
+  await page.getByRole("textbox", { name: "Dropout", exact: true }).fill("0.1");
+  await headroom.expectLink("drop", "0.1");
+  await page.getByRole("textbox", { name: "Dropout", exact: true }).fill("much");
+  await expect(page.getByText("Use a probability from 0 to 1")).toBeVisible();
+  await headroom.expectLink("drop", "0.1");
+});
+
+test("what is changed in the folded settings stays in sight and can be set back", async ({ headroom, page }) => {
+  await headroom.open("?v=1&dq=off&out=on");
+  await expect(page.getByText("2 changed")).toBeVisible();
+  await headroom.button("Double quantisation: Off. Set back to On").click();
+  await expect(page.getByText("1 changed")).toBeVisible();
+  await expect.poll(() => headroom.link().has("dq")).toBe(false);
+  await headroom.expectLink("out", "on");
+});
+
+test("what is at its default stays there when the training library changes", async ({ headroom }) => {
+  await headroom.open();
+  await headroom.choice("Training library").selectOption("torchtune");
+  await expect(headroom.choice("Precision")).toHaveValue("bf16");
+  await expect(headroom.verdict).toContainText(/Fits/);
+  await headroom.choice("Training library").selectOption("transformers");
+  await expect(headroom.choice("Precision")).toHaveValue("amp-bf16-weights");
+  await expect.poll(() => [...headroom.link().keys()].join()).toBe("v");
+});
+
+test("what matches nothing says so, with what to do, and is not dropped without a word", async ({ headroom, page }) => {
+  await headroom.open();
+  const box = headroom.choice("GPU");
+  await box.click();
+  await box.fill("no such thing");
+  await expect(page.getByText("No card matches “no such thing”")).toBeVisible();
+  await expect(box).toHaveAttribute("aria-expanded", "false");
+  await expect(box).toHaveAttribute("aria-activedescendant", "");
+  await box.blur();
+  await expect(page.getByText("Nothing is called “no such thing”")).toBeVisible();
+  await expect(box).toHaveValue(/4090/);
+});
+
+test("several GPUs are not estimated, which is said where one asks for them", async ({ headroom, page }) => {
+  await headroom.open();
+  const box = headroom.choice("GPU");
+  await box.click();
+  await box.fill("8x h100");
+  await expect(page.getByText("8 GPUs cannot be estimated yet")).toBeVisible();
+  await expect(page.getByRole("option").first()).toContainText("H100");
+  await expect(box).toHaveAttribute("aria-expanded", "true");
 });

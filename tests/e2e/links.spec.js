@@ -32,10 +32,11 @@ test("moving a slider does not fill the history", async ({ headroom }) => {
   expect(await headroom.page.evaluate(() => history.length)).toBe(before);
 });
 
-test("a damaged link opens the nearest sane scenario and says so", async ({ headroom }) => {
+test("a damaged link opens with defaults for what it does not say, and says so", async ({ headroom }) => {
   await headroom.open("?v=1&b=0&s=1e99&method=fulll&o=%zz&gc=maybe&gpu=24%20parsecs");
   await expect(headroom.notice).toBeVisible();
   await expect(headroom.box("Micro-batch size")).toHaveValue("1");
+  await expect(headroom.box("Sequence length")).toHaveValue("2048");
   await expect(headroom.choice("Method")).toHaveValue("full");
   await headroom.button("Dismiss").click();
   await expect(headroom.notice).toBeHidden();

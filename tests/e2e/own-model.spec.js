@@ -26,7 +26,7 @@ class Dialog {
   }
 
   async open(part) {
-    await this.page.getByRole("button", { name: "Bring your own", exact: true }).click();
+    await this.page.getByRole("button", { name: "Use a config.json or Hub id", exact: true }).click();
     await expect(this.root).toBeVisible();
     if (part) await this.root.getByRole("button", { name: part, exact: true }).click();
   }
@@ -225,7 +225,7 @@ test.describe("as a config.json", () => {
 
   test("compared with another, both are named", async ({ headroom, page }) => {
     await headroom.open();
-    await headroom.button("Compare with another").click();
+    await headroom.button("Compare").click();
     const dialog = dialogOf(headroom);
     await dialog.open("config.json");
     await dialog.paste(TINY);
@@ -248,7 +248,7 @@ test.describe("as a config.json", () => {
     await expect(headroom.choice("Model")).toHaveValue("mixtral, 46.7B");
   });
 
-  test("an unknown family is counted with a warning", async ({ headroom, page }) => {
+  test("an unknown family is counted with a warning, and its memory is not guessed", async ({ headroom, page }) => {
     await headroom.open();
     const dialog = dialogOf(headroom);
     await dialog.open("config.json");
@@ -257,6 +257,7 @@ test.describe("as a config.json", () => {
     await dialog.use.click();
     await expect(dialog.root).toBeHidden();
     await expect(page.getByText(/^Warning:.*nobody_knows/).filter({ visible: true })).toHaveCount(1);
+    await expect(page.getByText(/not known, and not guessed/).filter({ visible: true }).first()).toBeVisible();
   });
 
   for (const [what, text, message] of [
@@ -474,6 +475,6 @@ test.describe("everybody can use it", () => {
     await dialog.use.focus();
     await page.keyboard.press("Enter");
     await expect(headroom.choice("Model")).toHaveValue("llama, 1.10B");
-    await expect(headroom.button("Bring your own"), "the focus comes back").toBeFocused();
+    await expect(headroom.button("Use a config.json or Hub id"), "the focus comes back").toBeFocused();
   });
 });

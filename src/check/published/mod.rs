@@ -119,6 +119,9 @@ impl Row {
             (None, Some(amount)) if metric == Metric::Driver => Bytes((amount * BYTES_PER_GIB as f64) as u64),
             _ => return Err("the unit of the figure is not stated".to_owned()),
         };
+        if bytes == Bytes::ZERO {
+            return Err("nothing was measured: the figure is 0".to_owned());
+        }
         Ok(Measured { metric, instant: self.instant(), bytes })
     }
 
@@ -189,6 +192,7 @@ mod tests {
             ("method", json!("dora"), "the method \"dora\" is not modelled"),
             ("batch", json!(null), "the batch size is not stated"),
             ("metric", json!(null), "what was measured is not stated"),
+            ("measured_bytes", json!(0), "nothing was measured: the figure is 0"),
             ("optimizer", json!("Muon"), "the optimizer \"Muon\" is not modelled"),
         ] {
             assert_eq!(with(key, value).unwrap_err(), reason);

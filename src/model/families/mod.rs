@@ -95,7 +95,7 @@ const MORE_THAN_LLAMA: [&str; 12] = [
     "qk_layernorm",
 ];
 
-/// A config of an unknown family: llama's, if it has llama's keys and no others that matter.
+/// A config of an unknown family: its parameters are counted as a llama's if it has llama's keys and no others that matter.
 fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),
@@ -114,6 +114,6 @@ fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
     if let Some(key) = config.key_with(&MORE_THAN_LLAMA) {
         return Err(refusal(format!("{name} is not known, and {key} says that it is no plain llama")));
     }
-    config.note(format!("{name} is not known: counted as a llama of these dimensions"));
+    config.note(format!("{name} is not known: its parameters are counted as a llama's of these dimensions"));
     llama::read(config, &variant::LLAMA)
 }

@@ -6,6 +6,7 @@ use super::{gemma4, llama, tower, variants};
 use crate::issue::Issue;
 use crate::model::blocks::{Layout, Mixer, Piece};
 use crate::model::config::{Config, refusal};
+use crate::model::modeling;
 use crate::model::{Architecture, Counted, LAYERS, Tower};
 
 /// The tower comes before the text model.
@@ -47,6 +48,7 @@ fn with_towers(
 ) -> Result<Architecture, Issue> {
     let mut model = Architecture {
         model_type: outer.model_type.to_owned(),
+        modeling: modeling::of(outer.model_type),
         towers,
         layout: PICTURES_FIRST,
         counted: Counted::default(),

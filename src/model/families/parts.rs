@@ -8,6 +8,7 @@ use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
 use crate::model::config::{Config, refusal};
+use crate::model::modeling;
 use crate::model::{Architecture, Counted, Embeddings, Head, Objective, Table};
 
 /// `nn.LayerNorm` with a bias.
@@ -164,6 +165,7 @@ pub fn decoder(
     let vocab = config.size("vocab_size")?;
     Ok(Architecture {
         model_type: config.model_type.to_owned(),
+        modeling: modeling::of(config.model_type),
         hidden,
         vocab,
         max_positions: config.optional("max_position_embeddings").ok().flatten(),

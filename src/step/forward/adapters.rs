@@ -1,11 +1,11 @@
 //! LoRA's adapters: which linear layers its targets name, and the matrices that stand beside them.
 
-use super::families::{self, Code};
 use super::load::Loader;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::blocks::Linear;
-use crate::scenario::{LoraTargets, Method, Scenario, Stack, recurrent};
+use crate::model::modeling::Code;
+use crate::scenario::{LoraTargets, Method, Scenario, Stack};
 use crate::step::linear::Adapter;
 use crate::step::params::ParamId;
 
@@ -31,15 +31,13 @@ pub(super) fn lora_is_on(scenario: &Scenario) -> bool {
 
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
-    let (scenario, code) = (loader.scenario, loader.code);
+    let (scenario, code) = (loader.scenario, loader.modeling.code);
     lora_is_on(scenario)
         && match scenario.lora.targets {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
-                match (part, families::adapts_experts(loader.model_type)) {
-                    (Part::Other, _) if spec.leaf() == "out_proj" => {
-                        !recurrent::refuses_out_proj(loader.model_type)
-                    }
+                match (part, loader.modeling.peft.experts) {
+                    (Part::Other, _) if spec.leaf() == "out_proj" => !loader.modeling.peft.refuses_out_proj,
                     (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
                     (Part::Router, converted) => converted,
                     _ => true,
@@ -87,6 +85,7 @@ impl Loader<'_> {
 
     /// An adapter whose two weights have these rows and columns.
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
+        self.adapted = true;
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
             Stack::Transformers | Stack::Liger | Stack::Unsloth => true,

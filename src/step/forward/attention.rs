@@ -2,8 +2,9 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Code, HeadNorms, Model, Shared};
+use super::{BoundLayer, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
+use crate::model::modeling::{Code, HeadNorms};
 use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -23,7 +24,7 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
-        match self.code {
+        match self.modeling.code {
             Code::Falcon => {
                 if let Projection::Fused(qkv) = &attention.projection {
                     return self.falcon_attention(layer, (attention, qkv), x, shared);
@@ -49,8 +50,9 @@ impl<'a> Model<'a> {
                 }
             }
             Code::Llama
+            | Code::StableLm
             | Code::Gpt2
-            | Code::Santa
+            | Code::GptBigCode
             | Code::GptNeox
             | Code::Opt
             | Code::Bloom
@@ -58,7 +60,7 @@ impl<'a> Model<'a> {
             | Code::Bert
             | Code::Qwen
             | Code::Bart
-            | Code::Sparse
+            | Code::DeepseekSparse
             | Code::ModernBert => {}
         }
         let (mut heads, gate) = if attention.gated {
@@ -70,14 +72,14 @@ impl<'a> Model<'a> {
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
             _passed = self.position(attention, &mut heads, cos, sin);
         }
-        if let (HeadNorms::Turned, Some(norms)) = (self.head_norms, &attention.qk_norm) {
+        if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
         self.remember(&mut heads);
         let mask = shared.mask(Seen::by_attention(attention));
         let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
-        if self.code == Code::Bert {
+        if self.modeling.code == Code::Bert {
             // the output projection belongs to the module around it
             return Mixed { output, weights };
         }
@@ -88,7 +90,7 @@ impl<'a> Model<'a> {
             };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.code, Code::Gpt2 | Code::Santa | Code::Llama) {
+        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama | Code::StableLm) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         Mixed { output, weights }
@@ -110,7 +112,7 @@ impl<'a> Model<'a> {
                         Some(norm) => projected.split_heads().normed(&layer.norm(norm)).heads_first(),
                     }
                 };
-                if self.code == Code::Opt {
+                if self.modeling.code == Code::Opt {
                     let q = {
                         let projected = x.through(&layer.linear(q));
                         projected.scale()
@@ -124,10 +126,10 @@ impl<'a> Model<'a> {
                     let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
                     return Heads { q, k, v };
                 }
-                if self.head_norms == HeadNorms::Turned {
+                if self.modeling.head_norms == HeadNorms::AfterRotary {
                     return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
                 }
-                if self.head_norms == HeadNorms::Last {
+                if self.modeling.head_norms == HeadNorms::Last {
                     let (mut q, mut k, v) = (make(q, None), make(k, None), make(v, None));
                     if let Some(norms) = norms {
                         q = q.normed(&layer.norm(&norms.q));
@@ -150,7 +152,7 @@ impl<'a> Model<'a> {
                 let tokens = self.scenario.tokens();
                 let q = tokens.saturating_mul(attention.heads).saturating_mul(attention.head_dim);
                 let kv = tokens.saturating_mul(attention.kv_heads).saturating_mul(attention.head_dim);
-                match (self.code, attention.rotary) {
+                match (self.modeling.code, attention.rotary) {
                     (Code::GptNeox, _) => {
                         let whole = whole.to_heads();
                         let [q, k, v] = whole.split([q, kv, kv]);
@@ -193,7 +195,7 @@ impl<'a> Model<'a> {
             sequence: self.scenario.sequence,
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
-            enable_gqa: self.code != Code::Falcon,
+            enable_gqa: self.modeling.code != Code::Falcon,
             texts: 0,
             bias: None,
         }
@@ -316,14 +318,15 @@ impl<'a> Model<'a> {
         if let Some(sinks) = sinks {
             return self.eager_with_sinks(weights, sinks, [q, &k, &v], self.dropout(attention.dropout));
         }
-        weights = match self.code {
+        weights = match self.modeling.code {
             Code::Bert => weights.softmax(),
             Code::Gpt2 => {
                 weights = weights.softmax();
                 weights.to(v.value.dtype)
             }
             Code::Llama
-            | Code::Santa
+            | Code::StableLm
+            | Code::GptBigCode
             | Code::GptNeo
             | Code::GptNeox
             | Code::GptJ
@@ -334,7 +337,7 @@ impl<'a> Model<'a> {
             | Code::ModernBert
             | Code::Qwen
             | Code::Gemma4
-            | Code::Sparse
+            | Code::DeepseekSparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta

@@ -1,14 +1,13 @@
 //! What a model registers as buffers: tensors that are no parameters and stay on the device.
 
-use super::families::Code;
 use super::families::qwen::LOG_POSITIONS;
 use super::load::{Loader, weights_dtype};
-use super::rotary::turns_by_kind;
-use super::router::Router;
+use super::rotary::rotates_by_kind;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
+use crate::model::modeling::{Code, PositionIds, Router};
 use crate::scenario::Stack;
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
@@ -18,7 +17,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         Mixer::Latent(latent) => Some(latent.rope_dim),
         _ => None,
     });
-    let rotary = attention.and_then(|attention| match (loader.code, attention.rotary) {
+    let rotary = attention.and_then(|attention| match (loader.modeling.code, attention.rotary) {
         // falcon makes a rotary embedding even where it uses alibi
         (Code::Falcon, Rotary::Alibi) => Some(attention.head_dim),
         (Code::GptJ, _) => None,
@@ -47,7 +46,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         store(bytes, "sin");
         return;
     }
-    if let (Some(dim), Code::Qwen) = (rotary, loader.code) {
+    if let (Some(dim), Code::Qwen) = (rotary, loader.modeling.code) {
         store(dim / 2 * 4, "inv_freq");
         // the cache is made for twice the positions that are asked for
         let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
@@ -59,7 +58,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
-    if loader.code == Code::Gemma4 {
+    if loader.modeling.code == Code::Gemma4 {
         // the kinds of layers have heads of their own size
         for window in [true, false] {
             let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
@@ -68,12 +67,12 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             store(own.head_dim / 2 * 4, "original_inv_freq");
         }
     } else if let Some(dim) = rotary.or(latent) {
-        for _ in 0..if turns_by_kind(architecture) { 2 } else { 1 } {
+        for _ in 0..if rotates_by_kind(loader.modeling, architecture) { 2 } else { 1 } {
             store(dim / 2 * 4, "inv_freq");
             store(dim / 2 * 4, "original_inv_freq");
         }
     }
-    if loader.code == Code::Bert {
+    if loader.modeling.code == Code::Bert {
         // position ids and token types of the longest sequence
         let types = architecture.embeddings.token_types.is_some().then_some("token_type_ids");
         for name in ["position_ids"].into_iter().chain(types) {
@@ -82,8 +81,8 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
     }
     let positions = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
-    let masks = match loader.code {
-        Code::Santa => 1,
+    let masks = match loader.modeling.code {
+        Code::GptBigCode => 1,
         Code::GptNeo => architecture.order.len(),
         _ => 0,
     };
@@ -92,7 +91,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     for block in corrections {
         // the correction of the scores that deepseek's router keeps beside its weight
         let FeedForward::Moe(moe) = &block.ffn else { continue };
-        let dtype = match Router::of(loader.model_type) {
+        let dtype = match loader.modeling.router {
             Router::Groups => Dtype::F32,
             Router::Sigmoid => weights_dtype(scenario.precision),
             _ => continue,
@@ -100,7 +99,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = moe.experts.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, "e_score_correction_bias");
     }
-    if loader.code == Code::GptJ {
+    if loader.modeling.code == Code::GptJ {
         // sines and cosines of the longest sequence, in each layer
         let width = attention.and_then(|attention| attention.rotary.width(attention.head_dim));
         let rows = architecture.max_positions.unwrap_or(0);
@@ -114,7 +113,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = positions.saturating_mul(positions);
         loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
     }
-    if loader.model_type == "m2m_100" {
+    if loader.modeling.positions == PositionIds::CountedSines {
         // sines of the longest sequence and two more, of the encoder and the decoder
         let dtype = weights_dtype(scenario.precision);
         let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
@@ -122,16 +121,17 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         for _ in 0..2 {
             loader.state.persistent(bytes, dtype, 1, Category::Buffers, "positions");
         }
-    } else if loader.code == Code::Bart {
+    }
+    if loader.modeling.logits_bias {
         let dtype = weights_dtype(scenario.precision);
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
     }
-    if matches!(loader.code, Code::Deberta | Code::OpenAiGpt) {
+    if matches!(loader.modeling.code, Code::Deberta | Code::OpenAiGpt) {
         let longest = architecture.max_positions.unwrap_or(positions);
         loader.state.persistent(longest.saturating_mul(8), Dtype::I64, 1, Category::Buffers, "position_ids");
     }
-    if loader.code == Code::OpenAiGpt {
+    if loader.modeling.code == Code::OpenAiGpt {
         // a causal mask of the longest sequence in each layer, of numbers
         let dtype = weights_dtype(scenario.precision);
         let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
@@ -139,7 +139,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             loader.state.persistent(bytes, dtype, 1, Category::Buffers, "causal mask");
         }
     }
-    if loader.code == Code::Gemma4 {
+    if loader.modeling.code == Code::Gemma4 {
         for _ in &architecture.order {
             let bytes = loader.dtype.bytes();
             loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, "layer_scalar");
@@ -148,7 +148,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
-    if architecture.embeddings.scaled && architecture.model_type.starts_with("gemma") {
+    if architecture.embeddings.scaled && loader.modeling.scale_buffer {
         store(4, "embed_scale");
     }
 }

@@ -1,8 +1,9 @@
 //! The head and the loss.
 
 use super::families::single;
-use super::{Code, Model, find, stacks};
+use super::{Model, find, stacks};
 use crate::dtype::Dtype;
+use crate::model::modeling::Code;
 use crate::model::{HeadTransform, Objective};
 use crate::scenario::LossKernel;
 use crate::step::linear::{Layer, Weight};
@@ -73,7 +74,7 @@ impl<'a> Model<'a> {
     /// What a family does to its logits.
     fn finished(&self, mut logits: Tensor<'a>) -> Tensor<'a> {
         let head = &self.architecture.head;
-        if self.code == Code::Bart {
+        if self.modeling.code == Code::Bart {
             logits = self.bart_logits(&logits);
         }
         if single::returns_float_logits(self.architecture) {
@@ -123,7 +124,7 @@ impl<'a> Model<'a> {
             Objective::MaskedLm | Objective::Seq2Seq => {
                 let labels = self.labels();
                 // `ForMaskedLMLoss` casts; what calls `CrossEntropyLoss` itself does not
-                let casts = matches!(self.architecture.model_type.as_str(), "modernbert" | "eurobert");
+                let casts = self.modeling.casts_masked_loss;
                 let float = if casts { logits.to(Dtype::F32) } else { logits.clone() };
                 float.cross_entropy(&labels)
             }

@@ -1,8 +1,9 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Code, HeadNorms, Model, find};
+use super::{Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
+use crate::model::modeling::{Code, HeadNorms};
 use crate::scenario::{Checkpointing, Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
@@ -178,7 +179,7 @@ pub(super) struct Embedded<'m> {
 impl<'a> Model<'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        let (embedded, shared) = match self.code {
+        let (embedded, shared) = match self.modeling.code {
             _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
             _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
             _ if self.scenario.stack == Stack::Unsloth => self.unsloth_inputs(),
@@ -187,7 +188,7 @@ impl<'a> Model<'a> {
             Code::Bloom => self.bloom_inputs(),
             Code::Falcon => self.falcon_inputs(),
             Code::Opt => self.opt_inputs(),
-            Code::Santa => self.positions_after_mask(self.mask_call()),
+            Code::GptBigCode => self.positions_after_mask(self.mask_call()),
             Code::GptJ => {
                 let hidden = self.embed_tokens();
                 let positions = Some(self.range());
@@ -199,7 +200,7 @@ impl<'a> Model<'a> {
             Code::Mpt => self.mpt_inputs(),
             Code::ModernBert => self.modernbert_inputs(),
             Code::Gemma4 => self.gemma4_inputs(),
-            Code::Sparse => self.sparse_inputs(),
+            Code::DeepseekSparse => self.sparse_inputs(),
             Code::OpenAiGpt => self.openai_gpt_inputs(),
             Code::BioGpt => self.biogpt_inputs(),
             Code::Deberta => self.deberta_inputs(),
@@ -209,7 +210,7 @@ impl<'a> Model<'a> {
                 embedded.hidden = embedded.hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
                 (embedded, shared)
             }
-            Code::Llama | Code::GptNeox | Code::Phi | Code::Bart => {
+            Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 // those of texts that share a sequence come with the batch
                 let positions = (!self.scenario.mask.is_packed()).then(|| self.range());
@@ -260,7 +261,7 @@ impl<'a> Model<'a> {
         }
         let Embedded { hidden, positions, mut locals, .. } = embedded;
         let dropped = hidden.dropout(true);
-        let kept = self.code == Code::Phi;
+        let kept = self.modeling.code == Code::Phi;
         if !kept {
             locals.push(hidden);
         }
@@ -269,7 +270,11 @@ impl<'a> Model<'a> {
 
     /// nanochat runs its last norm before its layers too.
     fn normed_first(&self, mut embedded: Embedded<'a>) -> Embedded<'a> {
-        let last = self.architecture.final_norm.as_ref().filter(|_| self.head_norms == HeadNorms::Turned);
+        let last = self
+            .architecture
+            .final_norm
+            .as_ref()
+            .filter(|_| self.modeling.head_norms == HeadNorms::AfterRotary);
         if let Some(norm) = last {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             let normed = embedded.hidden.normed(&norm);

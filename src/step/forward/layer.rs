@@ -1,7 +1,8 @@
 //! One layer: norms, residuals, the token mixer and the feed-forward part.
 
-use super::{BoundLayer, Code, Model, Shared};
+use super::{BoundLayer, Model, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
+use crate::model::modeling::Code;
 use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
@@ -35,8 +36,8 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         match &layer.block.wiring {
-            Wiring::PreNorm { attention, mlp } => match self.code {
-                Code::Gpt2 | Code::Santa | Code::GptNeo => {
+            Wiring::PreNorm { attention, mlp } => match self.modeling.code {
+                Code::Gpt2 | Code::GptBigCode | Code::GptNeo => {
                     self.gpt2_layer(layer, [attention, mlp], hidden, shared)
                 }
                 Code::Mpt => self.mpt_layer(layer, [attention, mlp], hidden, shared),
@@ -45,6 +46,7 @@ impl<'a> Model<'a> {
                 Code::Bloom => self.bloom_layer(layer, [attention, mlp], hidden, shared),
                 Code::Falcon => self.falcon_layer(layer, [attention, mlp], hidden, shared),
                 Code::Qwen => self.qwen_layer(layer, hidden, shared),
+                Code::StableLm => self.stablelm_layer(layer, [attention, mlp], hidden, shared),
                 Code::Llama
                 | Code::GptJ
                 | Code::Opt
@@ -52,25 +54,22 @@ impl<'a> Model<'a> {
                 | Code::Bert
                 | Code::ModernBert
                 | Code::Bart
-                | Code::Sparse
+                | Code::DeepseekSparse
                 | Code::OpenAiGpt
                 | Code::Deberta
                 | Code::Gemma4 => {
-                    if self.architecture.model_type == "stablelm" {
-                        return self.stablelm_layer(layer, [attention, mlp], hidden, shared);
-                    }
                     let normed = hidden.normed(&layer.norm(attention));
                     let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
-                    if self.code == Code::Opt {
+                    if self.modeling.code == Code::Opt {
                         sum = sum.flattened();
                     }
                     let normed = sum.normed(&layer.norm(mlp));
                     let output = self.fed_residual(layer, normed, sum);
-                    if self.code == Code::Opt { output.unflattened() } else { output }
+                    if self.modeling.code == Code::Opt { output.unflattened() } else { output }
                 }
             },
             Wiring::Sandwich { attention, attention_post, mlp, mlp_post } => {
-                if self.code == Code::Gemma4 {
+                if self.modeling.code == Code::Gemma4 {
                     let norms = [attention, attention_post, mlp, mlp_post];
                     return self.gemma4_layer(layer, norms, hidden, shared);
                 }
@@ -105,7 +104,7 @@ impl<'a> Model<'a> {
                 output
             }
             Wiring::Single { norm, wide } => self.single_layer(layer, (norm, *wide), hidden, shared),
-            Wiring::PostNorm { attention, mlp } if self.code == Code::OpenAiGpt => {
+            Wiring::PostNorm { attention, mlp } if self.modeling.code == Code::OpenAiGpt => {
                 self.openai_gpt_layer(layer, [attention, mlp], hidden, shared)
             }
             Wiring::PostNorm { attention, mlp } => {
@@ -127,7 +126,7 @@ impl<'a> Model<'a> {
     ) -> (Tensor<'a>, Option<Tensor<'a>>) {
         let Mixed { mut output, weights } = self.mixer(layer, &normed, shared);
         drop(normed);
-        if self.code == Code::Opt {
+        if self.modeling.code == Code::Opt {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         let scaled = self.branch(&output);
@@ -137,14 +136,15 @@ impl<'a> Model<'a> {
 
     /// `hidden = mlp(normed)`, `hidden = residual + hidden`.
     fn fed_residual(&self, layer: &BoundLayer<'a>, normed: Tensor<'a>, residual: Tensor<'a>) -> Tensor<'a> {
-        let fed = match self.code {
+        let fed = match self.modeling.code {
             Code::Opt => {
                 let fed = self.mlp_in_place(layer, normed);
                 fed.dropout(self.dropout(layer.block.residual_dropout))
             }
             Code::Llama
+            | Code::StableLm
             | Code::Gpt2
-            | Code::Santa
+            | Code::GptBigCode
             | Code::GptNeo
             | Code::GptNeox
             | Code::GptJ
@@ -153,7 +153,7 @@ impl<'a> Model<'a> {
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
-            | Code::Sparse
+            | Code::DeepseekSparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta
@@ -178,7 +178,7 @@ impl<'a> Model<'a> {
 
     /// What is added to the residual: granite multiplies it first.
     fn branch(&self, output: &Tensor<'a>) -> Tensor<'a> {
-        if self.scales_branches { output.scale() } else { output.clone() }
+        if self.modeling.scales_branches { output.scale() } else { output.clone() }
     }
 
     /// models/gpt2 `GPT2Block`: the normed states live until the residual sum, the attention's output to the end.
@@ -202,7 +202,7 @@ impl<'a> Model<'a> {
         let Mixed { output: attended, weights } = mixed;
         drop(attended);
         drop(fed);
-        if self.code == Code::GptNeo {
+        if self.modeling.code == Code::GptNeo {
             self.keep_weights(weights);
         }
         output
@@ -319,7 +319,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let drops = self.dropout(layer.block.residual_dropout);
-        if self.code == Code::Opt {
+        if self.modeling.code == Code::Opt {
             let (sum, _weights) = self.mixed_residual(layer, hidden.clone(), hidden, shared);
             let normed = {
                 let normed = sum.normed(&layer.norm(first));
@@ -341,7 +341,7 @@ impl<'a> Model<'a> {
                 Some(attention) => context.through(&layer.linear(&attention.output)),
                 None => context.clone(),
             };
-            projected = projected.dropout(drops && self.architecture.model_type != "distilbert");
+            projected = projected.dropout(drops && self.modeling.attention_output_dropout);
             let sum = projected.add(hidden);
             let normed = sum.normed(&layer.norm(first));
             drop(sum);
@@ -368,7 +368,7 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let drops = self.dropout(layer.block.residual_dropout);
         let normed = hidden.normed(&layer.norm(first));
-        match self.code {
+        match self.modeling.code {
             // models/gpt_neox: nobody but the attention holds its norm's output
             Code::GptNeox => {
                 let Mixed { mut output, weights: _weights } = self.mixer(layer, &normed, shared);
@@ -418,7 +418,7 @@ impl<'a> Model<'a> {
                 output
             }
             // models/cohere, stablelm: the residual comes first, so that the sums are of its element type
-            Code::Llama => {
+            Code::Llama | Code::StableLm => {
                 let Mixed { output: mixed, weights: _weights } = self.mixer(layer, &normed, shared);
                 let fed = {
                     let fed = self.feed_forward(layer, &normed);
@@ -433,14 +433,14 @@ impl<'a> Model<'a> {
                 output
             }
             Code::Gpt2
-            | Code::Santa
+            | Code::GptBigCode
             | Code::GptNeo
             | Code::Opt
             | Code::Bloom
             | Code::Phi
             | Code::Mpt
             | Code::Gemma4
-            | Code::Sparse
+            | Code::DeepseekSparse
             | Code::OpenAiGpt
             | Code::BioGpt
             | Code::Deberta
@@ -475,7 +475,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         match &layer.block.mixer {
-            Mixer::Latent(latent) if self.code == Code::Sparse => {
+            Mixer::Latent(latent) if self.modeling.code == Code::DeepseekSparse => {
                 self.machine.within("self_attn", || self.sparse_attention(layer, latent, hidden, shared))
             }
             Mixer::Latent(latent) => {

@@ -2,9 +2,8 @@
 
 use super::adapters::{Part, adapts, adapts_head, adapts_idle, lora_is_on};
 use super::buffers;
-use super::families::{self, Code, HeadNorms, gemma4};
+use super::families::{self, gemma4};
 use super::load_layer::{load_block, load_piece};
-use super::router::Router;
 use super::stacks::liger;
 use super::stacks::torchtune::Positions;
 use super::stretches::{stretches, stretches_but_last};
@@ -15,6 +14,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
+use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
@@ -45,8 +45,7 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
 /// How parameters are stored under a scenario.
 pub(super) struct Loader<'a> {
     pub scenario: &'a Scenario,
-    pub code: Code,
-    pub model_type: &'a str,
+    pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
     pub state: std::cell::RefMut<'a, State>,
@@ -57,6 +56,8 @@ pub(super) struct Loader<'a> {
     pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
+    /// Whether any layer has an adapter.
+    pub(super) adapted: bool,
 }
 
 impl Loader<'_> {
@@ -74,7 +75,7 @@ impl Loader<'_> {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
         // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
-        let kept = matches!(self.model_type, "t5" | "mt5") && spec.name.ends_with("wo");
+        let kept = spec.name.ends_with(".DenseReluDense.wo");
         let quantised = self.scenario.method == Method::Qlora
             && quantisable
             && !kept
@@ -176,7 +177,7 @@ impl Loader<'_> {
         let lora = self.scenario.lora;
         let adapted = lora_is_on(self.scenario)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
-            && families::adapts_experts(self.model_type);
+            && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
@@ -293,6 +294,7 @@ impl<'a> Model<'a> {
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
+        modeling: Modeling,
         scenario: &'a Scenario,
         device: Device,
         whole: bool,
@@ -317,14 +319,13 @@ impl<'a> Model<'a> {
                 // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
                 Method::Lora | Method::Qlora => checkpoints || own,
             };
-        let code = Code::of(&architecture.model_type);
+        let code = modeling.code;
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
             scenario,
-            code,
             sandwich,
-            model_type: &architecture.model_type,
+            modeling,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
@@ -333,6 +334,7 @@ impl<'a> Model<'a> {
                 Stack::Transformers | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
+            adapted: false,
         };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
@@ -365,7 +367,7 @@ impl<'a> Model<'a> {
             loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
-            if matches!(loader.model_type, "pegasus" | "marian") {
+            if modeling.positions == PositionIds::FixedSines {
                 // sines, which are not trained
                 let tables = [positions, outside.positions];
                 tables.into_iter().flatten().for_each(|id| loader.freeze(id));
@@ -374,7 +376,7 @@ impl<'a> Model<'a> {
             BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
         });
         // layers that hand on what they chose are kept apart
-        let whole = whole || architecture.model_type == "glm_moe_dsa";
+        let whole = whole || modeling.shares_indexer_choice;
         let kinds = match encoder {
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
@@ -414,22 +416,20 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
+        let adapts_head = adapts_head(scenario, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
+            let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
             linear::Layer {
                 name: head.linear.name,
                 shape: Shape { input: head.linear.input, output: head.linear.output },
                 weight: Weight::Plain(tokens),
                 bias,
                 class: LinearClass::Linear,
-                adapter: None,
+                adapter,
             }
         } else {
-            loader.linear(
-                &head.linear,
-                adapts_head(scenario, head.linear.name),
-                scenario.stack == Stack::Litgpt,
-            )
+            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -447,25 +447,24 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
+        let adapted = loader.adapted;
         drop(loader);
         Model {
             machine,
             architecture,
             scenario,
-            code,
-            router: Router::of(&architecture.model_type),
+            modeling,
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
-            scales_branches: architecture.model_type.starts_with("granite"),
             layers,
-            head_norms: HeadNorms::of(&architecture.model_type),
             device,
             encoder,
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
+            adapted,
             whole,
             autocast: autocast_dtype(scenario.precision),
-            fills_cache: families::fills_cache(architecture, scenario),
+            fills_cache: families::fills_cache(modeling, architecture, scenario),
             cache: std::cell::RefCell::default(),
             outputs: Default::default(),
         }

@@ -38,11 +38,10 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
+use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
-use families::HeadNorms;
-pub(super) use families::{Code, fills_cache};
+pub(super) use families::fills_cache;
 use inputs::{Embedded, Seen, Shared};
-use router::Router;
 
 /// A layer on the machine: its description and its parameters.
 pub(super) struct BoundLayer<'a> {
@@ -107,14 +106,9 @@ pub(super) struct Model<'a> {
     pub machine: &'a Machine,
     pub architecture: &'a Architecture,
     pub scenario: &'a Scenario,
-    pub code: Code,
-    pub router: Router,
+    pub modeling: Modeling,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
-    /// Where norms on queries and keys stand.
-    pub head_norms: HeadNorms,
-    /// Whether each half's result is multiplied by a number before it is added to the residual (granite).
-    pub scales_branches: bool,
     pub device: Device,
     /// Those of an encoder first.
     pub layers: Vec<BoundLayer<'a>>,
@@ -123,6 +117,8 @@ pub(super) struct Model<'a> {
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
+    /// Whether any layer has an adapter.
+    pub adapted: bool,
     /// Whether every layer runs, or one of each kind on behalf of all.
     pub whole: bool,
     pub autocast: Option<Dtype>,
@@ -183,14 +179,15 @@ impl<'a> Model<'a> {
     pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         if self.encoder.is_some() {
-            let output = if self.code == Code::Bart { self.bart() } else { self.t5() };
+            let output = if self.modeling.code == Code::Bart { self.bart() } else { self.t5() };
             replace();
             return output;
         }
         let (hidden, shared) = self.decoder();
         let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
             Stack::Transformers | Stack::Liger => {
-                let output = if self.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
+                let output =
+                    if self.modeling.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
                 replace();
                 output
             }
@@ -258,7 +255,7 @@ impl<'a> Model<'a> {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
-                if let (Code::Sparse, Some(chosen)) = (self.code, &*self.outputs.borrow()) {
+                if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
                 self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
@@ -270,7 +267,7 @@ impl<'a> Model<'a> {
     /// Runs a checkpointed layer's forward again.
     pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
         if self.encoder.is_some() {
-            return match self.code {
+            return match self.modeling.code {
                 Code::Bart => self.recompute_bart(index, &hidden, given),
                 _ => self.recompute_t5(index, &hidden, given),
             };

@@ -3,10 +3,11 @@
 //! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward` and the routers of models/mixtral,
 //! models/qwen3_moe and those written after them.
 
-use super::router::{Routed, Router};
+use super::router::Routed;
 use super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Linear, Moe};
+use crate::model::modeling::Router;
 use crate::step::experts::{Delta, Expert};
 use crate::step::linear::Weight;
 use crate::step::params::ParamId;
@@ -17,7 +18,7 @@ impl<'a> Model<'a> {
     pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
         let whole = x;
         let x = &x.flattened();
-        let first = self.router.shared_first();
+        let first = self.modeling.router.shared_first();
         let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
         let Routed { logits, weights, indices } = self.within("router", || self.routed(layer, moe, x));
         let narrow = moe.latent.as_ref().map(|[down, _]| x.through(&layer.linear(down)));
@@ -118,7 +119,7 @@ impl<'a> Model<'a> {
             output = output.add_in_place(biases);
         }
         output = output.masked_fill(&padding);
-        output = if self.router == Router::BestFirstInPlace {
+        output = if self.modeling.router == Router::BestFirstInPlace {
             output.clamped_gate()
         } else if !moe.gated {
             output.activated(moe.act, &layer.params)

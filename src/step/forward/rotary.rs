@@ -6,72 +6,17 @@ use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
+use crate::model::modeling::{FloatRotary, Modeling, RotaryJoin, RotaryTables};
 use crate::scenario::Stack;
 use crate::step::tensor::{Tensor, Value};
 
-/// How a family turns in float32 ([`Rotary::Float32`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Float {
-    /// olmo: cosines and sines are float32 and promote the products.
-    Promoted,
-    /// cohere: queries and keys are cast before anything else.
-    CastFirst,
-    /// ernie4_5: cosines and sines are float32 and repeated for each pair of neighbours; each operand is cast.
-    Pairs,
-    /// modernbert: queries and keys are cast twice, once for each product.
-    CastTwice,
-}
-
-impl Float {
-    fn of(model_type: &str) -> Float {
-        match model_type {
-            "cohere" | "cohere2" => Float::CastFirst,
-            "ernie4_5" | "ernie4_5_moe" => Float::Pairs,
-            "modernbert" => Float::CastTwice,
-            _ => Float::Promoted,
-        }
-    }
-}
-
-/// How a family rotates a part of each head ([`Rotary::Partial`], [`Rotary::Interleaved`]) and joins it with the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Join {
-    /// phi3: turned and joined in one expression.
-    Nested,
-    /// glm, glm4_moe, gpt_neox: both turned, then both joined, each result in place of its part.
-    Replacing,
-    /// nemotron: both turned, then both joined.
-    Together,
-    /// phi, stablelm, persimmon: in the attention's own code, whose variables keep the parts until it returns.
-    Kept,
-}
-
-impl Join {
-    fn of(model_type: &str) -> Join {
-        match model_type {
-            "phi" | "stablelm" | "persimmon" => Join::Kept,
-            "gpt_neox" | "glm" | "glm4" | "glm4_moe" | "minimax_m2" | "solar_open" | "qwen3_next" => {
-                Join::Replacing
-            }
-            _ if turns_by_grid(model_type) => Join::Replacing,
-            "nemotron" => Join::Together,
-            _ => Join::Nested,
-        }
-    }
-}
-
 /// Whether layers that see a window only have a rotary embedding of their own (gemma3, modernbert).
-pub(super) fn turns_by_kind(architecture: &Architecture) -> bool {
+pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -> bool {
     let windows =
         || architecture.blocks.iter().filter_map(|block| block.mixer.attention()).map(|own| own.window);
-    matches!(architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert")
+    modeling.rotary_tables == RotaryTables::ByKind
         && windows().any(|window| window.is_some())
         && windows().any(|window| window.is_none())
-}
-
-/// Whether a family has positions in time, height and width, which it makes for a text too (qwen3_5).
-fn turns_by_grid(model_type: &str) -> bool {
-    matches!(model_type, "qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text")
 }
 
 impl<'a> Model<'a> {
@@ -96,27 +41,19 @@ impl<'a> Model<'a> {
             | Mixer::None => None,
         });
         let Some((rotary, dim)) = turned else { return shared };
-        let keeps_float =
-            rotary == Rotary::Float32 && matches!(self.float_turn(), Float::Promoted | Float::Pairs);
+        let keeps_float = rotary == Rotary::Float32
+            && matches!(self.modeling.float_rotary, FloatRotary::Promoted | FloatRotary::Pairs);
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
         let make = || match rotary {
-            _ if turns_by_grid(&self.architecture.model_type) => self.rotary_grids(dim, dtype),
+            _ if self.modeling.rotary_tables == RotaryTables::Grid => self.rotary_grids(dim, dtype),
             Rotary::Halves => self.rotary_half(dim, dtype),
             Rotary::Complex => self.rotary_complex(dim),
             _ => self.rotary(dim, dtype),
         };
-        let by_kind =
-            matches!(self.architecture.model_type.as_str(), "gemma3_text" | "gemma3" | "modernbert");
-        let local = by_kind
-            && self.attentions().any(|attention| attention.window.is_some())
-            && self.attentions().any(|attention| attention.window.is_none());
+        let local = rotates_by_kind(self.modeling, self.architecture);
         let rotary = Some(self.within("rotary_emb", make));
         let local_rotary = local.then(|| self.within("rotary_emb", make));
         Shared { rotary, local_rotary, ..shared }
-    }
-
-    fn float_turn(&self) -> Float {
-        Float::of(&self.architecture.model_type)
     }
 
     /// Position ids: those of every sequence where texts share one, otherwise those of one for all.
@@ -255,15 +192,15 @@ impl<'a> Model<'a> {
             [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
         });
         let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
-        match Join::of(&self.architecture.model_type) {
-            Join::Kept => {
+        match self.modeling.rotary_join {
+            RotaryJoin::Kept => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 drop((q_front, k_front));
                 heads.q = q_turned.cat(&q_rest);
                 heads.k = k_turned.cat(&k_rest);
                 Some([q_turned, q_rest, k_turned, k_rest])
             }
-            Join::Replacing => {
+            RotaryJoin::Replacing => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 let q = q_turned.cat(&q_rest);
                 drop(q_turned);
@@ -274,7 +211,7 @@ impl<'a> Model<'a> {
                 heads.k = k;
                 None
             }
-            Join::Together => {
+            RotaryJoin::Together => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
                 drop((q_turned, k_turned));
@@ -282,7 +219,7 @@ impl<'a> Model<'a> {
                 heads.k = k;
                 None
             }
-            Join::Nested => {
+            RotaryJoin::Nested => {
                 let join = |front: &Tensor<'a>, rest: &Tensor<'a>| {
                     let turned = front.rotated(cos, sin);
                     turned.cat(rest)
@@ -298,9 +235,9 @@ impl<'a> Model<'a> {
     /// Turns all of each head in float32.
     fn turned_in_float(&self, heads: &mut Heads<'a>, cos: &Tensor<'a>, sin: &Tensor<'a>) {
         let types = [heads.q.value.dtype, heads.k.value.dtype];
-        let [q, k] = match self.float_turn() {
-            Float::Promoted => [&heads.q, &heads.k].map(|x| x.rotated(cos, sin)),
-            Float::CastFirst => {
+        let [q, k] = match self.modeling.float_rotary {
+            FloatRotary::Promoted => [&heads.q, &heads.k].map(|x| x.rotated(cos, sin)),
+            FloatRotary::CastFirst => {
                 let floats = [&heads.q, &heads.k].map(|x| x.to(Dtype::F32));
                 let [q, k] = [0, 1].map(|index| floats[index].rotated(cos, sin));
                 let turned = [q.to(types[0]), k.to(types[1])];
@@ -311,7 +248,7 @@ impl<'a> Model<'a> {
                 heads.k = k;
                 return;
             }
-            Float::Pairs => {
+            FloatRotary::Pairs => {
                 let (cos, sin) = (cos.repeated_pairs(), sin.repeated_pairs());
                 [&heads.q, &heads.k].map(|x| {
                     let straight = x.to(Dtype::F32).mul_constant(&cos);
@@ -319,7 +256,7 @@ impl<'a> Model<'a> {
                     straight.add(&rotated)
                 })
             }
-            Float::CastTwice => [&heads.q, &heads.k].map(|x| {
+            FloatRotary::CastTwice => [&heads.q, &heads.k].map(|x| {
                 let straight = x.to(Dtype::F32).mul_constant(cos);
                 let rotated = {
                     let half = {

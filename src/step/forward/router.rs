@@ -6,50 +6,12 @@
 use super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
+use crate::model::modeling::Router;
 use crate::step::tensor::Tensor;
 
-/// Whose router runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::step) enum Router {
-    /// mixtral: logits are cast before the softmax, weights stay in float32.
-    Mixtral,
-    /// qwen3_moe and those written after it.
-    Qwen,
-    /// olmoe, qwen2_moe: the same without dividing by the sum.
-    Plain,
-    /// deepseek_v3: sigmoid in float32, groups of experts, a correction.
-    Groups,
-    /// deepseek_v2: softmax in float32, groups of experts.
-    SoftGroups,
-    /// minimax_m2: sigmoid of logits cast to float32, a correction.
-    Sigmoid,
-    /// ernie4_5_moe: softmax in float32 outside autocast, a correction.
-    Corrected,
-    /// granitemoe: the best logits first, then their softmax in float32.
-    BestFirst,
-    /// gpt_oss: the best logits first, then their softmax.
-    BestFirstInPlace,
-}
-
 impl Router {
-    /// The router of a model type.
-    pub fn of(model_type: &str) -> Router {
-        match model_type {
-            "mixtral" => Router::Mixtral,
-            "olmoe" | "qwen2_moe" => Router::Plain,
-            "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" | "glm4_moe" | "glm4_moe_lite"
-            | "dots1" | "exaone_moe" | "solar_open" | "nemotron_h" => Router::Groups,
-            "deepseek_v2" => Router::SoftGroups,
-            "minimax_m2" => Router::Sigmoid,
-            "ernie4_5_moe" => Router::Corrected,
-            "granitemoe" | "granitemoeshared" | "granitemoehybrid" => Router::BestFirst,
-            "gpt_oss" => Router::BestFirstInPlace,
-            _ => Router::Qwen,
-        }
-    }
-
     /// Whether the shared experts run before the router.
-    pub fn shared_first(self) -> bool {
+    pub(in crate::step) fn shared_first(self) -> bool {
         !matches!(self, Router::Groups | Router::SoftGroups)
     }
 }
@@ -67,7 +29,7 @@ pub(super) struct Routed<'m> {
 impl<'a> Model<'a> {
     /// Runs the router on rows of tokens.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        match self.router {
+        match self.modeling.router {
             Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x),
             Router::Groups => self.sigmoid_router(layer, moe, x),
             Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x),
@@ -80,18 +42,18 @@ impl<'a> Model<'a> {
     /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
     fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
-        let probabilities = if self.router == Router::Mixtral {
+        let probabilities = if self.modeling.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
             float.softmax()
         } else {
             logits.softmax_float()
         };
         let [mut weights, indices] = probabilities.top(moe.top_k, moe.experts);
-        if self.router != Router::Plain {
+        if self.modeling.router != Router::Plain {
             let sum = weights.sum_rows(moe.top_k);
             weights = weights.divide_rows_in_place(&sum);
         }
-        if self.router != Router::Mixtral {
+        if self.modeling.router != Router::Mixtral {
             weights = weights.to(logits.value.dtype);
         }
         Routed { logits, weights, indices }
@@ -100,12 +62,12 @@ impl<'a> Model<'a> {
     /// granitemoe, gpt_oss: the best logits, softmax over them.
     fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
-        if self.router == Router::BestFirst {
+        if self.modeling.router == Router::BestFirst {
             logits = logits.to(Dtype::F32);
         }
         let [best, indices] = logits.top(moe.top_k, moe.experts);
         let weights = best.softmax();
-        let dtype = if self.router == Router::BestFirst { x.value.dtype } else { best.value.dtype };
+        let dtype = if self.modeling.router == Router::BestFirst { x.value.dtype } else { best.value.dtype };
         let weights = weights.to(dtype);
         drop(best);
         Routed { logits, weights, indices }

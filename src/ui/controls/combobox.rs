@@ -6,8 +6,10 @@ use leptos::prelude::*;
 
 use super::Messages;
 use super::name::Name;
+use crate::issue::{Field, Issue};
 use crate::ui::browser;
 use crate::ui::live::{on, state, switch, text};
+use crate::ui::markup;
 
 /// One thing that can be picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,15 @@ pub struct Item {
     pub label: String,
     /// What stands beside the name.
     pub detail: String,
+}
+
+/// What a few words may mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Best first.
+    pub items: Vec<Item>,
+    /// What is good to know of them, or what to do where there are none; mostly empty.
+    pub note: String,
 }
 
 /// How far Page Up and Page Down go.
@@ -33,19 +44,30 @@ struct List {
     open: RwSignal<bool>,
     typed: RwSignal<String>,
     active: RwSignal<usize>,
+    /// The words that were left without meaning anything, until others are typed.
+    missed: RwSignal<String>,
     chosen: Signal<String>,
-    find: fn(&str) -> Vec<Item>,
+    find: fn(&str) -> Found,
     pick: Callback<String>,
 }
 
 impl List {
-    fn items(self) -> Vec<Item> {
+    fn found(self) -> Found {
         if !self.open.get() {
-            return Vec::new();
+            return Found::default();
         }
         let typed = self.typed.get();
         // Untouched, the box still says what is chosen: then everything is listed.
         if typed == self.chosen.get_untracked() { (self.find)("") } else { (self.find)(&typed) }
+    }
+
+    fn items(self) -> Vec<Item> {
+        self.found().items
+    }
+
+    /// Whether there is anything to choose from.
+    fn offers(self) -> bool {
+        !self.items().is_empty()
     }
 
     fn option_id(self, index: usize) -> String {
@@ -68,6 +90,7 @@ impl List {
         if !self.open.get_untracked() {
             let now = self.chosen.get_untracked();
             self.typed.set(now.clone());
+            self.missed.set(String::new());
             self.open.set(true);
             self.reveal(untrack(|| self.items()).iter().position(|item| item.label == now).unwrap_or(NONE));
         }
@@ -79,8 +102,28 @@ impl List {
         request_animation_frame(move || self.select_text());
     }
 
+    /// The focus went; what was typed and means nothing is not dropped without a word.
+    fn leave(self) {
+        if self.open.get_untracked() && !untrack(|| self.offers()) {
+            self.missed.set(self.typed.get_untracked());
+        }
+        self.open.set(false);
+    }
+
+    /// What is said of words that were left without meaning anything.
+    fn complaint(self) -> String {
+        let missed = self.missed.get();
+        if missed.is_empty() {
+            return String::new();
+        }
+        let message = format!("nothing is called “{missed}”");
+        let issue = Issue::error(Field::Link, message).with_fix(format!("still {}", self.chosen.get()));
+        markup::issues([&issue])
+    }
+
     fn write(self, typed: String) {
         self.typed.set(typed);
+        self.missed.set(String::new());
         self.open.set(true);
         self.reveal(0);
     }
@@ -137,12 +180,13 @@ pub fn Combobox(
     id: &'static str,
     /// Its accessible name.
     label: &'static str,
-    /// One sentence on it.
-    help: &'static str,
+    /// A sentence on it.
+    #[prop(into)]
+    help: String,
     /// The name of what is chosen.
     chosen: Signal<String>,
     /// What a few words may mean, best first; everything for none.
-    find: fn(&str) -> Vec<Item>,
+    find: fn(&str) -> Found,
     /// Picks an item by its key.
     pick: Callback<String>,
     /// What is wrong with the choice.
@@ -154,6 +198,7 @@ pub fn Combobox(
         open: RwSignal::new(false),
         typed: RwSignal::new(String::new()),
         active: RwSignal::new(0),
+        missed: RwSignal::new(String::new()),
         chosen,
         find,
         pick,
@@ -165,19 +210,19 @@ pub fn Combobox(
     };
     let shown = move || if is_open() { list.typed.get() } else { chosen.get() };
     let results = move || match (is_open(), list.items().len()) {
-        (false, _) => String::new(),
-        (true, 0) => "Nothing matches".to_owned(),
+        (false, _) | (true, 0) => String::new(),
         (true, 1) => "1 result".to_owned(),
         (true, count) => format!("{count} results"),
     };
     let active = move || match list.active.get() {
-        index if is_open() && index != NONE => list.option_id(index),
+        index if index < list.items().len() => list.option_id(index),
         _ => String::new(),
     };
+    let note = move || list.found().note;
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field wide">
-            <Name id=id label=label help=vec![("", help)] />
+            <Name id=id label=label help=help />
             <div class="combobox">
                 <input
                     node_ref=list.input
@@ -187,33 +232,41 @@ pub fn Combobox(
                     autocomplete="off"
                     spellcheck="false"
                     aria-autocomplete="list"
-                    aria-expanded=state(is_open)
+                    aria-expanded=state(move || list.offers())
                     aria-controls=format!("{id}-list")
                     aria-activedescendant=text(active)
                     aria-describedby=messages_id.clone()
                     prop:value=text(shown)
                     on:focus=on(move |_: FocusEvent| list.select_text())
                     on:click=on(move |_: MouseEvent| list.show())
-                    on:blur=on(move |_: FocusEvent| list.open.set(false))
+                    on:blur=on(move |_: FocusEvent| list.leave())
                     on:input=on(move |event: Event| list.write(event_target_value(&event)))
                     on:keydown=on(move |event: KeyboardEvent| list.press(&event))
                 />
-                <ul
-                    id=format!("{id}-list")
-                    role="listbox"
-                    aria-label="Suggestions"
+                <div
+                    class="popup"
                     class:open=switch(is_open)
-                    // A press inside the list must not take the focus from the box, which would close the list.
+                    // A press inside must not take the focus from the box, which would close it.
                     on:pointerdown=on(|event: PointerEvent| event.prevent_default())
                     on:mousedown=on(|event: MouseEvent| event.prevent_default())
                 >
-                    {options}
-                </ul>
+                    <p class="popup-note" aria-live="polite">{text(note)}</p>
+                    <ul
+                        id=format!("{id}-list")
+                        role="listbox"
+                        aria-label="Suggestions"
+                        hidden=switch(move || !list.offers())
+                    >
+                        {options}
+                    </ul>
+                </div>
             </div>
-            <span class="unseen" class:nothing=switch(move || is_open() && list.items().is_empty()) aria-live="polite">
-                {text(results)}
-            </span>
-            <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
+            <span class="unseen" aria-live="polite">{text(results)}</span>
+            <div
+                class="field-messages"
+                id=messages_id
+                inner_html=text(move || list.complaint() + &messages.get())
+            ></div>
         </div>
     }
 }

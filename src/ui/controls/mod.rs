@@ -4,14 +4,16 @@ mod combobox;
 mod name;
 mod select;
 mod slider;
+mod switch;
 mod text;
 mod toast;
 
 use leptos::prelude::*;
 
-pub use combobox::{Combobox, Item};
-pub use select::{Choice, Select};
+pub use combobox::{Combobox, Found, Item};
+pub use select::Select;
 pub use slider::Slider;
+pub use switch::Switch;
 pub use text::TextBox;
 pub use toast::Toast;
 

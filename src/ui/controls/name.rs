@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use leptos::prelude::*;
 
+use crate::scenario::Choice;
 use crate::ui::markup::Escaped;
 
 /// The label of a control with its help. The browser opens and closes the popover; Escape and a click elsewhere do, too.
@@ -13,16 +14,16 @@ pub fn Name(
     id: &'static str,
     /// Its accessible name.
     label: &'static str,
-    /// What can be said about it: a name (may be empty) and a sentence each.
-    help: Vec<(&'static str, &'static str)>,
+    /// A sentence on it.
+    help: String,
+    /// What can be chosen, if anything.
+    #[prop(optional)]
+    choices: Vec<Choice>,
 ) -> impl IntoView {
-    let mut list = String::new();
-    for (name, sentence) in help {
-        if !name.is_empty() {
-            // Writing to a string cannot fail.
-            let _ = write!(list, "<dt>{}</dt>", Escaped(name));
-        }
-        let _ = write!(list, "<dd>{}</dd>", Escaped(sentence));
+    let mut list = format!("<dd>{}</dd>", Escaped(&help));
+    for choice in choices {
+        // Writing to a string cannot fail.
+        let _ = write!(list, "<dt>{}</dt><dd>{}</dd>", Escaped(choice.label), Escaped(choice.help));
     }
     let target = format!("{id}-help");
     let heading = format!("{id}-help-title");

@@ -5,18 +5,8 @@ use leptos::prelude::*;
 
 use super::Messages;
 use super::name::Name;
+use crate::scenario::Choice;
 use crate::ui::live::{on, text};
-
-/// One thing that can be chosen.
-#[derive(Clone, Copy)]
-pub struct Choice {
-    /// Its value in the page.
-    pub slug: &'static str,
-    /// Its name.
-    pub label: &'static str,
-    /// One sentence on it.
-    pub help: &'static str,
-}
 
 /// A labelled list of choices, the value being the position in it.
 #[component]
@@ -25,8 +15,11 @@ pub fn Select(
     id: &'static str,
     /// Its accessible name.
     label: &'static str,
+    /// A sentence on it.
+    #[prop(into)]
+    help: String,
     /// What can be chosen.
-    choices: Vec<Choice>,
+    choices: &'static [Choice],
     /// The position of what is chosen.
     value: Signal<usize>,
     /// Chooses another.
@@ -34,11 +27,9 @@ pub fn Select(
     /// What is wrong with the choice.
     messages: Messages,
 ) -> impl IntoView {
-    let help = choices.iter().map(|choice| (choice.label, choice.help)).collect();
     let options: Vec<_> =
         choices.iter().map(|choice| view! { <option value=choice.slug>{choice.label}</option> }).collect();
-    let known = choices.clone();
-    let chosen = move || known.get(value.get()).map_or("", |choice| choice.slug).to_owned();
+    let chosen = move || choices.get(value.get()).map_or("", |choice| choice.slug).to_owned();
     let choose = move |event: Event| {
         let slug = event_target_value(&event);
         if let Some(index) = choices.iter().position(|choice| choice.slug == slug) {
@@ -48,7 +39,7 @@ pub fn Select(
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field">
-            <Name id=id label=label help=help />
+            <Name id=id label=label help=help choices=choices.to_vec() />
             <select id=id prop:value=text(chosen) aria-describedby=messages_id.clone() on:change=on(choose)>
                 {options}
             </select>

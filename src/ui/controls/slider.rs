@@ -21,8 +21,9 @@ pub fn Slider(
     id: &'static str,
     /// The accessible name of both.
     label: &'static str,
-    /// One sentence on it.
-    help: &'static str,
+    /// A sentence on it.
+    #[prop(into)]
+    help: String,
     /// The values it can take.
     scale: &'static Scale,
     /// The value.
@@ -71,7 +72,7 @@ pub fn Slider(
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field">
-            <Name id=id label=label help=vec![("", help)] />
+            <Name id=id label=label help=help />
             <div class="field-control">
                 <input
                     type="range"

@@ -38,9 +38,10 @@ impl Draft {
         self.typing.set(true);
     }
 
-    /// The focus went.
+    /// The focus went: the box shows the value again, and nothing that is wrong.
     pub fn end(self) {
         self.typing.set(false);
+        self.settle();
     }
 
     /// Somebody wrote; what was wrong with it, or nothing.
@@ -82,8 +83,9 @@ pub fn TextBox(
     id: &'static str,
     /// Its accessible name.
     label: &'static str,
-    /// One sentence on it.
-    help: &'static str,
+    /// A sentence on it.
+    #[prop(into)]
+    help: String,
     /// The value as text.
     value: Signal<String>,
     /// Takes a new text, or says what would be right.
@@ -99,7 +101,7 @@ pub fn TextBox(
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field wide">
-            <Name id=id label=label help=vec![("", help)] />
+            <Name id=id label=label help=help />
             <input
                 type="text"
                 id=id

@@ -4,8 +4,8 @@ use leptos::prelude::*;
 
 use super::bring;
 use crate::model::dimensions::{Dimensions, Shape};
-use crate::scenario::ModelChoice;
-use crate::ui::controls::{Choice, Select, TextBox};
+use crate::scenario::{Choice, ModelChoice};
+use crate::ui::controls::{Select, TextBox};
 use crate::ui::live::{follow, text};
 use crate::ui::scale::Scale;
 use crate::ui::state::State;
@@ -40,7 +40,7 @@ const NUMBERS: [Number; 7] = [
     ),
 ];
 
-const SHAPES: [Choice; 2] = [
+static SHAPES: [Choice; 2] = [
     Choice {
         slug: "llama",
         label: "Llama",
@@ -53,7 +53,7 @@ const SHAPES: [Choice; 2] = [
     },
 ];
 
-const TIES: [Choice; 2] = [
+static TIES: [Choice; 2] = [
     Choice { slug: "no", label: "No", help: "The output layer has weights of its own." },
     Choice { slug: "yes", label: "Yes", help: "The output layer is the embedding: tie_word_embeddings." },
 ];
@@ -91,14 +91,16 @@ pub fn draw(state: State) -> impl IntoView {
     };
     let choice = move |id,
                        label,
-                       choices: [Choice; 2],
+                       help: &'static str,
+                       choices: &'static [Choice],
                        get: fn(&Dimensions) -> usize,
                        set: fn(&mut Dimensions, usize)| {
         view! {
             <Select
                 id=id
                 label=label
-                choices=choices.to_vec()
+                help=help
+                choices=choices
                 value=Signal::derive(move || get(&model.get()))
                 set=Callback::new(move |index: usize| model.update(|model| set(model, index)))
                 messages=Signal::stored(String::new())
@@ -119,20 +121,22 @@ pub fn draw(state: State) -> impl IntoView {
     };
     view! {
         <div class="own-part">
-            <p class="remark">"Begins with the model on the screen. What these numbers cannot say is left out."</p>
+            <p class="remark">"Starts from the current model. Only these dimensions are used."</p>
             <div class="own-numbers">
                 {NUMBERS.map(number)}
                 {choice(
                     "own-shape",
                     "Decoder",
-                    SHAPES,
+                    "What its layers are built of.",
+                    &SHAPES,
                     |model| model.shape as usize,
                     |model, index| model.shape = if index == 0 { Shape::Llama } else { Shape::Gpt2 },
                 )}
                 {choice(
                     "own-tied",
                     "Tied embeddings",
-                    TIES,
+                    "Whether the output layer has weights of its own.",
+                    &TIES,
                     |model| usize::from(model.tied),
                     |model, index| model.tied = index == 1,
                 )}

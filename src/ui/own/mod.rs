@@ -203,7 +203,7 @@ pub fn OwnModel() -> impl IntoView {
             aria-haspopup="dialog"
             on:click=on(show)
         >
-            "Bring your own"
+            "Use a config.json or Hub id"
         </button>
         {dialog}
     }

@@ -22,13 +22,15 @@ use crate::units::{Bytes, fixed};
 pub fn Breakdown() -> impl IntoView {
     let state = State::of_page();
     let alone = move || state.alone();
+    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let head = move |position: usize| {
         let title = move || {
             if alone() {
                 return "Memory".to_owned();
             }
-            let title = state.slots[position].scenario.with(summary::title);
-            format!("{} <small>{}</small>", letter(position), Escaped(&title))
+            let name = names.with(|names| names.get(position).cloned().unwrap_or_default());
+            let base = if position == 0 { "" } else { " against A" };
+            format!("{}{base} <small>{}</small>", letter(position), Escaped(&name))
         };
         view! { <th scope="col" hidden=switch(move || position >= state.count.get()) inner_html=text(title)></th> }
     };
@@ -87,9 +89,7 @@ fn bytes_of(part: Option<Part>, memory: &Memory) -> Bytes {
 
 /// The amounts of every scenario.
 fn cells(state: State, part: Option<Part>) -> impl IntoView {
-    let amount = move |position: usize| {
-        state.slots[position].estimate.with(|estimate| Some(bytes_of(part, estimate.memory.as_ref()?)))
-    };
+    let amount = move |position: usize| state.slots[position].answer(|_, memory, _| bytes_of(part, memory));
     let cell = move |position: usize| {
         let html = move || {
             let first = if position == 0 { None } else { amount(0) };
@@ -128,17 +128,12 @@ fn Row(
     let open = RwSignal::new(false);
     // A part that no scenario has is not listed.
     let absent = move || {
-        state.shown().all(|slot| {
-            slot.estimate.with(|estimate| {
-                estimate.memory.as_ref().is_none_or(|memory| part.at_peak(memory) == Bytes::ZERO)
-            })
-        })
+        state
+            .shown()
+            .all(|slot| slot.answer(|_, memory, _| part.at_peak(memory)).unwrap_or_default() == Bytes::ZERO)
     };
     let of_active = move |look: fn(Part, &Memory) -> String| {
-        state
-            .current()
-            .estimate
-            .with(|estimate| estimate.memory.as_ref().map(|memory| look(part, memory)).unwrap_or_default())
+        state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
     };
     let explanation = move || {
         if !open.get() {
@@ -216,6 +211,7 @@ fn explanation(part: Part, bytes: &str, lines: &[Line], unit: Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Category;
     use crate::scenario::Scenario;
     use crate::ui::detail::Detail;
 
@@ -235,8 +231,9 @@ mod tests {
     fn every_part_of_an_answer_is_explained_with_its_sums() {
         let scenario = Scenario::default();
         let detail = Detail::of(&scenario).expect("an answer");
-        let memory = crate::estimate(&scenario).memory.expect("an answer");
-        for part in Part::all().filter(|part| part.at_peak(&memory).0 > 1 << 20 && *part != Part::Context) {
+        let tensors = |part: &Part| *part != Part::Context && *part != Part::Tensors(Category::Rounding);
+        let memory = &detail.memory;
+        for part in Part::all().filter(tensors).filter(|part| part.at_peak(memory).0 > 1 << 20) {
             let html = explanation(part, "1 byte", &detail.lines(), Unit::Binary);
             assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
         }

@@ -8,18 +8,21 @@ use leptos::prelude::*;
 use crate::memory::Parameters;
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
-use crate::ui::format::{Unit, parameters};
+use crate::ui::format::parameters;
 use crate::ui::live::{on, state as aria, switch, text};
 use crate::ui::markup::Escaped;
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
+use crate::units::shortest;
 
 /// The scenarios on the page and what can be done with them.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
+    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let tab = move |position: usize| {
         let active = move || state.active.get() == position;
+        let name = move || names.with(|names| names.get(position).cloned().unwrap_or_default());
         view! {
             <li hidden=switch(move || position >= state.count.get()) class:active=switch(active)>
                 <button
@@ -29,7 +32,7 @@ pub fn Tabs() -> impl IntoView {
                     on:click=on(move |_: MouseEvent| state.active.set(position))
                 >
                     <b>{letter(position)}</b>
-                    <span>{text(move || state.slots[position].scenario.with(summary::title))}</span>
+                    <span title=text(name)>{text(name)}</span>
                 </button>
                 <button
                     type="button"
@@ -46,12 +49,20 @@ pub fn Tabs() -> impl IntoView {
         let slot = state.current();
         slot.answer(|_, memory, _| counts(&memory.parameters)).unwrap_or_default()
     };
-    let act = move || if state.alone() { "Compare with another" } else { "Duplicate" }.to_owned();
+    let act = move || if state.alone() { "Compare" } else { "Add a copy" }.to_owned();
+    let is_full = move || state.count.get() >= MOST_SCENARIOS;
+    let why = move || {
+        if is_full() {
+            format!("{MOST_SCENARIOS} scenarios at most: remove one first")
+        } else {
+            "Keeps this scenario and puts a copy beside it to change".to_owned()
+        }
+    };
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
             <p class="title" hidden=switch(move || !state.alone())>
                 {text(move || state.current().scenario.with(summary::title))}
-                " "
+                " · "
                 <span>{text(counts)}</span>
             </p>
             <ul hidden=switch(move || state.alone())>
@@ -60,8 +71,8 @@ pub fn Tabs() -> impl IntoView {
             <button
                 type="button"
                 class="compare"
-                disabled=switch(move || state.count.get() >= MOST_SCENARIOS)
-                title="Keeps this scenario and puts a copy beside it to change"
+                disabled=switch(is_full)
+                title=text(why)
                 on:click=on(move |_: MouseEvent| state.duplicate())
             >
                 {text(act)}
@@ -76,7 +87,8 @@ fn counts(counts: &Parameters) -> String {
     if counts.trainable == counts.total {
         format!("{total} parameters, all trained")
     } else {
-        format!("{total} parameters, {} of them trained", parameters(counts.trainable))
+        let share = shortest(counts.trainable as f64 / counts.total as f64 * 100., 2);
+        format!("{total} parameters, {} trained ({share}%)", parameters(counts.trainable))
     }
 }
 
@@ -84,8 +96,7 @@ fn counts(counts: &Parameters) -> String {
 #[component]
 pub fn Differences() -> impl IntoView {
     let state = State::of_page();
-    let html =
-        move || if state.alone() { String::new() } else { differences(&state.scenarios(), state.unit()) };
+    let html = move || if state.alone() { String::new() } else { differences(&state.scenarios()) };
     view! {
         <section class="panel" hidden=switch(move || state.alone())>
             <h2>"What differs"</h2>
@@ -94,8 +105,8 @@ pub fn Differences() -> impl IntoView {
     }
 }
 
-fn differences(scenarios: &[Scenario], unit: Unit) -> String {
-    let rows = summary::differences(scenarios, unit);
+fn differences(scenarios: &[Scenario]) -> String {
+    let rows = summary::differences(scenarios);
     if rows.is_empty() {
         return "<p class=\"remark\">Nothing yet: change a control, and it shows here.</p>".to_owned();
     }
@@ -127,9 +138,9 @@ mod tests {
     #[test]
     fn what_differs_stands_out() {
         let first = Scenario::default();
-        assert!(differences(&[first.clone(), first.clone()], Unit::Binary).contains("Nothing yet"));
+        assert!(differences(&[first.clone(), first.clone()]).contains("Nothing yet"));
         let second = Scenario { batch: 4, ..first.clone() };
-        let html = differences(&[first, second], Unit::Binary);
+        let html = differences(&[first, second]);
         assert!(
             html.contains("<th scope=\"row\">Micro-batch size</th><td>1</td><td class=\"changed\">4</td>"),
             "{html}"
@@ -139,7 +150,7 @@ mod tests {
     #[test]
     fn trained_parameters_are_told_from_frozen_ones() {
         let some = Parameters { total: 8_030_261_248, trainable: 41_943_040 };
-        assert_eq!(counts(&some), "8.03B parameters, 41.9M of them trained");
+        assert_eq!(counts(&some), "8.03B parameters, 41.9M trained (0.52%)");
         let all = Parameters { total: 124_439_808, trainable: 124_439_808 };
         assert_eq!(counts(&all), "124M parameters, all trained");
     }

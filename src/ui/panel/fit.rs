@@ -6,7 +6,7 @@ use leptos::prelude::*;
 
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
-use crate::scenario::{Allocator, Checkpointing, Method, ModelChoice, Scenario};
+use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
 use crate::ui::format::{Unit, parameters};
@@ -41,6 +41,14 @@ pub fn Table() -> impl IntoView {
         }
         mib => Bytes::mib(mib as u64),
     };
+    // Another card is asked about as it is.
+    let mut card = None;
+    follow(move || {
+        let now = state.current().scenario.with(|scenario| scenario.gpu.clone());
+        if card.replace(now.clone()).is_some_and(|before| before != now) {
+            asked.set(0);
+        }
+    });
     let rows = RwSignal::new(Vec::<FitRow>::new());
     let busy = RwSignal::new(true);
     let timer = Later::default();
@@ -122,17 +130,9 @@ fn compute(
 
 /// What holds for every cell.
 fn conditions(base: &Scenario) -> String {
-    let checkpointing = match base.checkpointing {
-        Checkpointing::Off => "without gradient checkpointing",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-            "with gradient checkpointing"
-        }
-    };
     format!(
-        "The largest micro-batch of {} tokens per sequence, {checkpointing}, or what one such sequence needs; the \
-         rest as in the scenario, ᵉ with expandable segments where the default allocator's holes are too large. Choose a \
-         cell to open it.",
-        grouped(base.sequence)
+        "The largest micro-batch that fits, otherwise what a batch of 1 needs. Click to open. ᵉ needs expandable_segments. {}",
+        plan::conditions(base)
     )
 }
 
@@ -176,10 +176,11 @@ fn Row(
     });
     let name = move || fixed.clone().unwrap_or_else(|| scenario().with(own_heading));
     let cell = move |column: usize| {
+        let usual = move || scenario().with(|scenario| scenario.sequence);
         let found = move |rows: &Vec<FitRow>| rows.get(index).and_then(|row| row.cells.get(column)).cloned();
         let html = move || {
             let unit = state.unit();
-            rows.with(found).map_or_else(|| "…".to_owned(), |cell| content(&cell, unit))
+            rows.with(found).map_or_else(|| "…".to_owned(), |cell| content(&cell, usual(), unit))
         };
         let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
         let open = move |_: MouseEvent| {
@@ -209,8 +210,8 @@ fn Row(
     }
 }
 
-/// What a cell says.
-fn content(cell: &FitCell, unit: Unit) -> String {
+/// What a cell says; the sequence length where it is another than the usual one.
+fn content(cell: &FitCell, usual: u64, unit: Unit) -> String {
     match cell {
         FitCell::Fits { batch, scenario } => {
             let title = summary::title(scenario);
@@ -218,8 +219,12 @@ fn content(cell: &FitCell, unit: Unit) -> String {
                 Allocator::Native => "",
                 Allocator::Expandable => "<sup>e</sup>",
             };
+            let length = match scenario.sequence {
+                same if same == usual => String::new(),
+                other => format!(" <small>× {}</small>", grouped(other)),
+            };
             format!(
-                "batch <b>{}</b>{mark}<span class=\"unseen\">: open {}</span>",
+                "batch <b>{}</b>{mark}{length}<span class=\"unseen\">: open {}</span>",
                 grouped(*batch),
                 Escaped(&title)
             )
@@ -227,7 +232,13 @@ fn content(cell: &FitCell, unit: Unit) -> String {
         FitCell::TooLarge { needed } => {
             format!("<span class=\"unseen\">needs </span>{}", unit.amount(*needed))
         }
-        FitCell::Unknown(issue) => format!("<span title=\"{}\">unknown</span>", Escaped(&issue.to_string())),
+        FitCell::Unknown(issue) => {
+            let why = issue.to_string();
+            format!(
+                "<span title=\"{0}\">–<span class=\"unseen\"> no answer: {0}</span></span>",
+                Escaped(&why)
+            )
+        }
     }
 }
 
@@ -245,7 +256,7 @@ mod tests {
     #[test]
     fn a_cell_says_what_fits_or_what_it_needs() {
         let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
-        let texts: Vec<_> = rows[0].cells.iter().map(|cell| content(cell, Unit::Binary)).collect();
+        let texts: Vec<_> = rows[0].cells.iter().map(|cell| content(cell, 2048, Unit::Binary)).collect();
         assert!(texts[0].contains("needs ") && texts[0].ends_with("GiB"), "{texts:?}");
         assert!(
             texts[2].starts_with("batch <b>") && texts[2].contains("open Llama-3.1-8B · QLoRA"),

@@ -13,8 +13,9 @@ pub fn Footer() -> impl IntoView {
                  from the Hub when you ask for it."
             </p>
             <p>
-                "It assumes one GPU and PyTorch with transformers, peft and bitsandbytes. What a card needs is what the \
-                 allocator hands out plus the CUDA context; what it reserves on top is told apart."
+                "It estimates supervised fine-tuning on one GPU, with PyTorch and the training library that is chosen. \
+                 Several GPUs, DPO, GRPO and inference are not estimated yet. What a card needs is what the allocator \
+                 hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately."
             </p>
         </footer>
     }

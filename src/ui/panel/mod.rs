@@ -5,6 +5,7 @@ mod breakdown;
 mod chart;
 mod compare;
 mod configure;
+mod control;
 mod fit;
 mod footer;
 mod header;

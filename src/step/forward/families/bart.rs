@@ -5,6 +5,7 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
+use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
 use crate::step::attention::{Kernel, Product};
 use crate::step::forward::attention::Heads;
@@ -63,7 +64,7 @@ impl<'a> Model<'a> {
 
     /// `lm_logits + self.final_logits_bias`: a buffer.
     pub(in crate::step::forward) fn bart_logits(&self, logits: &Tensor<'a>) -> Tensor<'a> {
-        if self.architecture.model_type == "m2m_100" {
+        if !self.modeling.logits_bias {
             return logits.clone();
         }
         let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.scenario.precision));
@@ -85,7 +86,7 @@ impl<'a> Model<'a> {
         });
         let dtype = embedded.value.dtype;
         // m2m_100 counts the tokens that are no padding, and its sines are a buffer
-        let counts = self.architecture.model_type == "m2m_100";
+        let counts = self.modeling.positions == PositionIds::CountedSines;
         let mut shared = Shared::none();
         let mut range = None;
         let mut ones = None;
@@ -98,7 +99,7 @@ impl<'a> Model<'a> {
             shared.encoded = Some(encoded.clone());
         }
         // bart and mbart begin to count at 2; their encoder looks a row up for each token of the batch
-        let shifted = matches!(self.architecture.model_type.as_str(), "bart" | "mbart");
+        let shifted = self.modeling.positions == PositionIds::Shifted;
         let per_token = shifted && half.decodes.is_none();
         let sines = counts.then(|| {
             let _ids = self.counted_positions();

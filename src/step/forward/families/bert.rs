@@ -1,6 +1,7 @@
 //! models/bert/modeling_bert.py.
 
 use crate::dtype::Dtype;
+use crate::model::modeling::PositionIds;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{Model, find};
 use crate::step::tensor::Tensor;
@@ -53,10 +54,7 @@ impl<'a> Model<'a> {
 
     /// Whether positions are counted from the token ids, because padding has none (roberta and those made like it).
     fn counts_positions(&self) -> bool {
-        matches!(
-            self.architecture.model_type.as_str(),
-            "roberta" | "data2vec-text" | "xlm-roberta" | "camembert"
-        )
+        self.modeling.positions == PositionIds::Counted
     }
 
     /// models/roberta `create_position_ids_from_input_ids`.

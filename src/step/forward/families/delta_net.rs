@@ -116,7 +116,7 @@ impl<'a> Model<'a> {
         core = self.within("norm", || self.gated_norm(&layer.norm(&net.norm), &core, &gate));
         let output = core.viewed().through(&layer.linear(&net.output));
         drop(projected);
-        if self.architecture.model_type == "qwen3_next" {
+        if self.modeling.frees_queries_first {
             drop((q, k));
             drop((z, gate));
             drop((b, a));

@@ -46,7 +46,7 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let mut locals = Vec::new();
         let mut ids = None;
-        if self.architecture.model_type == "gemma4" {
+        if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
             let bools = || self.constant(self.scenario.tokens(), Dtype::Bool, "placeholders");
             let longs = || self.constant(self.scenario.tokens(), Dtype::I64, "ids");

@@ -34,7 +34,7 @@ impl<'a> Model<'a> {
         let x = self.without_padding(x);
         let projected = x.through(&layer.linear(&space.input)).heads_first();
         let a = self.decay(log);
-        if self.architecture.model_type != "jamba" {
+        if self.modeling.casts_scan_arguments {
             // arguments of the kernel that is not there: no gradient comes back to them
             let _d = self.parameter(d).detach().to(Dtype::F32);
             let _bias = self.parameter(dt_bias).detach().to(Dtype::F32);

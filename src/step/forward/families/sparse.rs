@@ -95,7 +95,7 @@ impl<'a> Model<'a> {
 
     /// Whether layers without an indexer use the choice of the last one that has one.
     fn shares_choice(&self) -> bool {
-        self.architecture.model_type == "glm_moe_dsa"
+        self.modeling.shares_indexer_choice
     }
 
     /// The indices that the layer's indexer chooses, or an earlier layer's.

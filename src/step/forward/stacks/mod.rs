@@ -11,8 +11,8 @@ pub(in crate::step) mod unsloth;
 use std::borrow::Cow;
 
 use super::adapters;
-use super::families::Code;
 use crate::issue::{Field, Issue};
+use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
 use crate::scenario::{Checkpointing, LossKernel, Method, Scenario, Stack};
 
@@ -61,7 +61,7 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Liger) => return Ok(()),
     };
     let fix = "switch train-embeddings off";
-    Err(Issue::error(Field::LoraTargets, format!("the embedding cannot be trained too: {problem}"))
+    Err(Issue::error(Field::TrainEmbeddings, format!("the embedding cannot be trained too: {problem}"))
         .with_fix(fix))
 }
 
@@ -90,7 +90,7 @@ fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
         "torchtune, which has none of it"
     } else if kernel == LossKernel::Full {
         return Ok(());
-    } else if Code::of(&architecture.model_type) == Code::Qwen {
+    } else if architecture.modeling.is_some_and(|modeling| modeling.code == Code::Qwen) {
         "the code of its own that this model brings"
     } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
         "a model with an encoder"

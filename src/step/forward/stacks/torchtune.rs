@@ -126,7 +126,7 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
     }
     if scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early {
         let message = "torchtune's 4-bit weights are torchao's, not those of an early bitsandbytes";
-        return Err(Issue::error(Field::Method, message).with_fix("choose NF4"));
+        return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
     }
     Ok(())
 }

@@ -93,12 +93,12 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
         ),
         (
             !lora.fp32_adapters,
-            Field::LoraTargets,
+            Field::Fp32Adapters,
             "Unsloth's adapters are float32",
             "switch fp32-adapters on",
         ),
-        (lora.dropout, Field::LoraTargets, "Unsloth with LoRA dropout is not modelled", "switch dropout off"),
-        (early, Field::Method, "Unsloth needs a bitsandbytes after 0.43.1", "choose nf4"),
+        (lora.dropout, Field::LoraDropout, "Unsloth with LoRA dropout is not modelled", "switch dropout off"),
+        (early, Field::WeightFormat, "Unsloth needs a bitsandbytes after 0.43.1", "choose nf4"),
         (
             head,
             Field::LoraTargets,

@@ -1,0 +1,168 @@
+//! What every setting is by default, which depends on the training library, the method, the card and the model.
+
+use super::keys::{KEYS, Key};
+use super::{Allocator, Checkpointing, Method, Optimizer, Precision, Scenario, Stack, StepTime};
+use crate::hardware::ComputeCapability;
+
+/// The first NVIDIA cards that compute in bfloat16; before them PyTorch emulates it.
+const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
+
+impl Scenario {
+    /// The default of every setting, as the scenario's training library is usually run with its method on its card;
+    /// sequences are no longer than the model's positions.
+    ///
+    /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
+    /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
+    pub fn defaults(&self) -> Scenario {
+        let mut usual = Scenario::default();
+        usual.precision = self.usual_precision();
+        if let Some(most) = self.positions() {
+            usual.sequence = usual.sequence.min(most);
+        }
+        match self.stack {
+            Stack::Transformers | Stack::Liger => {}
+            // recipes/configs/llama3_1/8B_{lora,qlora,full}_single_device.yaml (torchtune 0.6.1)
+            Stack::Torchtune => {
+                usual.training_loop.clips = false;
+                if self.method == Method::Full {
+                    usual.optimizer = Optimizer::PagedAdamW8bit;
+                    usual.savings.step = StepTime::InBackward;
+                }
+            }
+            // Unsloth's notebooks: optim="adamw_8bit", use_gradient_checkpointing="unsloth"; importing it sets the allocator
+            Stack::Unsloth => {
+                usual.optimizer = Optimizer::AdamW8bit;
+                usual.checkpointing = Checkpointing::Offloaded;
+                usual.allocator = Allocator::Expandable;
+            }
+            // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
+            Stack::Litgpt => {
+                usual.training_loop.clips = false;
+                usual.optimizer = match self.method {
+                    Method::Full | Method::Lora => Optimizer::AdamW,
+                    Method::Qlora => Optimizer::PagedAdamW,
+                };
+            }
+        }
+        usual
+    }
+
+    /// Mixed precision over the weights as they are published, or what the library has instead; fp16 where the card has no
+    /// bfloat16.
+    fn usual_precision(&self) -> Precision {
+        match (self.stack, self.has_bfloat16()) {
+            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
+            (Stack::Transformers | Stack::Liger, false) => Precision::AmpFp16,
+            (Stack::Unsloth, false) => Precision::Fp16,
+            (Stack::Torchtune, true) => Precision::Bf16,
+            // its recipes know bf16 and fp32 only
+            (Stack::Torchtune, false) => Precision::Fp32,
+            // config_hub/finetune: precision: bf16-true
+            (Stack::Litgpt, true) => Precision::Bf16,
+            // "Quantization and mixed precision is not supported" (litgpt/finetune/lora.py)
+            (Stack::Litgpt, false) => match self.method {
+                Method::Full | Method::Lora => Precision::AmpFp16,
+                Method::Qlora => Precision::Fp16,
+            },
+        }
+    }
+
+    /// Whether the card computes in bfloat16 itself. Of cards that are not NVIDIA's nothing else is known.
+    pub fn has_bfloat16(&self) -> bool {
+        let capability = self.gpu().ok().and_then(|gpu| gpu.capability);
+        capability.is_none_or(|capability| capability >= AMPERE)
+    }
+
+    /// The most positions that the model knows.
+    pub(crate) fn positions(&self) -> Option<u64> {
+        self.architecture().ok()?.max_positions
+    }
+
+    /// The inputs that make a difference and are not at their default.
+    pub fn changed(&self) -> Vec<&'static Key> {
+        let defaults = self.defaults();
+        KEYS.iter().filter(|key| key.is_changed(self, &defaults)).collect()
+    }
+
+    /// Changes a choice that defaults hang on: what was at its default is so afterwards.
+    ///
+    /// ```
+    /// use headroom::scenario::{Precision, Scenario, Stack};
+    /// let mut scenario = Scenario::default();
+    /// scenario.change(|scenario| scenario.stack = Stack::Torchtune);
+    /// assert_eq!(scenario.precision, Precision::Bf16);
+    /// scenario.change(|scenario| scenario.stack = Stack::Transformers);
+    /// assert_eq!(scenario, Scenario::default());
+    /// ```
+    pub fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
+        let before = self.clone();
+        change(self);
+        let (was, is) = (before.defaults(), self.defaults());
+        for key in KEYS {
+            if !key.is_same(&was, &is) && key.is_same(&before, &was) && key.is_same(self, &before) {
+                key.copy(self, &is);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::estimate;
+    use crate::scenario::{GpuChoice, ModelChoice, Severity};
+
+    #[track_caller]
+    fn on(stack: Stack, method: Method, gpu: &str) -> Scenario {
+        let mut scenario = Scenario::default();
+        scenario.change(|scenario| scenario.stack = stack);
+        scenario.change(|scenario| scenario.method = method);
+        scenario.change(|scenario| scenario.gpu = GpuChoice::Catalogue(gpu.into()));
+        scenario
+    }
+
+    #[test]
+    fn the_defaults_of_every_library_and_method_run() {
+        for gpu in ["rtx-4090", "t4", "h100-sxm-80gb"] {
+            for stack in Stack::ALL {
+                for method in Method::ALL {
+                    let scenario = on(*stack, *method, gpu);
+                    let chosen = ["method", "stack", "gpu"];
+                    let others = scenario.changed().into_iter().find(|key| !chosen.contains(&key.name));
+                    assert_eq!(others.map(|key| key.name), None, "{stack} {method} {gpu}");
+                    let issues = estimate(&scenario).issues;
+                    let wrong = issues.iter().find(|issue| issue.severity == Severity::Error);
+                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full);
+                    assert_eq!(wrong.is_some(), refused, "{stack} {method} {gpu}: {wrong:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_changed_stays() {
+        let mut scenario = Scenario { optimizer: Optimizer::Sgd, ..Scenario::default() };
+        scenario.change(|scenario| scenario.stack = Stack::Unsloth);
+        assert_eq!((scenario.optimizer, scenario.allocator), (Optimizer::Sgd, Allocator::Expandable));
+        scenario.change(|scenario| scenario.stack = Stack::Transformers);
+        assert_eq!(scenario, Scenario { optimizer: Optimizer::Sgd, ..Scenario::default() });
+    }
+
+    #[test]
+    fn a_card_without_bfloat16_has_fp16() {
+        assert_eq!(on(Stack::Transformers, Method::Qlora, "t4").precision, Precision::AmpFp16);
+        assert_eq!(
+            on(Stack::Transformers, Method::Qlora, "a100-sxm-80gb").precision,
+            Precision::AmpBf16Weights
+        );
+    }
+
+    #[test]
+    fn sequences_end_where_the_positions_do() {
+        let mut scenario = Scenario::default();
+        scenario.change(|scenario| scenario.model = ModelChoice::Catalogue("openai-community/gpt2".into()));
+        assert_eq!(scenario.sequence, 1024);
+        scenario.change(|scenario| scenario.model = Scenario::default().model);
+        assert_eq!(scenario.sequence, 2048);
+    }
+}

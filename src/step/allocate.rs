@@ -1,0 +1,250 @@
+//! A recording fed to the replica of PyTorch's allocator: what is allocated and reserved at every moment, and whether
+//! there is memory for it.
+
+use super::machine::{Event, StorageId, rounded};
+use super::replay::Recording;
+use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
+use crate::memory::{Category, Iteration, Parts, Peak, Phase};
+use crate::units::Bytes;
+
+/// A moment of a run at which somebody may read the allocator's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Instant {
+    /// The end of the run: peaks are those of all of it.
+    End,
+    /// The end of the first iteration.
+    FirstIteration,
+    /// The model is loaded, nothing has run.
+    Loaded,
+    /// A later iteration's (the last micro-batch's) forward pass is over.
+    Forward,
+    /// Its backward pass is over.
+    Backward,
+    /// Its optimizer has stepped; the gradients are still there.
+    Step,
+}
+
+/// What the allocator made of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Peak of `memory_allocated()`: blocks as they were handed out.
+    pub allocated_peak: Bytes,
+    /// Peak of `memory_reserved()`.
+    pub reserved_peak: Bytes,
+    /// `memory_allocated()` at the end.
+    pub allocated: Bytes,
+    /// How often the device was full and cached segments were given back.
+    pub retries: u64,
+    /// The request for which there was no memory.
+    pub failure: Option<Failure>,
+}
+
+/// A request that failed: an out-of-memory error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was asked for.
+    pub requested: Bytes,
+    /// The phase; absent while the model was loaded.
+    pub phase: Option<Phase>,
+}
+
+/// What the allocator made of a recording, phase by phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The counters.
+    pub allocation: Allocation,
+    /// The peaks of the first iteration, in blocks.
+    pub first: Iteration,
+    /// The highest peaks of all later ones, in blocks.
+    pub steady: Iteration,
+    /// What is allocated when the last iteration is over, in blocks.
+    pub resting: Parts,
+}
+
+/// A recording on its way through the allocator, event by event.
+pub(super) struct Feed<'a> {
+    recording: &'a Recording,
+    allocator: CachingAllocator,
+    /// By storage: its block, while it has one.
+    blocks: Vec<Option<Block>>,
+    /// By storage: what it is for now.
+    categories: Vec<Category>,
+    parts: Parts,
+    /// Bytes of tensors, each rounded up to 512.
+    tensors: u64,
+    phase: Option<Phase>,
+}
+
+impl<'a> Feed<'a> {
+    /// The recording before its first event.
+    pub fn new(recording: &'a Recording, settings: Settings) -> Feed<'a> {
+        Feed {
+            recording,
+            allocator: CachingAllocator::new(settings),
+            blocks: vec![None; recording.storages.len()],
+            categories: recording.born.clone(),
+            parts: Parts::default(),
+            tensors: 0,
+            phase: None,
+        }
+    }
+
+    /// Takes the next event, which is the one of that number. The allocator's cache is emptied once everything is loaded.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] where there is no memory for it.
+    pub fn take(&mut self, index: usize) -> Result<(), OutOfMemory> {
+        if index == self.recording.loaded {
+            self.allocator.empty_cache();
+            self.allocator.reset_peaks();
+        }
+        match self.recording.events[index] {
+            Event::Alloc(id) => self.alloc(id)?,
+            Event::Free(id) => self.free(id),
+            Event::Becomes(id, category) => {
+                let bytes = self.bytes(id);
+                let from = std::mem::replace(&mut self.categories[id as usize], category);
+                self.subtract(from, bytes);
+                self.add(category, bytes);
+            }
+            Event::Mark(phase) => self.phase = Some(phase),
+            Event::EmptyCache => self.allocator.empty_cache(),
+        }
+        // what blocks have beyond their tensors
+        self.parts.0[Category::Rounding.index()] =
+            self.allocator.stats().allocated.saturating_sub(self.tensors);
+        Ok(())
+    }
+
+    fn alloc(&mut self, id: StorageId) -> Result<(), OutOfMemory> {
+        let storage = &self.recording.storages[id as usize];
+        let requested = storage.bytes();
+        if requested > 0 {
+            self.blocks[id as usize] = Some(self.allocator.malloc(requested, Stream::of(storage.aside))?);
+            let bytes = rounded(requested);
+            self.tensors = self.tensors.saturating_add(bytes);
+            self.add(self.categories[id as usize], bytes);
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, id: StorageId) {
+        if let Some(block) = self.blocks[id as usize].take() {
+            let bytes = self.bytes(id);
+            self.allocator.free(block);
+            self.tensors = self.tensors.saturating_sub(bytes);
+            self.subtract(self.categories[id as usize], bytes);
+        }
+    }
+
+    fn bytes(&self, id: StorageId) -> u64 {
+        rounded(self.recording.storages[id as usize].bytes())
+    }
+
+    fn add(&mut self, category: Category, bytes: u64) {
+        let part = &mut self.parts.0[category.index()];
+        *part = part.saturating_add(bytes);
+    }
+
+    fn subtract(&mut self, category: Category, bytes: u64) {
+        let part = &mut self.parts.0[category.index()];
+        *part = part.saturating_sub(bytes);
+    }
+
+    /// `memory_allocated()`.
+    pub fn allocated(&self) -> Bytes {
+        Bytes(self.allocator.stats().allocated)
+    }
+
+    /// The same by category.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// The phase that runs; none while the model is loaded.
+    pub fn phase(&self) -> Option<Phase> {
+        self.phase
+    }
+
+    /// The storages that have a block, what each is for, and by how much its block is larger.
+    pub fn alive(&self) -> impl Iterator<Item = (StorageId, Category, Bytes)> {
+        let blocks = self.blocks.iter().zip(&self.categories).enumerate();
+        blocks.filter_map(|(id, (block, category))| {
+            let id = id as StorageId;
+            let rest = self.allocator.size_of((*block)?).saturating_sub(self.bytes(id));
+            Some((id, *category, Bytes(rest)))
+        })
+    }
+
+    fn outcome(&self, failure: Option<OutOfMemory>) -> Allocation {
+        let stats = self.allocator.stats();
+        Allocation {
+            allocated_peak: Bytes(stats.allocated_peak),
+            reserved_peak: Bytes(stats.reserved_peak),
+            allocated: Bytes(stats.allocated),
+            retries: stats.retries,
+            failure: failure.map(|error| Failure { requested: Bytes(error.requested), phase: self.phase }),
+        }
+    }
+}
+
+impl Recording {
+    /// Feeds the recording to a replica of the allocator.
+    pub fn allocate(&self, settings: Settings) -> Allocation {
+        self.allocate_until(Instant::End, settings)
+    }
+
+    /// The same of the run up to some moment.
+    pub fn allocate_until(&self, instant: Instant, settings: Settings) -> Allocation {
+        self.feed(self.position(instant), settings, |_, _| ()).1
+    }
+
+    /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
+    pub fn replay(&self, settings: Settings) -> Replay {
+        let mut iterations = [Iteration::default(); 2];
+        let (feed, allocation) = self.feed(self.events.len(), settings, |index, feed| {
+            let Some(phase) = feed.phase() else { return };
+            let peak = &mut iterations[usize::from(index >= self.first)].phases[phase as usize];
+            if feed.allocated() > peak.bytes {
+                *peak = Peak { bytes: feed.allocated(), parts: *feed.parts() };
+            }
+        });
+        let [first, steady] = iterations;
+        Replay { allocation, first, steady, resting: *feed.parts() }
+    }
+
+    /// Feeds so many events to the allocator, until there is no memory for one; `each` sees what it left.
+    pub(super) fn feed(
+        &self,
+        end: usize,
+        settings: Settings,
+        mut each: impl FnMut(usize, &Feed<'_>),
+    ) -> (Feed<'_>, Allocation) {
+        let mut feed = Feed::new(self, settings);
+        for index in 0..end.min(self.events.len()) {
+            if let Err(error) = feed.take(index) {
+                let failed = feed.outcome(Some(error));
+                return (feed, failed);
+            }
+            each(index, &feed);
+        }
+        let done = feed.outcome(None);
+        (feed, done)
+    }
+
+    /// How many events come before a moment.
+    fn position(&self, instant: Instant) -> usize {
+        let last_mark = |phase: Phase| {
+            let marks = self.events.iter().rposition(|event| *event == Event::Mark(phase));
+            marks.unwrap_or(self.events.len())
+        };
+        match instant {
+            Instant::End => self.events.len(),
+            Instant::FirstIteration => self.first,
+            Instant::Loaded => self.loaded,
+            Instant::Forward => last_mark(Phase::Backward),
+            Instant::Backward => last_mark(Phase::Step),
+            Instant::Step => self.stepped,
+        }
+    }
+}

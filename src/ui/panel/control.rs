@@ -1,0 +1,305 @@
+//! The control of one input, as its row in the table of keys asks for.
+
+use leptos::prelude::*;
+
+use crate::issue::Field;
+use crate::scenario::keys::{Count, Key, Kind};
+use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario};
+use crate::ui::controls::{Combobox, Messages, Select, Slider, Switch, TextBox};
+use crate::ui::live::switch;
+use crate::ui::markup;
+use crate::ui::own::OwnModel;
+use crate::ui::picks;
+use crate::ui::scale::{self, Scale};
+use crate::ui::state::State;
+use crate::units::Bytes;
+
+/// The issues of the active scenario that name one of some fields.
+pub fn messages(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Messages {
+    Signal::derive(move || {
+        state
+            .current()
+            .estimate
+            .with(|estimate| markup::issues(estimate.issues.iter().filter(|issue| is_of(issue.field))))
+    })
+}
+
+/// The control of an input; hidden where the input makes no difference.
+#[component]
+pub fn Control(
+    /// Which input.
+    key: &'static Key,
+) -> impl IntoView {
+    let state = State::of_page();
+    let idle = move || state.current().scenario.with(|scenario| !key.matters(scenario));
+    let control = match key.kind() {
+        Kind::Model => view! { <Model key=key /> }.into_any(),
+        Kind::Gpu => view! { <Card key=key /> }.into_any(),
+        Kind::Choice(choices) => choice(key, choices).into_any(),
+        Kind::Targets => view! { <Targets key=key /> }.into_any(),
+        Kind::Count(count) => number(key, count).into_any(),
+        Kind::Switch => toggle(key).into_any(),
+        Kind::Lengths | Kind::Dropout => text(key).into_any(),
+    };
+    view! { <div class="control" hidden=switch(idle)>{control}</div> }
+}
+
+/// The sentence on an input.
+fn help(key: &Key) -> String {
+    format!("{}.", key.help)
+}
+
+/// Sets an input to what a control wrote, which is always a value of it.
+fn put(key: &Key, scenario: &mut Scenario, text: &str) {
+    // What a control offers the key reads.
+    let _ = key.read(scenario, text);
+}
+
+fn choice(key: &'static Key, choices: &'static [Choice]) -> impl IntoView {
+    let state = State::of_page();
+    let get = move |scenario: &Scenario| {
+        let slug = key.write(scenario);
+        choices.iter().position(|choice| choice.slug == slug).unwrap_or_default()
+    };
+    let set = move |scenario: &mut Scenario, index: usize| {
+        if let Some(choice) = choices.get(index) {
+            put(key, scenario, choice.slug);
+        }
+    };
+    let lens = state.lens(get, set);
+    view! {
+        <Select
+            id=key.name
+            label=key.label
+            help=help(key)
+            choices=choices
+            value=lens.value
+            set=lens.set
+            messages=messages(state, move |field| field == key.field)
+        />
+    }
+}
+
+/// The numbers that a slider stops at.
+const fn scale(count: Count) -> &'static Scale {
+    match count {
+        Count::Rank => &scale::RANK,
+        Count::Sequences => &scale::BATCH,
+        Count::Tokens => &scale::SEQUENCE,
+        Count::Passes => &scale::ACCUMULATION,
+    }
+}
+
+fn number(key: &'static Key, count: Count) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(
+        move |scenario| key.write(scenario).parse().unwrap_or(1.),
+        move |scenario, value: f64| put(key, scenario, &(value as u64).to_string()),
+    );
+    view! {
+        <Slider
+            id=key.name
+            label=key.label
+            help=help(key)
+            scale=scale(count)
+            value=lens.value
+            set=lens.set
+            messages=messages(state, move |field| field == key.field)
+            unit=""
+        />
+    }
+}
+
+fn toggle(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(
+        move |scenario| key.write(scenario) == "on",
+        move |scenario, on: bool| put(key, scenario, if on { "on" } else { "off" }),
+    );
+    view! {
+        <Switch
+            id=key.name
+            label=key.label
+            help=help(key)
+            value=lens.value
+            set=lens.set
+            messages=messages(state, move |field| field == key.field)
+        />
+    }
+}
+
+fn text(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let read = move |text: String| {
+        let mut trial = untrack(|| state.current().scenario.get());
+        key.read(&mut trial, &text).map_err(|_| format!("use {}", key.valid()))?;
+        state.change(|scenario| key.copy(scenario, &trial));
+        Ok(())
+    };
+    view! {
+        <TextBox
+            id=key.name
+            label=key.label
+            help=format!("{}: {}.", key.help, key.valid())
+            value=Signal::derive(move || state.current().scenario.with(|scenario| key.write(scenario)))
+            set=Callback::new(read)
+            messages=messages(state, move |field| field == key.field)
+        />
+    }
+}
+
+/// The size of a model that is no real one.
+fn size(scenario: &Scenario) -> Option<f64> {
+    match scenario.model {
+        ModelChoice::Size(billions) => Some(billions),
+        ModelChoice::Catalogue(_) | ModelChoice::Custom(_) => None,
+    }
+}
+
+/// The memory of a card that is no real one.
+fn memory(scenario: &Scenario) -> Option<Bytes> {
+    match scenario.gpu {
+        GpuChoice::Custom(memory) => Some(memory),
+        GpuChoice::Catalogue(_) => None,
+    }
+}
+
+/// The model, with its size where it is no real one.
+#[component]
+fn Model(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let is_real = move || state.current().scenario.with(|scenario| size(scenario).is_none());
+    let pick = move |picked: String| match picks::hub_id(&picked) {
+        Some(id) => state.own.show_id(id),
+        None => state.change(|scenario| scenario.model = picks::model_of(&picked)),
+    };
+    let billions = state.lens(
+        |scenario| size(scenario).unwrap_or(1.),
+        |scenario, billions| scenario.model = ModelChoice::Size(billions),
+    );
+    view! {
+        <div class="model">
+            <Combobox
+                id=key.name
+                label=key.label
+                help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a \
+                      Llama-shaped model of that many parameters, or the id of any other model on the Hub."
+                chosen=Signal::derive(move || {
+                    state.current().scenario.with(|scenario| picks::model_label(&scenario.model))
+                })
+                find=picks::find_models
+                pick=Callback::new(pick)
+                messages=messages(state, move |field| field == key.field)
+            />
+            <OwnModel />
+        </div>
+        <div hidden=switch(is_real)>
+            <Slider
+                id="billions"
+                label="Model size"
+                help="Billions of parameters. The shape is between those of real Llama-like models of nearby sizes."
+                scale=&scale::BILLIONS
+                value=billions.value
+                set=billions.set
+                messages=Signal::stored(String::new())
+                unit="B"
+            />
+        </div>
+    }
+}
+
+/// The card, with its memory where it is no real one.
+#[component]
+fn Card(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let is_real = move || state.current().scenario.with(|scenario| memory(scenario).is_none());
+    let gpu = state.lens(
+        |scenario| picks::gpu_label(&scenario.gpu),
+        |scenario, picked: String| scenario.gpu = picks::gpu_of(&picked),
+    );
+    let gib = state.lens(
+        |scenario| memory(scenario).unwrap_or_default().as_gib(),
+        |scenario, gib| scenario.gpu = GpuChoice::Custom(Bytes::gib(gib)),
+    );
+    view! {
+        <Combobox
+            id=key.name
+            label=key.label
+            help="The card that the run is to fit on, one for now. Type a name, or an amount such as 24 for any card \
+                  with that memory."
+            chosen=gpu.value
+            find=picks::find_gpus
+            pick=gpu.set
+            messages=messages(state, move |field| field == key.field)
+        />
+        <div hidden=switch(is_real)>
+            <Slider
+                id="memory"
+                label="GPU memory"
+                help="What a program can have of the card, in GiB: what nvidia-smi shows as total."
+                scale=&scale::CARD
+                value=gib.value
+                set=gib.set
+                messages=Signal::stored(String::new())
+                unit="GiB"
+            />
+        </div>
+    }
+}
+
+/// The layers with adapters: a group, or their names.
+#[component]
+fn Targets(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let is_group =
+        move || state.current().scenario.with(|scenario| scenario.lora.targets != LoraTargets::Named);
+    let group = state.lens(|scenario| scenario.lora.targets.index(), set_targets);
+    let names = move || state.current().scenario.with(|scenario| scenario.lora.modules.to_string());
+    let read = move |text: String| match text.parse::<Modules>() {
+        Ok(modules) => {
+            state.change(|scenario| scenario.lora.modules = modules);
+            Ok(())
+        }
+        Err(unknown) => {
+            Err(format!("no layer is called {unknown}; write names such as q_proj, v_proj, down_proj"))
+        }
+    };
+    view! {
+        <div class="targets">
+            <Select
+                id=key.name
+                label=key.label
+                help=help(key)
+                choices=LoraTargets::CHOICES
+                value=group.value
+                set=group.set
+                messages=messages(state, move |field| field == key.field)
+            />
+            <div hidden=switch(is_group)>
+                <TextBox
+                    id="modules"
+                    label="Layer names"
+                    help="As in peft's target_modules, with commas between them."
+                    value=Signal::derive(names)
+                    set=Callback::new(read)
+                    messages=Signal::stored(String::new())
+                />
+            </div>
+        </div>
+    }
+}
+
+/// Names of layers are kept only where they are read; the first ones are peft's for most families.
+fn set_targets(scenario: &mut Scenario, index: usize) {
+    if let Some(targets) = LoraTargets::ALL.get(index) {
+        scenario.lora.targets = *targets;
+        scenario.lora.modules = match targets {
+            LoraTargets::Named => "q_proj,v_proj".parse().unwrap_or_default(),
+            LoraTargets::AllLinear
+            | LoraTargets::Qv
+            | LoraTargets::Attention
+            | LoraTargets::Mlp
+            | LoraTargets::AllLinearAndHead => Modules::NONE,
+        };
+    }
+}

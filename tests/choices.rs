@@ -1,0 +1,95 @@
+//! What a choice comes to that not every model takes: refused as peft and PyTorch refuse it, or measured.
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::check::check;
+use headroom::issue::Severity;
+use headroom::{estimate, share};
+
+#[track_caller]
+fn refuses(link: &str, message: &str) {
+    let shared = share::decode(link);
+    assert_eq!(shared.notices, [], "{link}");
+    let answer = estimate(&shared.scenarios[0]);
+    let errors: Vec<_> = answer.errors().map(ToString::to_string).collect();
+    assert!(
+        answer.memory.is_none() && errors.len() == 1 && errors[0].contains(message),
+        "{link}: {errors:?}"
+    );
+}
+
+/// The warnings of a link that is answered.
+#[track_caller]
+fn warns(link: &str) -> Vec<String> {
+    let answer = estimate(&share::decode(link).scenarios[0]);
+    assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+    let warnings = answer.issues.iter().filter(|issue| issue.severity == Severity::Warning);
+    warnings.map(ToString::to_string).collect()
+}
+
+/// peft 0.21 on the null device: `NoMatchingPeftModuleError` for the first two lists, none for a name beside others.
+#[test]
+fn layers_that_the_model_lacks_are_refused_as_peft_refuses_them() {
+    let layers = "(use all-linear, or layers of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj and lm_head)";
+    refuses("t=query", &format!("no layer of llama is called query: peft refuses to start {layers}"));
+    refuses("t=", &format!("no layer to adapt is named: peft refuses to start {layers}"));
+    refuses("method=lora&t=gate_up_proj,c_attn", "no layer of llama is called gate_up_proj and c_attn");
+    refuses(
+        "m=openai-community/gpt2&method=lora&t=q_proj",
+        "layers of c_attn, c_proj, attn.c_proj, mlp.c_proj",
+    );
+    refuses("m=state-spaces/mamba-130m-hf&method=lora&t=attention", "has none of the layers of");
+    refuses(
+        "m=mistralai/Mixtral-8x7B-v0.1&t=w1,w2,w3",
+        "adapters on the experts of mixtral alone are not modelled",
+    );
+    refuses("t=q_proj,embed_tokens", "adapters on embed_tokens are not modelled");
+    let passed_over = "no layer of llama is called query: peft passes over what it does not find";
+    assert!(warns("t=q_proj,query").iter().any(|warning| warning.starts_with(passed_over)));
+    for link in ["t=q_proj,v_proj", "method=full&t=query", "t=q_proj,lm_head", "m=google-t5/t5-base&t=q,v,wo"]
+    {
+        assert!(!warns(link).iter().any(|warning| warning.contains("is called")), "{link}");
+    }
+}
+
+/// PyTorch 2.11 on the null device, with that one backend enabled: "RuntimeError: Invalid backend".
+#[test]
+fn where_the_only_kernel_cannot_run_pytorch_stops() {
+    for link in [
+        "attn=efficient",
+        "attn=efficient&s=8192",
+        "m=bigcode/starcoder2-3b&attn=efficient&s=4095",
+        "attn=flash&mask=padded",
+        "method=full&p=fp32&attn=flash",
+        "attn=flash&gpu=t4",
+        "attn=cudnn&gpu=t4",
+        "m=google/gemma-2b&attn=cudnn&gpu=a100-sxm-80gb",
+    ] {
+        refuses(link, "PyTorch stops with \"Invalid backend\": SDPA, ");
+    }
+    for link in [
+        "m=bigcode/starcoder2-3b&attn=efficient&s=4096",
+        "m=openai-community/gpt2&s=1024&attn=efficient",
+        "attn=flash",
+        "attn=math&s=512",
+        "attn=cudnn&gpu=a100-sxm-80gb",
+        "m=google/gemma-2b&attn=cudnn&gpu=h100-sxm-80gb",
+    ] {
+        warns(link);
+    }
+}
+
+/// A head that is tied to the embedding is adapted like any other layer, and cuDNN's kernel runs from compute capability
+/// 8.0 on where it is the only one. Measured with PyTorch 2.11, transformers 5.17 and peft 0.21 on the null device.
+#[test]
+fn what_was_measured_of_such_choices_is_predicted() {
+    let path = format!("{}/tests/fixtures/measurements/choices.json", env!("CARGO_MANIFEST_DIR"));
+    let report = check(&std::fs::read_to_string(path).unwrap(), true).unwrap();
+    assert_eq!(report.unsupported, []);
+    assert_eq!(report.rows.len(), 14);
+    for row in &report.rows {
+        assert!(row.error_pct.abs() < 0.25, "{row:?}");
+    }
+    for part in report.parts.iter().filter(|part| part.phase == "model") {
+        assert_eq!(part.measured, part.predicted, "{part:?}");
+    }
+}
