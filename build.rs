@@ -21,9 +21,7 @@ fn main() {
     models::pack(&out);
 }
 
-/// Writes a packed text: into `front` what the page needs for its first answer, into `rest` what it can do without.
-fn write(out: &Path, folder: &str, name: &str, text: &str) {
-    let folder = out.join(folder);
-    fs::create_dir_all(&folder).expect("OUT_DIR is writable");
-    fs::write(folder.join(name), text).expect("OUT_DIR is writable");
+/// Writes a packed text into the folder.
+fn write(out: &Path, name: &str, text: &str) {
+    fs::write(out.join(name), text).expect("OUT_DIR is writable");
 }

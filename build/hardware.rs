@@ -1,5 +1,4 @@
 //! `data/gpus.csv` without the columns that the program does not read: one line per card, fields separated by tabs.
-//! Those of `data/usual_gpus.txt` are apart, in the order there: the page shows them first.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +6,6 @@ use std::path::Path;
 use crate::write;
 
 const SOURCE: &str = "data/gpus.csv";
-const USUAL: &str = "data/usual_gpus.txt";
 
 /// What is kept, in this order; `src/hardware/catalogue.rs` reads it in the same.
 const COLUMNS: [&str; 9] = [
@@ -22,11 +20,9 @@ const COLUMNS: [&str; 9] = [
     "compute_capability",
 ];
 
-/// Writes `front/gpus.tsv` and `rest/gpus.tsv` into the folder.
+/// Writes `gpus.tsv` into the folder.
 pub fn pack(out: &Path) {
-    println!("cargo::rerun-if-changed={SOURCE}\ncargo::rerun-if-changed={USUAL}");
-    let usual = fs::read_to_string(USUAL).unwrap_or_else(|error| panic!("{USUAL}: {error}"));
-    let mut front = vec![None; usual.lines().count()];
+    println!("cargo::rerun-if-changed={SOURCE}");
     let text = fs::read_to_string(SOURCE).unwrap_or_else(|error| panic!("{SOURCE}: {error}"));
     let mut lines = text.lines();
     let header = fields(lines.next().unwrap_or_default());
@@ -36,24 +32,14 @@ pub fn pack(out: &Path) {
             .position(|name| name == column)
             .unwrap_or_else(|| panic!("{SOURCE} has no column {column}"))
     });
-    let mut rest = String::new();
+    let mut packed = String::new();
     for (number, line) in lines.enumerate() {
         let row = fields(line);
         assert_eq!(row.len(), header.len(), "{SOURCE}, row {}: {line}", number + 1);
-        let packed = places.map(|place| row[place].as_str()).join("\t") + "\n";
-        match usual.lines().position(|slug| slug == row[places[0]]) {
-            Some(place) => front[place] = Some(packed),
-            None => rest.push_str(&packed),
-        }
+        packed += &places.map(|place| row[place].as_str()).join("\t");
+        packed.push('\n');
     }
-    let front: Option<String> = front.into_iter().collect();
-    write(
-        out,
-        "front",
-        "gpus.tsv",
-        &front.unwrap_or_else(|| panic!("{USUAL} names a card that {SOURCE} has not")),
-    );
-    write(out, "rest", "gpus.tsv", &rest);
+    write(out, "gpus.tsv", &packed);
 }
 
 /// The fields of a line of CSV; a field in quotes may hold commas and doubled quotes.

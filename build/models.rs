@@ -15,7 +15,7 @@ use crate::write;
 #[path = "../src/model/python_json.rs"]
 mod python_json;
 
-/// Writes into `out` what the page needs for its first answer, the models of `data/usual_models.txt`, and the rest.
+/// Writes `catalogue.txt`, `defaults.json` and `aliases.txt` into the folder.
 pub fn pack(out: &Path) {
     for path in ["data", "src/model"] {
         println!("cargo::rerun-if-changed={path}");
@@ -23,30 +23,9 @@ pub fn pack(out: &Path) {
     let defaults: Value =
         serde_json::from_str(&read("data/defaults.json")).expect("data/defaults.json is JSON");
     let sieve = Sieve { words: words(Path::new("src/model")), defaults: defaults.clone() };
-    let models = catalogue(&sieve);
-    let usual = read("data/usual_models.txt");
-    let front: Vec<&Model> = usual
-        .lines()
-        .map(|id| {
-            models.iter().find(|model| model.id == id).unwrap_or_else(|| panic!("there is no model {id}"))
-        })
-        .collect();
-    let types: BTreeSet<&String> = front.iter().flat_map(|model| &model.types).collect();
-    let (front_defaults, rest_defaults) =
-        told(&defaults).into_iter().partition::<Map<_, _>, _>(|(name, _)| types.contains(name));
-    write(out, "front", "catalogue.txt", &front.iter().map(|model| model.line.as_str()).collect::<String>());
-    write(out, "front", "defaults.json", &Value::Object(front_defaults).to_string());
-    write(out, "front", "accuracy.tsv", &errors_of_first_answer());
-    // The usual models are here again, so that all are in one order.
-    write(out, "rest", "catalogue.txt", &models.iter().map(|model| model.line.as_str()).collect::<String>());
-    write(out, "rest", "defaults.json", &Value::Object(rest_defaults).to_string());
-    write(out, "rest", "aliases.txt", &aliases());
-}
-
-/// The measured errors of the kind of scenario that the page begins with: a llama with QLoRA.
-fn errors_of_first_answer() -> String {
-    let begins = |line: &&str| line.starts_with("transformers\tllama\tqlora ");
-    read("data/accuracy.tsv").lines().filter(begins).map(|line| format!("{line}\n")).collect()
+    write(out, "catalogue.txt", &catalogue(&sieve).concat());
+    write(out, "defaults.json", &Value::Object(told(&defaults)).to_string());
+    write(out, "aliases.txt", &aliases());
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -148,24 +127,9 @@ fn plain_name(id: &str) -> String {
     id.rsplit('/').next().unwrap_or(id).replace(['-', '_'], " ")
 }
 
-/// A model of the catalogue.
-struct Model {
-    /// Hub id.
-    id: String,
-    /// Id, name, family, licence, gated, release, context, parameters, config; tabs between.
-    line: String,
-    /// Every `model_type` in its config.
-    types: Vec<String>,
-}
-
-/// Every `model_type` in a config.
-fn types(object: &Map<String, Value>) -> Vec<String> {
-    let own = object.get("model_type").and_then(Value::as_str).map(str::to_owned);
-    own.into_iter().chain(object.values().filter_map(Value::as_object).flat_map(types)).collect()
-}
-
-/// Every model, the most popular first.
-fn catalogue(sieve: &Sieve) -> Vec<Model> {
+/// Every model, the most popular first, one line each: id, name, family, licence, gated, release, context, parameters,
+/// config; tabs between.
+fn catalogue(sieve: &Sieve) -> Vec<String> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for entry in fs::read_dir("data/models").expect("data/models is there") {
         let path = entry.expect("data/models is readable").path();
@@ -185,8 +149,7 @@ fn catalogue(sieve: &Sieve) -> Vec<Model> {
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let object = value.as_object().unwrap_or_else(|| panic!("{}: not an object", path.display()));
         let config = Value::Object(sieve.kept(object));
-        let line = format!("{id}\t{}\t{config}\n", facts.join("\t"));
-        models.push(Model { id: id.to_owned(), line, types: types(object) });
+        models.push(format!("{id}\t{}\t{config}\n", facts.join("\t")));
     };
     for row in rows {
         let id = row[column("id")].as_str();

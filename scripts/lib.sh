@@ -195,13 +195,44 @@ find_chromium() {
     return 1
 }
 
+# need_firefox: sets HEADROOM_FIREFOX to a Firefox that puppeteer can drive.
+need_firefox() {
+    if find_firefox; then return; fi
+    if has apt-get; then
+        say "installing Firefox (apt)"
+        if logged apt apt_install firefox-esr && find_firefox; then return; fi
+    fi
+    give_up "there is no Firefox for the browser tests, and it could not be installed." \
+        "Debian: sudo apt-get install firefox-esr" \
+        "Elsewhere: install Firefox and name the program: HEADROOM_FIREFOX=/path/to/firefox scripts/check"
+}
+
+find_firefox() {
+    if [ -n "${HEADROOM_FIREFOX:-}" ]; then
+        has "$HEADROOM_FIREFOX" || give_up "HEADROOM_FIREFOX names no program: $HEADROOM_FIREFOX"
+        return
+    fi
+    local program
+    for program in firefox-esr firefox; do
+        if has "$program"; then
+            HEADROOM_FIREFOX=$(command -v "$program")
+            export HEADROOM_FIREFOX
+            return
+        fi
+    done
+    return 1
+}
+
 # ---- the page ----------------------------------------------------------------------------------------------------
 
-need_page() { need_trunk && need_wasm_bindgen && need_packages && need_chromium; }
+# wasm-opt is among the npm packages.
+need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
-# build_page: the release page in dist/. The browser tells which functions the first answer runs.
+# build_page: the release page in dist/, with the first answer in it and the list of what it is without a network.
 build_page() {
-  # They would replace the flags of .cargo/config.toml, which the split and the paths in the module depend on.
-  unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-  trunk build --release --offline --locked && node scripts/pack dist
+    # They would replace the flags of .cargo/config.toml.
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+    trunk build --release --offline --locked &&
+        cargo run --quiet --locked --features ui --bin prerender -- dist/index.html &&
+        node scripts/offline.js dist
 }

@@ -2,17 +2,18 @@
 
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::Architecture;
 use crate::scenario::keys::KEYS;
 use crate::scenario::{LossKernel, Scenario};
-use crate::units::decimal;
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
 /// a T4 (37, worst 0.96 %) and an A10G (11, worst 0.35 %), replicated with their own code.
 pub const REAL_GPU_PERCENT: f64 = 0.96;
 
 /// What the band of an answer rests on, closest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Basis {
     /// The same family, method, precision, checkpointing and attention were measured.
     SameKind,
@@ -25,7 +26,7 @@ pub enum Basis {
 }
 
 /// How far an answer may be off.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Band {
     /// The allocated peak: in percent, to either side.
     pub percent: f64,
@@ -68,54 +69,40 @@ pub fn software(scenario: &Scenario) -> String {
     }
 }
 
-/// The kinds of a text like `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
-fn kinds(text: &'static str) -> impl Iterator<Item = Kind> {
-    text.lines().filter_map(|line| {
-        let mut fields = line.split('\t');
-        Some(Kind {
-            software: fields.next()?.to_owned(),
-            family: fields.next()?.to_owned(),
-            settings: fields.next()?.to_owned(),
-            rows: fields.next()?.parse().ok()?,
-            worst_percent: decimal(fields.next()?)?,
-            worst_reserved_percent: fields.next().and_then(decimal),
-        })
-    })
-}
-
-/// All of them.
+/// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
 fn all() -> &'static [Kind] {
     static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
-    KINDS.get_or_init(|| kinds(include_str!("../data/accuracy.tsv")).collect())
+    KINDS.get_or_init(|| include_str!("../data/accuracy.tsv").lines().filter_map(kind).collect())
+}
+
+fn kind(line: &str) -> Option<Kind> {
+    let mut fields = line.split('\t');
+    Some(Kind {
+        software: fields.next()?.to_owned(),
+        family: fields.next()?.to_owned(),
+        settings: fields.next()?.to_owned(),
+        rows: fields.next()?.parse().ok()?,
+        worst_percent: fields.next()?.parse().ok()?,
+        worst_reserved_percent: fields.next().and_then(|percent| percent.parse().ok()),
+    })
 }
 
 /// The band of an answer: the worst errors of the closest kind that was measured, and never less than the null device's
 /// own distance from real GPUs.
 pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let (settings, software) = (key(scenario), software(scenario));
-    let is_own = |kind: &Kind| {
-        kind.software == software && kind.family == architecture.model_type && kind.settings == settings
-    };
-    // The page's first answer does without the other kinds.
-    let first = kinds(include_str!(concat!(env!("OUT_DIR"), "/front/accuracy.tsv")));
-    worst(Basis::SameKind, &mut first.filter(is_own))
-        .or_else(|| worst(Basis::SameKind, &mut all().iter().filter(|kind| is_own(kind)).cloned()))
-        .unwrap_or_else(|| band_of_others(&architecture.model_type, &software))
-}
-
-/// The band of what was not measured under these settings.
-fn band_of_others(family: &str, software: &str) -> Band {
-    let same = |kind: &&Kind| kind.software == software;
-    let family = |kind: &&Kind| kind.family == family;
-    let same_family = &mut all().iter().filter(same).filter(family).cloned();
-    worst(Basis::SameFamily, same_family)
-        .or_else(|| worst(Basis::OtherFamilies, &mut all().iter().filter(same).cloned()))
-        .or_else(|| worst(Basis::OtherSoftware, &mut all().iter().cloned()))
+    let is_software = |kind: &&Kind| kind.software == software;
+    let is_family = |kind: &&Kind| is_software(kind) && kind.family == architecture.model_type;
+    let is_kind = |kind: &&Kind| is_family(kind) && kind.settings == settings;
+    worst(Basis::SameKind, all().iter().filter(is_kind))
+        .or_else(|| worst(Basis::SameFamily, all().iter().filter(is_family)))
+        .or_else(|| worst(Basis::OtherFamilies, all().iter().filter(is_software)))
+        .or_else(|| worst(Basis::OtherSoftware, all().iter()))
         .unwrap_or(Band { percent: 100.0, reserved_percent: None, basis: Basis::OtherSoftware, rows: 0 })
 }
 
 /// The worst errors of some kinds, if there are any.
-fn worst(basis: Basis, kinds: &mut dyn Iterator<Item = Kind>) -> Option<Band> {
+fn worst<'a>(basis: Basis, kinds: impl Iterator<Item = &'a Kind>) -> Option<Band> {
     let none = Band { percent: REAL_GPU_PERCENT, reserved_percent: None, basis, rows: 0 };
     let band = kinds.fold(none, |band, kind| Band {
         percent: band.percent.max(kind.worst_percent),

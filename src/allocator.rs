@@ -5,6 +5,8 @@ mod expandable;
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// Smallest block, and the unit that requests are rounded up to (`kMinBlockSize`).
 const MIN_BLOCK: u64 = 512;
 /// Requests up to this come from the small pool (`kSmallSize`).
@@ -79,7 +81,7 @@ pub struct OutOfMemory {
 }
 
 /// How the allocator is set up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Settings {
     /// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
     pub expandable_segments: bool,

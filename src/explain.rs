@@ -3,6 +3,8 @@
 
 mod reasons;
 
+use serde::{Deserialize, Serialize};
+
 use crate::memory::Category;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
@@ -11,7 +13,7 @@ use crate::units::{Bytes, grouped};
 use reasons::{is_attention, of_the_rest, reason};
 
 /// One kind of tensor that is alive at the peak.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Line {
     /// The part that it belongs to.
     pub category: Category,
@@ -22,9 +24,9 @@ pub struct Line {
     /// Bytes of all of them.
     pub bytes: Bytes,
     /// Why it is alive at this moment.
-    pub why: &'static str,
+    pub why: String,
     /// Where that is written or was measured.
-    pub source: &'static str,
+    pub source: String,
 }
 
 /// What the tensors of a model are told by.
@@ -107,8 +109,8 @@ fn rest(groups: &[TensorGroup], known: &Known) -> Option<Line> {
         what: format!("{} smaller tensors", grouped(count)),
         formula: format!("{} further kinds of at most {} bytes", groups.len(), grouped(first.total().0)),
         bytes: Bytes(groups.iter().map(|group| group.total().0).fold(0, u64::saturating_add)),
-        why,
-        source,
+        why: why.to_owned(),
+        source: source.to_owned(),
     })
 }
 
@@ -119,8 +121,8 @@ fn line(group: &TensorGroup, scenario: &Scenario, known: &Known) -> Line {
         what: what(group),
         formula: formula(group, scenario, known),
         bytes: group.total(),
-        why,
-        source,
+        why: why.to_owned(),
+        source: source.to_owned(),
     }
 }
 

@@ -36,6 +36,9 @@
 //! What the allocator makes of that on a card, which is what the page and the command show, is
 //! [`export::Answer::of`]: the peak as `torch.cuda.max_memory_allocated()` counts it, what is reserved, and the verdict.
 
+// What Leptos makes of a page natively nests its types deeply.
+#![cfg_attr(not(target_arch = "wasm32"), recursion_limit = "256")]
+
 pub mod accuracy;
 pub mod allocator;
 pub mod check;

@@ -1,5 +1,5 @@
-//! The page: mounts the app and nothing else.
+//! The page and its worker, which are one module.
 
 fn main() {
-    headroom::ui::mount();
+    headroom::ui::start();
 }

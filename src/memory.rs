@@ -1,9 +1,11 @@
 //! What a training step needs: bytes by category, the peak of each phase and iteration.
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Bytes;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Category {
     /// The model's weights, frozen or trained.
     Weights,
@@ -132,7 +134,7 @@ impl Category {
 }
 
 /// Bytes by [`Category`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Parts(pub [u64; Category::COUNT]);
 
 impl Parts {
@@ -156,7 +158,7 @@ impl Parts {
 }
 
 /// A phase of a training step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Phase {
     /// Forward pass and loss.
     Forward,
@@ -190,7 +192,7 @@ impl Phase {
 }
 
 /// The highest point of a phase and what was alive at it. The parts sum to the bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Peak {
     /// Allocated bytes, as [`Counted`] says.
     pub bytes: Bytes,
@@ -199,7 +201,7 @@ pub struct Peak {
 }
 
 /// The peaks of one iteration by phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Iteration {
     /// By [`Phase`], in its order.
     pub phases: [Peak; 3],
@@ -224,7 +226,7 @@ impl Iteration {
 }
 
 /// Counts of parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Parameters {
     /// All parameters of the model, adapters included.
     pub total: u64,
@@ -233,7 +235,7 @@ pub struct Parameters {
 }
 
 /// What the figures of a [`Memory`] count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Counted {
     /// Tensors, each rounded up to 512 bytes: known in microseconds, and up to a few percent below [`Counted::Blocks`].
     Tensors,
@@ -242,7 +244,7 @@ pub enum Counted {
 }
 
 /// What a training step of a scenario needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Memory {
     /// What the peaks count.
     pub counted: Counted,

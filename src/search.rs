@@ -1,5 +1,7 @@
 //! Finding what a few typed words mean, whatever their spelling.
 
+use std::cmp::Reverse;
+
 /// A text in lower case, cut where it changes kind: `Qwen2.5-7B` is `qwen`, `2.5`, `7b`.
 pub(crate) fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
@@ -47,13 +49,9 @@ pub(crate) fn all_met(query: &[String], known: &[String]) -> Option<u32> {
 
 /// What has a score, best first; of equal ones the first stays first.
 pub(crate) fn best_first<T>(scored: impl Iterator<Item = (u32, T)>) -> Vec<T> {
-    let mut best: Vec<(u32, T)> = Vec::new();
-    // Some hundred at most: not worth a sorting algorithm of several kilobytes on the page.
-    for (score, thing) in scored {
-        let place = best.partition_point(|(other, _)| *other >= score);
-        best.insert(place, (score, thing));
-    }
-    best.into_iter().map(|(_, thing)| thing).collect()
+    let mut scored: Vec<(u32, T)> = scored.collect();
+    scored.sort_by_key(|(score, _)| Reverse(*score));
+    scored.into_iter().map(|(_, thing)| thing).collect()
 }
 
 fn closeness(word: &str, other: &str) -> u32 {

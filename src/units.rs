@@ -90,7 +90,7 @@ fn scaled(bytes: u64, step: f64, units: [&str; 4]) -> String {
     };
     // Large GiB amounts keep one decimal: the difference between 24.0 and 24.4 decides.
     let decimals = if unit == 3 && value < 1000.0 { decimals.max(1) } else { decimals };
-    format!("{} {}", group(&fixed(value, decimals).to_string()), units[unit])
+    format!("{} {}", group(&format!("{value:.decimals$}")), units[unit])
 }
 
 /// Writes an integer with thousands separators: `8,030,261,248`.
@@ -230,56 +230,16 @@ impl std::str::FromStr for Bytes {
     }
 }
 
-/// A number with so many decimals (at most six): `13.50`. See [`fixed`].
-#[derive(Clone, Copy, Debug)]
-pub struct Fixed {
-    value: f64,
-    decimals: usize,
-}
-
-/// Writes a number with so many decimals.
-///
-/// Not the standard library's way, which is exact to the last of hundreds of digits and brings the tables for that.
-pub fn fixed(value: f64, decimals: usize) -> Fixed {
-    Fixed { value, decimals: decimals.min(6) }
-}
-
-impl fmt::Display for Fixed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let unit = (0..self.decimals).fold(1_u64, |unit, _| unit * 10);
-        // The cast saturates; what is no number is 0.
-        let units = (self.value.abs() * unit as f64).round() as u64;
-        if self.value < 0.0 && units > 0 {
-            f.write_str("-")?;
-        }
-        write!(f, "{}", units / unit)?;
-        match self.decimals {
-            0 => Ok(()),
-            width => write!(f, ".{:0width$}", units % unit),
-        }
-    }
+/// Reads `12`, `0.5`, `.5`: digits with at most one point.
+pub fn decimal(text: &str) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_plain { text.parse().ok() } else { None }
 }
 
 /// Writes a number with at most so many decimals, and none that is needless: `7`, `0.5`, `13.25`.
 pub fn shortest(value: f64, decimals: usize) -> String {
-    let text = fixed(value, decimals).to_string();
+    let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// Reads `12`, `0.5`, `.5`: digits with at most one point.
-///
-/// Not the standard library's way, which also reads what nobody types here and brings tables of ten kilobytes.
-pub fn decimal(text: &str) -> Option<f64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if whole.len() + fraction.len() == 0 || whole.len() + fraction.len() > 30 {
-        return None;
-    }
-    let digits = |text: &str, start: f64| {
-        text.bytes().try_fold(start, |value, digit| {
-            digit.is_ascii_digit().then(|| value * 10. + f64::from(digit - b'0'))
-        })
-    };
-    Some(digits(fraction, digits(whole, 0.)?)? / 10_f64.powi(i32::try_from(fraction.len()).ok()?))
 }
 
 #[cfg(test)]

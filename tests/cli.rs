@@ -145,6 +145,7 @@ fn the_same_scenario_every_way_it_can_be_said() {
     let link = "m=Qwen/Qwen2.5-1.5B&method=full&p=amp-bf16&o=adamw&b=4&s=1024";
     assert_eq!(says(&["estimate", "--json", link]), flags);
     assert_eq!(says(&["estimate", "--json", &format!("https://example.org/?v=1&{link}#x")]), flags);
+    assert_eq!(says(&["estimate", "--json", &format!("https://example.org/#v=1&{link}")]), flags);
 
     let toml = file(
         "scenario.toml",
@@ -312,7 +313,7 @@ fn tables_of_several_scenarios() {
     assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
     assert!(markdown.starts_with("|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | "), "{markdown}");
-    assert!(markdown.ends_with("\n[Open in Headroom](?v=1&method=lora&2.method=full)\n"), "{markdown}");
+    assert!(markdown.ends_with("\n[Open in Headroom](#v=1&method=lora&2.method=full)\n"), "{markdown}");
 }
 
 /// What `fit` says of its cells for a scenario that leaves everything but the length open.

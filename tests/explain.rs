@@ -58,7 +58,8 @@ const LINKS: [&str; 16] = [
 fn every_sum_comes_to_its_bytes() {
     for link in LINKS {
         for line in lines(link) {
-            if line.what.ends_with("smaller tensors") {
+            // what blocks have beyond their tensors has no sum
+            if line.what.ends_with("smaller tensors") || line.category == Category::Rounding {
                 continue;
             }
             let value = value(&line.formula).unwrap_or_else(|| panic!("{link}: {}", line.formula));

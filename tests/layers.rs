@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Folders and files of `src/`, from the ground up.
 const LAYERS: [&str; 20] = [
+    "text",
     "units",
     "dtype",
-    "text",
     "search",
     "issue",
     "memory",

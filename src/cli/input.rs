@@ -88,7 +88,7 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
         return read().map_err(|problem| format!("{}: {problem}", path.display()));
     }
     match source.to_str() {
-        Some(link) if link.contains('=') || link.contains("://") || link.starts_with('?') => {
+        Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
             let shared = share::decode(link);
             Ok(Asked {
                 scenarios: shared.scenarios,

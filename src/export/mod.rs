@@ -92,7 +92,7 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
         let _ = write!(out, "\n{}\n", in_markdown(&remark));
     }
     let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
-    let _ = write!(out, "\n[Open in Headroom]({address}?{link})\n");
+    let _ = write!(out, "\n[Open in Headroom]({address}#{link})\n");
     out
 }
 
@@ -286,7 +286,7 @@ mod tests {
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             "\nError (2): no model is called that (use another)\n",
-            "\n[Open in Headroom](https://example.org/?v=1&method=full&2.m=a%7Cb~,%20%22c%22&2.method=qlora)\n",
+            "\n[Open in Headroom](https://example.org/#v=1&method=full&2.m=a%7Cb~,%20%22c%22&2.method=qlora)\n",
         ] {
             assert!(text.contains(part), "{part}{text}");
         }

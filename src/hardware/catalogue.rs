@@ -6,29 +6,20 @@ use super::memory::{Figures, context, full_context, usable};
 use super::{Class, Gpu, Vendor};
 use crate::search::{all_met, asked, best_first, words};
 
-/// The cards that most people have or rent.
-static USUAL: LazyLock<Vec<Gpu>> =
-    LazyLock::new(|| cards(include_str!(concat!(env!("OUT_DIR"), "/front/gpus.tsv"))));
-
-static OTHERS: LazyLock<Vec<Gpu>> =
-    LazyLock::new(|| cards(include_str!(concat!(env!("OUT_DIR"), "/rest/gpus.tsv"))));
-
-fn cards(packed: &'static str) -> Vec<Gpu> {
-    packed.lines().filter_map(read).collect()
-}
+static ALL: LazyLock<Vec<Gpu>> =
+    LazyLock::new(|| include_str!(concat!(env!("OUT_DIR"), "/gpus.tsv")).lines().filter_map(read).collect());
 
 /// Every card whose memory is known: those that most people have or rent, then NVIDIA's, old before new, then others.
 pub fn gpus() -> impl Iterator<Item = &'static Gpu> {
-    USUAL.iter().chain(OTHERS.iter())
+    ALL.iter()
 }
 
 /// The card of exactly that slug.
 pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
-    let is_it = |gpu: &&Gpu| *gpu.slug == *slug;
-    USUAL.iter().find(is_it).or_else(|| OTHERS.iter().find(is_it))
+    gpus().find(|gpu| *gpu.slug == *slug)
 }
 
-/// The cards that answer every word of a query, best first, the usual before the others; all where the query has no
+/// The cards that answer every word of a query, best first; all where the query has no
 /// word.
 ///
 /// ```

@@ -55,16 +55,9 @@ impl Entry {
     }
 }
 
-/// Those that the page shows at once; they are among [`ALL`] as well.
-static USUAL: LazyLock<Vec<Entry>> =
-    LazyLock::new(|| read(include_str!(concat!(env!("OUT_DIR"), "/front/catalogue.txt"))));
-
-static ALL: LazyLock<Vec<Entry>> =
-    LazyLock::new(|| read(include_str!(concat!(env!("OUT_DIR"), "/rest/catalogue.txt"))));
-
-fn read(packed: &'static str) -> Vec<Entry> {
-    packed.lines().filter_map(entry).collect()
-}
+static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    include_str!(concat!(env!("OUT_DIR"), "/catalogue.txt")).lines().filter_map(entry).collect()
+});
 
 fn entry(line: &'static str) -> Option<Entry> {
     let mut fields = line.split('\t');
@@ -145,19 +138,13 @@ pub fn entries() -> &'static [Entry] {
 
 /// Repositories of the same shape as a model: the alias and the id of that model.
 pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
-    include_str!(concat!(env!("OUT_DIR"), "/rest/aliases.txt"))
-        .lines()
-        .filter_map(|line| line.split_once('\t'))
+    include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines().filter_map(|line| line.split_once('\t'))
 }
 
 /// The entry of a Hub id, of a repository of the same shape, of a base or chat version, or of a short name; upper and
 /// lower case are alike, and the organisation may be left out.
 pub fn find(id: &str) -> Option<&'static Entry> {
     let id = id.trim();
-    USUAL.iter().find(|entry| entry.id.eq_ignore_ascii_case(id)).or_else(|| find_among_all(id))
-}
-
-fn find_among_all(id: &str) -> Option<&'static Entry> {
     let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
     entries().get(*index)
 }

@@ -1,5 +1,7 @@
 //! What a run does on a card: the allocator under the card's capacity, and what `nvidia-smi` then shows.
 
+use serde::{Deserialize, Serialize};
+
 use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
@@ -10,7 +12,7 @@ use crate::step::{Allocation, Failure, Recording, Replay};
 use crate::units::Bytes;
 
 /// Whether the run gets through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Outcome {
     /// It does.
     Runs,
@@ -21,7 +23,7 @@ pub enum Outcome {
 }
 
 /// A run on a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct OnCard {
     /// Whether it gets through.
     pub outcome: Outcome,

@@ -1,5 +1,7 @@
 //! What can be trained on a card: models × methods, each with the largest micro-batch.
 
+use serde::{Deserialize, Serialize};
+
 use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
@@ -9,7 +11,7 @@ use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::{Bytes, grouped};
 
 /// One cell of the table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum FitCell {
     /// It runs.
     Fits {
@@ -28,7 +30,7 @@ pub enum FitCell {
 }
 
 /// One model of the table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FitRow {
     /// What it is called: the Hub id of a model of the catalogue.
     pub model: String,
@@ -38,8 +40,7 @@ pub struct FitRow {
 
 /// What holds for every cell of a table, in two sentences: the rule of [`asked`] and [`with_method`].
 pub fn conditions(base: &Scenario) -> String {
-    let base = asked(base);
-    let checkpointing = match base.checkpointing {
+    let checkpointing = match asked(base).checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
         Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
             "with gradient checkpointing"

@@ -14,8 +14,7 @@ impl Scenario {
     /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
-        let mut usual = Scenario::default();
-        usual.precision = self.usual_precision();
+        let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
         }

@@ -1,4 +1,5 @@
-//! Share links: scenarios as a query string, readable, versioned and lenient.
+//! Share links: scenarios as a query string, readable, versioned and lenient. The page has it behind `#`, which no
+//! browser sends to the host; links of its first versions had it behind `?`, and are read all the same.
 //!
 //! `v=1&method=lora&b=4&2.b=8` holds two scenarios. The first states what differs from [`Scenario::default`]; every
 //! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`KEYS`] and frozen: a
@@ -28,7 +29,7 @@ pub struct Shared {
     pub notices: Vec<Issue>,
 }
 
-/// Writes the scenarios as a query string without `?`. At most [`MOST_SCENARIOS`] are written.
+/// Writes the scenarios as a query string without `#`. At most [`MOST_SCENARIOS`] are written.
 ///
 /// ```
 /// use headroom::{scenario::Scenario, share};

@@ -28,15 +28,17 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// Reads the pairs of a query string or of a whole link. Never fails: what is no escape stays as it is, bytes that are
-/// no UTF-8 become replacement characters, a name without `=` has an empty value.
+/// Reads the pairs of a query string or of a whole link: those of its fragment, else those of its query. Never fails:
+/// what is no escape stays as it is, bytes that are no UTF-8 become replacement characters, a name without `=` has an
+/// empty value.
 pub(super) fn read(link: &str) -> Vec<(String, String)> {
-    let query = match link.split_once('?') {
+    let (address, fragment) = link.split_once('#').unwrap_or((link, ""));
+    let text = match address.split_once('?') {
+        _ if fragment.contains('=') => fragment,
         Some((before, query)) if !before.contains(['=', '&']) => query,
-        _ => link,
+        _ => address,
     };
-    let query = query.split_once('#').map_or(query, |(query, _)| query);
-    let pairs = query.trim().split('&').filter(|pair| !pair.is_empty());
+    let pairs = text.trim().split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(name, value)| (unescape(name), unescape(value)))
@@ -88,6 +90,9 @@ mod tests {
     fn reads_what_is_left_of_a_link() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(read("https://example.org/x/?a=1&b#frag"), [pair("a", "1"), pair("b", "")]);
+        assert_eq!(read("https://example.org/x/#a=1&b"), [pair("a", "1"), pair("b", "")]);
+        assert_eq!(read("https://example.org/?z=9#a=1?"), [pair("a", "1?")]);
+        assert_eq!(read("#a=1"), [pair("a", "1")]);
         assert_eq!(read("?a=x+y&&=&%zz=%4"), [pair("a", "x y"), pair("", ""), pair("%zz", "%4")]);
         assert_eq!(read("a=b?c"), [pair("a", "b?c")]);
         assert_eq!(read("a=%ff"), [pair("a", "\u{fffd}")]);

@@ -1,6 +1,8 @@
 //! A recording fed to the replica of PyTorch's allocator: what is allocated and reserved at every moment, and whether
 //! there is memory for it.
 
+use serde::{Deserialize, Serialize};
+
 use super::machine::{Event, StorageId, rounded};
 use super::replay::Recording;
 use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
@@ -40,7 +42,7 @@ pub struct Allocation {
 }
 
 /// A request that failed: an out-of-memory error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Failure {
     /// What was asked for.
     pub requested: Bytes,

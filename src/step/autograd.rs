@@ -10,7 +10,7 @@ pub(super) use offload::Offload;
 use super::attention::Scores;
 use super::backward;
 use super::linear::Layer;
-use super::machine::{Machine, NOTHING, State, StorageId};
+use super::machine::{Machine, NOTHING, State, Storage, StorageId};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -56,20 +56,13 @@ impl Grad {
 /// The most inputs that a node has.
 pub(super) const INPUTS: usize = 3;
 
-/// What a node knows of an input: where its gradient goes, and of what size it is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Input {
-    pub edge: Edge,
-    pub numel: u64,
-    pub dtype: Dtype,
-    pub layout: Layout,
-    pub shape: Layout,
-    pub flat: bool,
-}
+/// What a node knows of an input: where its gradient goes, and of what size it is. It has no hold on its storage.
+pub(super) type Input = Value;
 
 impl Input {
     /// No input.
     pub const NONE: Input = Input {
+        storage: NOTHING,
         edge: Edge::None,
         numel: 0,
         dtype: Dtype::U8,
@@ -80,20 +73,13 @@ impl Input {
 
     /// Whether a gradient is wanted.
     pub fn wants(&self) -> bool {
-        self.edge != Edge::None
+        self.requires_grad()
     }
 }
 
 impl From<&Value> for Input {
     fn from(value: &Value) -> Input {
-        Input {
-            edge: value.edge,
-            numel: value.numel,
-            dtype: value.dtype,
-            layout: value.layout,
-            shape: value.shape,
-            flat: value.flat,
-        }
+        *value
     }
 }
 
@@ -238,9 +224,20 @@ impl Graph {
         }
     }
 
+    /// How much its nodes hold beside their saved variables.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
     pub fn take_held(&mut self) -> Vec<StorageId> {
         std::mem::take(&mut self.held)
+    }
+
+    /// Where the gradients of a node's outputs wait.
+    fn pending_of(&self, node: u32) -> std::ops::Range<usize> {
+        let Node { pending, outputs, .. } = self.nodes[node as usize];
+        pending as usize..pending as usize + usize::from(outputs)
     }
 
     /// Whether a checkpointed layer is being recomputed.
@@ -302,7 +299,7 @@ impl State {
             }
         }
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
-        graph.pending.extend(std::iter::repeat_n(None, usize::from(outputs)));
+        (0..outputs).for_each(|_| graph.pending.push(None));
         let frame = graph.recording;
         let category =
             if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
@@ -370,6 +367,18 @@ impl State {
             self.retain(storage);
             self.graph.held.push(storage);
         }
+    }
+
+    /// Holds what so many `more` runs of a body were given, if a node of the one that ran holds what that one was given;
+    /// it is there already.
+    pub fn hold_again(&mut self, since: usize, given: StorageId, more: u32) {
+        if !self.graph.held.get(since..).is_some_and(|held| held.contains(&given)) {
+            return;
+        }
+        let times = self.repeating.saturating_mul(more);
+        let theirs = Storage { references: 1, times, ..self.storages[given as usize] };
+        self.graph.held.push(self.storages.len() as StorageId);
+        self.storages.push(theirs);
     }
 
     /// The storage behind entry `index` of what the node saved.

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 
-use super::forward::{Model, Output};
+use super::forward::{Apart, Model, Output};
 use super::kernels::Device;
+use super::ledger::higher;
 use super::machine::{Machine, NOTHING, StorageId};
 use super::optimizer::Stepper;
 use super::plan::Plan;
@@ -27,24 +28,35 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
     let scenario = &*scenario.laid_out();
     let named = architecture;
     let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
-    let machine = Machine::new(device, false);
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let whole = scenario.savings.offloading == Offloading::On;
-    if whole {
-        Plan::of(architecture, modeling, scenario, device)?;
+    let mut apart = if scenario.savings.offloading == Offloading::On { Apart::All } else { Apart::Few };
+    loop {
+        if apart == Apart::All {
+            Plan::of(architecture, modeling, scenario, device)?;
+        }
+        let machine = Machine::new(device, false);
+        let model = Model::load(&machine, architecture, modeling, scenario, device, apart);
+        support::adapted(&model, named)?;
+        let memory = summarised(model, gpu);
+        support::followed(&machine, scenario, memory.peak().1.bytes)?;
+        if apart == Apart::All || machine.state.borrow().alike {
+            return Ok(memory);
+        }
+        apart = apart.further();
     }
-    let model = Model::load(&machine, architecture, modeling, scenario, device, whole);
-    support::adapted(&model, named)?;
+}
+
+/// What a model's training needs, as far as the layers that run on behalf of others are like them.
+fn summarised(model: Model<'_>, gpu: &Gpu) -> Memory {
+    let (machine, architecture, scenario) = (model.machine, model.architecture, model.scenario);
     let mut training = Training::new(model);
     training.prepare();
-    let first = training.iteration();
-    support::attended(&machine, scenario)?;
-    let steady = training.steady(&first);
+    let [first, steady] = training.first_and_later();
     let resting = machine.state.borrow().ledger.parts;
     let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
     let memory = Memory {
         counted: Counted::Tensors,
-        parameters: parameters(architecture, scenario, &machine),
+        parameters: parameters(architecture, scenario, machine),
         first,
         steady,
         resting,
@@ -52,7 +64,7 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
         offloaded: Bytes(offloaded),
     };
     drop(training);
-    Ok(memory)
+    memory
 }
 
 fn parameters(architecture: &Architecture, scenario: &Scenario, machine: &Machine) -> Parameters {
@@ -78,6 +90,8 @@ pub(super) struct Training<'a> {
     /// The output that the script keeps alive, and what the graph behind it holds.
     kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     has_state: bool,
+    /// The highest points of the running iteration, those before a thread got its workspaces apart.
+    noted: Vec<(Phase, Peak)>,
     /// The batch's token ids.
     ids: StorageId,
     /// Events up to the end of the last step.
@@ -87,7 +101,8 @@ pub(super) struct Training<'a> {
 impl<'a> Training<'a> {
     /// A model before its first iteration.
     pub fn new(model: Model<'a>) -> Training<'a> {
-        Training { model, kept: Default::default(), has_state: false, ids: NOTHING, stepped: 0 }
+        let noted = Vec::with_capacity(8);
+        Training { model, kept: Default::default(), has_state: false, noted, ids: NOTHING, stepped: 0 }
     }
 
     fn machine(&self) -> &'a Machine {
@@ -121,46 +136,82 @@ impl<'a> Training<'a> {
         if scenario.savings.step == StepTime::InBackward {
             state.stepper = Some(Stepper { optimizer: scenario.optimizer, has_state: false });
         }
-        // where they lie among other blocks matters to the allocator only: the summarised step has them from the beginning
-        if !self.model.whole {
-            for in_backward in [true, false] {
-                state.in_backward = in_backward;
-                state.get_workspace();
-            }
-        }
     }
 
     fn begin(&self, phase: Phase) {
         let mut state = self.machine().state.borrow_mut();
-        state.ledger.reset_peak();
+        state.early = None;
+        state.ledger.restart();
         state.mark(phase);
     }
 
-    fn peak(&self) -> Peak {
-        self.machine().state.borrow_mut().ledger.peak()
+    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
+    fn end(&mut self, phase: Phase) {
+        let mut state = self.machine().state.borrow_mut();
+        let early = state.early.take();
+        self.noted.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
     }
 
     /// One iteration: all micro-batches, then the step.
     pub fn iteration(&mut self) -> Iteration {
-        let mut iteration = Iteration::default();
-        // every micro-batch after the second repeats the second
-        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
-            self.forward_and_backward(&mut iteration);
-        }
-        self.optimize(iteration)
+        self.noted.clear();
+        self.micro_batches();
+        self.optimize();
+        self.forget_gradients();
+        highest(&self.noted)
     }
 
     /// One iteration over micro-batches of their own lengths.
     pub fn iteration_of(&mut self, batches: &'a [Scenario]) -> Iteration {
-        let mut iteration = Iteration::default();
+        self.noted.clear();
         for scenario in batches {
             self.model.scenario = scenario;
-            self.forward_and_backward(&mut iteration);
+            self.forward_and_backward();
         }
-        self.optimize(iteration)
+        self.optimize();
+        self.forget_gradients();
+        highest(&self.noted)
     }
 
-    fn optimize(&mut self, mut iteration: Iteration) -> Iteration {
+    /// The first iteration and a later one.
+    ///
+    /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
+    /// the first one's above these.
+    fn first_and_later(&mut self) -> [Iteration; 2] {
+        let scenario = self.model.scenario;
+        let alters = scenario.savings.step == StepTime::InBackward;
+        if self.model.apart == Apart::All
+            || alters
+            || scenario.training_loop.keeps_outputs
+            || !scenario.training_loop.grads_to_none
+        {
+            return [self.iteration(), self.iteration()];
+        }
+        self.micro_batches();
+        self.optimize();
+        let first = highest(&self.noted);
+        self.noted.retain(|(phase, _)| *phase != Phase::Step);
+        let resting = self.machine().state.borrow().ledger.parts;
+        for (_, peak) in &mut self.noted {
+            for category in [Category::Optimizer, Category::Workspace] {
+                let more = resting.get(category).saturating_sub(peak.parts.get(category));
+                *peak = peak.with(category, more.0);
+            }
+        }
+        // the gradients are there still, as the next iteration's will be
+        self.optimize();
+        self.forget_gradients();
+        [first, highest(&self.noted)]
+    }
+
+    fn micro_batches(&mut self) {
+        // every micro-batch after the second repeats the second
+        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
+            self.forward_and_backward();
+        }
+    }
+
+    fn optimize(&mut self) {
         let scenario = self.model.scenario;
         self.begin(Phase::Step);
         {
@@ -180,14 +231,16 @@ impl<'a> Training<'a> {
         }
         self.has_state = true;
         self.stepped = self.machine().state.borrow().events();
-        iteration.phases[Phase::Step as usize] = self.peak();
-        if scenario.training_loop.grads_to_none {
-            self.machine().state.borrow_mut().drop_gradients();
-        }
-        iteration
+        self.end(Phase::Step);
     }
 
-    fn forward_and_backward(&mut self, iteration: &mut Iteration) {
+    fn forget_gradients(&self) {
+        if self.model.scenario.training_loop.grads_to_none {
+            self.machine().state.borrow_mut().drop_gradients();
+        }
+    }
+
+    fn forward_and_backward(&mut self) {
         self.begin(Phase::Forward);
         if self.model.scenario.savings.offloading == Offloading::On {
             self.begin_offloading();
@@ -204,7 +257,7 @@ impl<'a> Training<'a> {
             self.kept.0 = outputs.iter().map(Tensor::detach).collect();
         }
         drop(outputs);
-        highest(&mut iteration.phases[Phase::Forward as usize], self.peak());
+        self.end(Phase::Forward);
         self.begin(Phase::Backward);
         self.machine().state.borrow_mut().category = Category::Temporaries;
         let model = &self.model;
@@ -216,7 +269,7 @@ impl<'a> Training<'a> {
         } else {
             self.free(held);
         }
-        highest(&mut iteration.phases[Phase::Backward as usize], self.peak());
+        self.end(Phase::Backward);
     }
 
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
@@ -243,49 +296,14 @@ impl<'a> Training<'a> {
         let mut state = self.machine().state.borrow_mut();
         storages.into_iter().for_each(|storage| state.release(storage));
     }
-
-    /// A later iteration. Where nothing but the optimizer's state has come to stay, forward and backward are the first
-    /// one's above that state.
-    fn steady(&mut self, first: &Iteration) -> Iteration {
-        let scenario = self.model.scenario;
-        let alters = scenario.savings.step == StepTime::InBackward;
-        if self.model.whole
-            || alters
-            || scenario.training_loop.keeps_outputs
-            || !scenario.training_loop.grads_to_none
-        {
-            return self.iteration();
-        }
-        let state = self.machine().state.borrow().ledger.parts.get(Category::Optimizer);
-        let mut steady = *first;
-        for phase in [Phase::Forward, Phase::Backward] {
-            let peak = &mut steady.phases[phase as usize];
-            peak.bytes += state;
-            peak.parts.0[Category::Optimizer.index()] += state.0;
-        }
-        self.step_again(&mut steady);
-        steady
-    }
-
-    /// The step with its state there and all gradients alive.
-    fn step_again(&mut self, steady: &mut Iteration) {
-        let machine = self.machine();
-        let gradients = machine.state.borrow_mut().gradients();
-        self.begin(Phase::Step);
-        {
-            let mut state = machine.state.borrow_mut();
-            if self.model.scenario.training_loop.clips {
-                state.clip();
-            }
-            state.step(self.model.scenario.optimizer);
-        }
-        steady.phases[Phase::Step as usize] = self.peak();
-        machine.state.borrow_mut().release(gradients);
-    }
 }
 
-fn highest(peak: &mut Peak, other: Peak) {
-    if other.bytes > peak.bytes {
-        *peak = other;
+/// The highest of the peaks of each phase.
+fn highest(peaks: &[(Phase, Peak)]) -> Iteration {
+    let mut iteration = Iteration::default();
+    for (phase, peak) in peaks {
+        let highest = &mut iteration.phases[*phase as usize];
+        *highest = higher(*highest, *peak);
     }
+    iteration
 }

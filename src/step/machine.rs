@@ -1,5 +1,5 @@
-//! The machine that a step runs on: storages with a reference count and no data, the ledger of what is alive, and the
-//! stream of events for the allocator.
+//! The machine that a step runs on: storages with a reference count and no data, and the stream of events for the
+//! allocator.
 //!
 //! Tensors are handles with Python's lifetime rules: a clone holds the storage, dropping the last handle frees it. The
 //! model code in [`super::forward`] therefore frees a tensor exactly where the Python code that it mirrors does.
@@ -8,11 +8,12 @@ use std::cell::RefCell;
 
 use super::autograd::Graph;
 use super::kernels::Device;
+use super::ledger::Ledger;
 use super::optimizer::Stepper;
 use super::params::{ParamId, Params};
-use super::tensor::Tensor;
+use super::repeat::OneRun;
 use crate::dtype::Dtype;
-use crate::memory::{Category, Parts, Peak, Phase};
+use crate::memory::{Category, Peak, Phase};
 
 /// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
 pub(super) const BLOCK: u64 = 512;
@@ -35,7 +36,7 @@ pub(super) struct Storage {
     pub requested: u64,
     /// Live references: handles, saved variables, pending gradients.
     pub references: u32,
-    /// How many identical storages this one stands for (see [`Machine::repeat`]).
+    /// How many identical storages this one stands for (see [`super::repeat`]).
     pub times: u32,
     /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
     pub shared: bool,
@@ -95,70 +96,6 @@ pub(super) enum Event {
     EmptyCache,
 }
 
-/// The running total by category and its highest point since the last reset.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ledger {
-    /// Live bytes.
-    pub current: u64,
-    /// Live bytes by category.
-    pub parts: Parts,
-    /// The highest point since [`Ledger::reset_peak`]; its parts are noted when it is left.
-    peak: Peak,
-    /// Whether the highest point is now.
-    rising: bool,
-}
-
-impl Ledger {
-    fn add(&mut self, category: Category, bytes: u64) {
-        self.current = self.current.saturating_add(bytes);
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_add(bytes);
-        if self.current > self.peak.bytes.0 {
-            self.peak.bytes.0 = self.current;
-            self.rising = true;
-        }
-    }
-
-    /// Adds to a category what further identical storages take.
-    pub fn grow(&mut self, category: Category, bytes: u64) {
-        self.add(category, bytes);
-    }
-
-    fn subtract(&mut self, category: Category, bytes: u64) {
-        self.note_peak();
-        self.current = self.current.saturating_sub(bytes);
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_sub(bytes);
-    }
-
-    fn move_to(&mut self, from: Category, to: Category, bytes: u64) {
-        self.note_peak();
-        let parts = &mut self.parts.0;
-        parts[from.index()] = parts[from.index()].saturating_sub(bytes);
-        parts[to.index()] = parts[to.index()].saturating_add(bytes);
-    }
-
-    /// The parts of the highest point are those of now, if it is now.
-    fn note_peak(&mut self) {
-        if self.rising {
-            self.rising = false;
-            self.peak.parts = self.parts;
-        }
-    }
-
-    /// The highest point since the last reset.
-    pub fn peak(&mut self) -> Peak {
-        self.note_peak();
-        self.peak
-    }
-
-    /// Starts a phase: the highest point is now.
-    pub fn reset_peak(&mut self) {
-        self.peak.bytes.0 = self.current;
-        self.rising = true;
-    }
-}
-
 /// The state of a run; reached through [`Machine`].
 pub(super) struct State {
     pub storages: Vec<Storage>,
@@ -178,18 +115,23 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// How many identical runs the running bodies stand for; 1 outside [`Machine::repeat`].
+    /// How many identical runs the running bodies stand for; 1 outside of such.
     pub repeating: u32,
     /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
     pub in_backward: bool,
     /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
     /// ask for.
     pub due_workspaces: [[u64; 2]; 2],
+    /// The highest point of the running phase up to the moment at which its thread got its workspaces, where it got them.
+    pub early: Option<Peak>,
+    /// What the run came across and has no code for: it has no figure.
+    pub unmodelled: Option<&'static str>,
+    /// Whether every body that ran on behalf of others was fed what it returned, and left what there was to leave.
+    pub alike: bool,
     /// How parameters step as soon as their gradients are there, where they do.
     pub stepper: Option<Stepper>,
-    /// Shared storages that lost their last reference inside a repeated body, each with the highest point of the body up
-    /// to then.
-    deferred: Vec<(StorageId, Peak)>,
+    /// What only one run of the running bodies does.
+    pub one_run: OneRun,
 }
 
 impl State {
@@ -255,6 +197,10 @@ impl State {
     /// The workspaces that the running thread is due, which stay until the end.
     pub fn get_workspace(&mut self) {
         let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
+        if due == [0; 2] {
+            return;
+        }
+        self.note_workspace(due.into_iter().map(rounded).sum());
         for (bytes, name) in due.into_iter().zip(["cuBLAS workspace", "cuBLASLt workspace"]) {
             if bytes > 0 {
                 self.persistent(bytes, Dtype::U8, 1, Category::Workspace, name);
@@ -296,16 +242,13 @@ impl State {
         storage.references -= 1;
         if storage.references == 0 {
             if self.repeating > 1 && storage.shared {
-                let until_then = self.ledger.peak();
-                self.ledger.reset_peak();
-                self.deferred.push((id, until_then));
-                return;
+                return self.free_in_last_run(id);
             }
             self.free(id);
         }
     }
 
-    fn free(&mut self, id: StorageId) {
+    pub fn free(&mut self, id: StorageId) {
         let storage = &self.storages[id as usize];
         // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
         let times = match self.repeating {
@@ -362,6 +305,11 @@ impl State {
         }
     }
 
+    /// Poisons the run: what it came across is not modelled, and whatever it goes on with is no answer. The first is named.
+    pub fn meet_unmodelled(&mut self, what: &'static str) {
+        self.unmodelled.get_or_insert(what);
+    }
+
     /// How many events were recorded.
     pub fn events(&self) -> usize {
         self.record.as_ref().map_or(0, |record| record.events.len())
@@ -380,83 +328,6 @@ impl State {
             record.events.push(Event::Mark(phase));
         }
     }
-
-    /// Notes the ledger at the start of a body that stands for several identical ones; bodies may be nested.
-    pub fn begin_repeat(&mut self, times: u32) -> Repeat {
-        self.ledger.note_peak();
-        let before = self.ledger;
-        self.ledger.reset_peak();
-        let around = self.repeating;
-        self.repeating = around.saturating_mul(times);
-        Repeat { before, times, around }
-    }
-
-    /// Ends such a body: the ledger moves as if it had run `times` times.
-    ///
-    /// Every run changes the live bytes by the same amounts, so the highest point of all runs lies in the first or in
-    /// the last one. All runs but the first have `beside` bytes of activations beside them.
-    pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
-        let Repeat { before, times, around } = repeat;
-        self.repeating = around;
-        let more = u64::from(times).saturating_sub(1);
-        let deferred = if around == 1 { std::mem::take(&mut self.deferred) } else { Vec::new() };
-        let end = self.ledger.peak();
-        let first = deferred.iter().map(|(_, peak)| *peak).fold(end, higher);
-        let shift = |value: u64, from: u64, to: u64| {
-            if to >= from {
-                value.saturating_add((to - from).saturating_mul(more))
-            } else {
-                value.saturating_sub((from - to).saturating_mul(more))
-            }
-        };
-        let after = self.ledger;
-        let in_last_run = |mut peak: Peak| {
-            peak.bytes.0 = shift(peak.bytes.0, before.current, after.current).saturating_add(beside);
-            for (index, part) in peak.parts.0.iter_mut().enumerate() {
-                *part = shift(*part, before.parts.0[index], after.parts.0[index]);
-            }
-            let part = &mut peak.parts.0[Category::Activations.index()];
-            *part = part.saturating_add(beside);
-            peak
-        };
-        // the last run frees what all of them shared where the others only stopped to use it
-        let mut last: Option<Peak> = None;
-        let mut freed = Parts::default();
-        let stretches = deferred.iter().map(|(id, peak)| (Some(*id), *peak)).chain([(None, end)]);
-        for (id, peak) in stretches {
-            let mut peak = in_last_run(peak);
-            for (part, freed) in peak.parts.0.iter_mut().zip(freed.0) {
-                *part = part.saturating_sub(freed);
-            }
-            peak.bytes.0 = peak.bytes.0.saturating_sub(freed.total().0);
-            last = Some(last.map_or(peak, |last| higher(last, peak)));
-            if let Some(storage) = id.and_then(|id| self.storages.get(id as usize)) {
-                let part = &mut freed.0[storage.category.index()];
-                *part = part.saturating_add(rounded(storage.requested));
-            }
-        }
-        self.ledger.current = shift(after.current, before.current, after.current);
-        for (index, part) in self.ledger.parts.0.iter_mut().enumerate() {
-            *part = shift(*part, before.parts.0[index], after.parts.0[index]);
-        }
-        self.ledger.peak = last.into_iter().fold(higher(before.peak, first), higher);
-        for (id, _) in deferred {
-            self.free(id);
-        }
-    }
-}
-
-/// The higher of two points, the first where they are as high.
-fn higher(one: Peak, other: Peak) -> Peak {
-    if other.bytes > one.bytes { other } else { one }
-}
-
-/// The ledger at the start of a repeated body.
-pub(super) struct Repeat {
-    before: Ledger,
-    times: u32,
-    /// What the bodies around it stand for.
-    around: u32,
 }
 
 /// The machine: shared by every tensor handle of a run.
@@ -499,8 +370,11 @@ impl Machine {
                 repeating: 1,
                 in_backward: false,
                 due_workspaces: [[0; 2]; 2],
+                early: None,
+                unmodelled: None,
+                alike: true,
                 stepper: None,
-                deferred: Vec::new(),
+                one_run: OneRun::default(),
             }),
         }
     }
@@ -519,38 +393,5 @@ impl Machine {
         let result = body();
         self.state.borrow_mut().category = outer;
         result
-    }
-
-    /// Runs `body` once on behalf of `times` identical runs, one after the other, each fed the one tensor that the one
-    /// before returned, the first one `input`. What a run leaves behind counts `times` times; the returned tensor counts
-    /// once.
-    ///
-    /// `held` is a further handle of the first input. No other run's input has one, so the body runs without it; if the
-    /// input is gone afterwards, a tensor of its size is returned that takes its place.
-    pub fn repeat<'m>(
-        &'m self,
-        times: u32,
-        input: Tensor<'m>,
-        held: Option<Tensor<'m>>,
-        body: impl FnOnce(Tensor<'m>) -> Tensor<'m>,
-    ) -> (Tensor<'m>, Option<Tensor<'m>>) {
-        if times == 1 {
-            return (body(input), held);
-        }
-        // the handle goes before the body runs; what it held is remembered
-        let held = held.map(|held| held.value);
-        let (repeat, first_node) = {
-            let mut state = self.state.borrow_mut();
-            (state.begin_repeat(times), state.graph.len())
-        };
-        let result = body(input);
-        let mut state = self.state.borrow_mut();
-        let gone = held.filter(|held| state.references(held.storage) == 0);
-        state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
-        state.counts_once(result.value.storage);
-        state.graph.note_repeat(first_node, times);
-        let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
-        drop(state);
-        (result, stand_in.map(|value| Tensor { machine: self, value }))
     }
 }

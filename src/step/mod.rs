@@ -1,6 +1,7 @@
 //! The symbolic execution of a training step.
 //!
-//! - `machine`: storages, ledger, event stream; `tensor`: handles with Python's lifetimes; `looped`: loops over tokens;
+//! - `machine`: storages, event stream; `ledger`: live bytes; `tensor`: handles with Python's lifetimes; `repeat`: one run on
+//!   behalf of many;
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
 //! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
 //!   `kernels`, `splits`: scratch space of CUDA kernels;
@@ -20,8 +21,8 @@ mod fused_loss;
 mod indexing;
 mod iteration;
 mod kernels;
+mod ledger;
 mod linear;
-mod looped;
 mod loss;
 mod machine;
 mod norm;
@@ -29,6 +30,7 @@ mod optimizer;
 mod params;
 mod plan;
 mod pointwise;
+mod repeat;
 mod replay;
 mod scan;
 mod splits;

@@ -197,6 +197,7 @@ impl<'m> Tensor<'m> {
 
     /// `weight.float() * x`, or `(1 + weight.float()) * x`.
     fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
+        // gemma4's `Gemma4RMSNorm(with_scale=False)` has none
         let Some(weight) = norm.weight else { return self.clone() };
         let machine = self.machine;
         let factor = {

@@ -25,6 +25,7 @@ struct Trained {
     numel: u64,
     rows: u64,
     times: u32,
+    body: u32,
     dtype: Dtype,
 }
 
@@ -49,16 +50,25 @@ pub(super) struct Stepper {
     pub has_state: bool,
 }
 
-/// The trained parameters in order.
+/// The trained parameters that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
 fn trained(state: &State) -> Vec<Trained> {
     let list = &state.params.list;
     let mut trained = Vec::with_capacity(list.len());
-    let wanted = |param: &&Parameter| param.trainable && !param.idle && param.storage != NOTHING;
+    let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, numel, rows, times, dtype, .. } = *param;
-        Trained { module, numel, rows, times, dtype }
+        let Parameter { module, numel, rows, times, body, dtype, .. } = *param;
+        Trained { module, numel, rows, times, body, dtype }
     }));
     trained
+}
+
+/// The parameters as a loop comes by them, where what it leaves of one meets the next: those of a repeated body twice, as
+/// the first one's follow the last one's.
+fn in_turn(params: &[Trained]) -> impl Iterator<Item = &Trained> {
+    params.chunk_by(|one, next| one.body == next.body).flat_map(|body| {
+        let again = body.first().is_some_and(|first| first.times > 1);
+        std::iter::repeat_n(body, 1 + usize::from(again)).flatten()
+    })
 }
 
 impl State {
@@ -66,14 +76,8 @@ impl State {
         if self.record.is_some() {
             self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
         } else {
-            self.ledger.grow(Category::Optimizer, blocks(bytes, times));
+            self.ledger.add(Category::Optimizer, blocks(bytes, times));
         }
-    }
-
-    /// The gradients of all trained parameters, as one.
-    pub fn gradients(&mut self) -> StorageId {
-        let bytes = trained(self).iter().map(Trained::blocks).fold(0, u64::saturating_add);
-        self.alloc_as(Category::Gradients, bytes, Dtype::U8, "gradients")
     }
 
     /// Scratch for every parameter at once, as a foreach implementation has it.
@@ -103,7 +107,7 @@ impl State {
     /// the next parameter's is there.
     fn step_adam_one_by_one(&mut self, params: &[Trained]) {
         let mut denominator = NOTHING;
-        for param in params {
+        for param in in_turn(params) {
             let root = self.scratch_like(param, param.dtype);
             let next = self.scratch_like(param, param.dtype);
             self.release(root);
@@ -116,7 +120,7 @@ impl State {
     /// float32; the loop's locals live until they are assigned again.
     fn step_adafactor(&mut self, params: &[Trained]) {
         let [mut gradient, mut weight, mut update] = [NOTHING; 3];
-        for param in params {
+        for param in in_turn(params) {
             if param.dtype.is_half() {
                 let copy = self.scratch_like(param, Dtype::F32);
                 self.release(std::mem::replace(&mut gradient, copy));
@@ -141,7 +145,7 @@ impl State {
     /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
     fn step_adafactor_torch(&mut self, params: &[Trained]) {
         let mut update = NOTHING;
-        for param in params {
+        for param in in_turn(params) {
             if param.rows > 1 {
                 kernels::column_sum_scratch(self, param.rows, param.numel / param.rows, param.dtype);
             }
@@ -287,8 +291,8 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, numel, rows, dtype, .. } = self.params.list[param as usize];
-        let own = Trained { module, numel, rows, times: 1, dtype };
+        let Parameter { module, numel, rows, body, dtype, .. } = self.params.list[param as usize];
+        let own = Trained { module, numel, rows, times: 1, body, dtype };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();

@@ -19,9 +19,9 @@ pub(super) struct Parameter {
     /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
     pub rows: u64,
     pub trainable: bool,
-    /// Whether no forward pass reads it: it never has a gradient, and optimizers pass it over.
-    pub idle: bool,
     pub times: u32,
+    /// The repeated body that it is of, by number; those outside of any have one too.
+    pub body: u32,
     /// Its weight.
     pub storage: StorageId,
     /// Its gradient, or [`NOTHING`].
@@ -38,13 +38,15 @@ pub(super) struct Parameter {
 #[derive(Debug)]
 pub(super) struct Params {
     pub list: Vec<Parameter>,
+    /// The number of the body whose parameters are being added.
+    pub body: u32,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
 }
 
 impl Default for Params {
     fn default() -> Params {
-        Params { list: Vec::with_capacity(64), leaves: 0 }
+        Params { list: Vec::with_capacity(64), body: 0, leaves: 0 }
     }
 }
 
@@ -78,15 +80,15 @@ impl State {
         let storage =
             self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
         self.note_shape(storage, shape);
-        let module = self.module;
+        let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {
             module,
             numel,
             dtype,
             rows,
             trainable,
-            idle: false,
             times,
+            body,
             storage,
             grad: NOTHING,
             cached: None,
@@ -118,7 +120,7 @@ impl State {
         let more =
             super::machine::rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
         let category = stored.category;
-        self.ledger.grow(category, more);
+        self.ledger.add(category, more);
     }
 }
 
@@ -129,14 +131,15 @@ impl State {
         let storage = if held || self.graph.offload.is_some() { value.storage } else { NOTHING };
         self.retain(storage);
         self.params.leaves += 1;
+        let body = self.params.body;
         self.params.list.push(Parameter {
             module: self.module,
             numel: value.numel,
             dtype: value.dtype,
             rows: 1,
             trainable: false,
-            idle: false,
             times: 1,
+            body,
             storage,
             grad: NOTHING,
             cached: None,
@@ -157,12 +160,10 @@ impl State {
     pub fn drop_leaves(&mut self) {
         for _ in 0..std::mem::take(&mut self.params.leaves) {
             let Some(leaf) = self.params.list.pop() else { continue };
+            let held = [leaf.waiting.map_or(NOTHING, |grad| grad.storage), leaf.grad, leaf.storage];
             match &mut self.graph.offload {
-                Some(offload) => offload.reached.extend([leaf.grad, leaf.storage]),
-                None => {
-                    self.release(leaf.grad);
-                    self.release(leaf.storage);
-                }
+                Some(offload) => offload.reached.extend(held),
+                None => held.into_iter().for_each(|storage| self.release(storage)),
             }
         }
     }

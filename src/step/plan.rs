@@ -1,6 +1,6 @@
 //! How much of a run is recorded.
 
-use super::forward::Model;
+use super::forward::{Apart, Model};
 use super::iteration::Training;
 use super::kernels::Device;
 use super::machine::Machine;
@@ -89,7 +89,7 @@ fn too_deep(events: usize) -> Issue {
 /// often as there are others.
 fn events(architecture: &Architecture, modeling: Modeling, scenario: &Scenario, device: Device) -> usize {
     let machine = Machine::new(device, true);
-    let model = Model::load(&machine, architecture, modeling, scenario, device, false);
+    let model = Model::load(&machine, architecture, modeling, scenario, device, Apart::Few);
     let run = model.layers.len().max(1);
     let encoder = architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());
     let all = architecture.order.len() + encoder;

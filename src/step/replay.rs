@@ -4,9 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::forward::Model;
+use serde::{Deserialize, Serialize};
+
+use super::forward::{Apart, Model};
 use super::iteration::Training;
 use super::kernels::Device;
+use super::ledger::Ledger;
 use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
 use super::plan::{ITERATIONS, Plan};
 use super::support;
@@ -14,7 +17,7 @@ use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::memory::{Category, Iteration, Parts, Phase};
+use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
 use crate::units::Bytes;
@@ -39,7 +42,7 @@ pub struct Recording {
 }
 
 /// The ledger after one event of the last iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Moment {
     /// The phase.
     pub phase: Phase,
@@ -103,18 +106,18 @@ impl Recording {
         let plan = Plan::of(architecture, modeling, scenario, device)?;
         let scenario = &*laid_out;
         let machine = Machine::new(device, true);
-        let model = Model::load(&machine, architecture, modeling, scenario, device, true);
+        let model = Model::load(&machine, architecture, modeling, scenario, device, Apart::All);
         support::adapted(&model, named)?;
         let mut training = Training::new(model);
         training.prepare();
         let recorded = || machine.state.borrow().events();
         let loaded = recorded();
         let mut first = None;
+        let mut highest = Bytes::ZERO;
         let mut shown = loaded..loaded;
         let mut run = |longest: bool, iteration: &mut dyn FnMut() -> Iteration| {
             let start = recorded();
-            // its peaks are not asked for: the events say more
-            let _ = iteration();
+            highest = highest.max(iteration().highest().1.bytes);
             let end = recorded();
             first.get_or_insert(end);
             if longest {
@@ -131,7 +134,7 @@ impl Recording {
                 run(longest, &mut || training.iteration_of(batches));
             }
         }
-        support::attended(&machine, scenario)?;
+        support::followed(&machine, scenario, highest)?;
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
@@ -143,6 +146,39 @@ impl Recording {
 
     fn storage(&self, id: u32) -> &Storage {
         &self.storages[id as usize]
+    }
+
+    /// The peaks of the first iteration and of the one that is shown, in tensors: what [`run`](super::run) says of them, event
+    /// by event.
+    pub fn iterations(&self) -> [Iteration; 2] {
+        let mut iterations = [Iteration::default(); 2];
+        let mut ledger = Ledger::default();
+        let mut categories = self.born.clone();
+        let mut phase = None;
+        for (index, event) in self.events.iter().enumerate() {
+            match *event {
+                Event::Alloc(id) => {
+                    ledger.add(categories[id as usize], rounded(self.storage(id).bytes()));
+                }
+                Event::Free(id) => {
+                    ledger.subtract(categories[id as usize], rounded(self.storage(id).bytes()));
+                }
+                Event::Becomes(id, category) => {
+                    let from = std::mem::replace(&mut categories[id as usize], category);
+                    ledger.move_to(from, category, rounded(self.storage(id).bytes()));
+                }
+                Event::Mark(next) => phase = Some(next),
+                Event::EmptyCache => {}
+            }
+            let Some(phase) = phase else { continue };
+            for (iteration, events) in iterations.iter_mut().zip([&(self.loaded..self.first), &self.shown]) {
+                let peak: &mut Peak = &mut iteration.phases[phase as usize];
+                if events.contains(&index) && ledger.current > peak.bytes.0 {
+                    *peak = Peak::of(ledger.parts);
+                }
+            }
+        }
+        iterations
     }
 
     /// The last iteration in at most `points` moments; of every stretch the lowest and the highest.

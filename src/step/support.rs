@@ -13,6 +13,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::{
     AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Scenario, Stack,
 };
+use crate::units::Bytes;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
@@ -119,9 +120,26 @@ pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<
     Err(Issue::error(Field::LoraTargets, message).with_fix(fix))
 }
 
+/// The largest sum of tensors that is answered; beyond it sizes saturate.
+const LARGEST: Bytes = Bytes(1 << 60);
+
+/// An issue where a run came across something that it has no code for, that stops in PyTorch, or that is beyond all counting.
+pub(super) fn followed(machine: &Machine, scenario: &Scenario, highest: Bytes) -> Result<(), Issue> {
+    attended(machine, scenario)?;
+    if let Some(what) = machine.state.borrow().unmodelled {
+        let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
+        return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
+    }
+    if highest >= LARGEST {
+        let message = "this step is too large to count: it needs more than a billion GiB";
+        return Err(Issue::error(Field::Batch, message).with_fix("use fewer tokens, or a lower rank"));
+    }
+    Ok(())
+}
+
 /// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the
 /// memory-efficient one with grouped heads, of flash with a mask and in float32, and of cuDNN's with wide heads.
-pub(super) fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
+fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
     let needs = match scenario.attention {
         AttentionKernel::Eager
         | AttentionKernel::Sdpa

@@ -59,6 +59,14 @@ impl Value {
         Value { layout: Layout::Columns, shape: Layout::Tokens, ..self }
     }
 
+    /// Whether the code that is given one of the two does the same as with the other.
+    pub fn is_like(&self, other: &Value) -> bool {
+        let properties = |value: &Value| {
+            (value.numel, value.dtype, value.layout, value.shape, value.flat, value.requires_grad())
+        };
+        properties(self) == properties(other)
+    }
+
     /// Bytes of its elements.
     pub fn bytes(&self) -> u64 {
         self.numel.saturating_mul(self.dtype.bytes())
@@ -83,6 +91,13 @@ impl Tensor<'_> {
         change(&mut value);
         self.machine.state.borrow_mut().retain(value.storage);
         Tensor { machine: self.machine, value }
+    }
+
+    /// What the code goes on with where it came across something that it has no way to run: itself, in a run that has no
+    /// figure any more.
+    pub fn unmodelled(&self, what: &'static str) -> Self {
+        self.machine.state.borrow_mut().meet_unmodelled(what);
+        self.clone()
     }
 
     /// The same tensor outside the graph.

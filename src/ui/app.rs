@@ -1,40 +1,86 @@
-//! The page as a whole: what stands where.
+//! The page as a whole: what stands where, and how it starts.
 
-use std::fmt::Write;
+use std::sync::Arc;
 
-use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::browser;
 use super::controls::Toast;
-use super::live::{on, switch, text};
-use super::markup::Escaped;
+use super::desk::{Desk, Place};
+use super::detail::Detail;
 use super::own;
-use super::panel::{Answer, Configure, Footer, Header, Tabs, Verdict};
+use super::panel::{Configure, Footer, Header, Panels, Tabs, Verdict};
+use super::question::{self, Question};
 use super::state::State;
 use super::sync;
+use super::theme::Theme;
 use crate::issue::Issue;
 use crate::share;
 
-/// Puts the app on the page.
-pub fn mount() {
+/// What the page begins with.
+#[derive(Clone, Default)]
+pub struct Start {
+    /// What the address said.
+    pub link: String,
+    /// The first scenario looked at closely, where that was done.
+    pub detail: Option<Arc<Detail>>,
+    /// Whether amounts are shown in decimal units.
+    pub decimal: bool,
+    /// The colours.
+    pub theme: Theme,
+}
+
+/// Runs the page, or its worker where this is one.
+pub fn start() {
     browser::catch_crashes();
+    if !browser::is_page() {
+        return browser::serve(question::answer);
+    }
+    let start = Start {
+        link: browser::link(),
+        detail: None,
+        decimal: sync::stored_unit_is_decimal(),
+        theme: Theme::stored(),
+    };
+    let desk = Desk::default();
+    if start.link.is_empty() {
+        // The first answer stands on the page already. The app takes over once it knows as much.
+        let look = Question::Detail(Box::default());
+        desk.clone().ask(Place::Scenario(0), look, move |answer| {
+            let detail = answer.and_then(question::Answer::detail).map(Arc::from);
+            mount(Start { detail, ..start }, desk);
+        });
+    } else {
+        mount(start, desk);
+    }
+}
+
+/// Puts the app on the page.
+fn mount(start: Start, desk: Desk) {
     let Some(stage) = browser::stage() else { return };
-    leptos::mount::mount_to(stage, App).forget();
+    leptos::mount::mount_to(stage, move || view! { <App start=start desk=desk /> }).forget();
     browser::mark_root("data-state", Some("ready"));
 }
 
+/// The whole page.
 #[component]
-fn App() -> impl IntoView {
-    let shared = share::decode(&browser::query());
-    let state = State::new(shared.scenarios);
-    state.notices.set(lines(&shared.notices));
+pub fn App(
+    /// What it begins with.
+    start: Start,
+    /// Where it asks what takes longer.
+    desk: Desk,
+) -> impl IntoView {
+    let shared = share::decode(&start.link);
+    let state = State::new(shared.scenarios, desk);
+    state.notices.set(shared.notices);
+    state.decimal.set(start.decimal);
+    state.current().detail.set(start.detail);
     provide_context(state);
-    let address = sync::follow_address(state);
+    let address = sync::follow_address(state, &start.link);
     sync::remember_unit(state);
     own::accept_drops(state);
     view! {
-        <Header address=address />
+        <Header address=address theme=start.theme />
         <main>
             <Notices />
             <Configure />
@@ -43,7 +89,7 @@ fn App() -> impl IntoView {
                     <Tabs />
                     <Verdict />
                 </div>
-                <Answer />
+                <Panels />
             </div>
         </main>
         <Footer />
@@ -51,29 +97,20 @@ fn App() -> impl IntoView {
     }
 }
 
-/// What [`State::notices`] holds of notices.
-pub fn lines(notices: &[Issue]) -> String {
-    let mut html = String::new();
-    for notice in notices {
-        // Writing to a string cannot fail.
-        let _ = write!(html, "<p>{}.</p>", Escaped(&notice.to_string()));
-    }
-    html
-}
-
 /// What was wrong with the link that the page was opened with.
 #[component]
 fn Notices() -> impl IntoView {
     let state = State::of_page();
-    let none = move || state.notices.with(String::is_empty);
+    let none = move || state.notices.with(Vec::is_empty);
+    let line = |notice: Issue| view! { <p>{notice.to_string()} "."</p> };
     view! {
         <div class="notices" role="alert">
-            <div class="notice" hidden=switch(none)>
+            <div class="notice" hidden=none>
                 <div>
                     <h2>"Part of this link could not be read"</h2>
-                    <div inner_html=text(move || state.notices.get())></div>
+                    {move || state.notices.get().into_iter().map(line).collect::<Vec<_>>()}
                 </div>
-                <button type="button" on:click=on(move |_: MouseEvent| state.notices.set(String::new()))>
+                <button type="button" on:click=move |_| state.notices.set(Vec::new())>
                     "Dismiss"
                 </button>
             </div>

@@ -13,10 +13,18 @@ use wasm_bindgen_futures::JsFuture;
 use crate::issue::Issue;
 use crate::model::config::check_length;
 
-/// The query of the address, without `?`.
-pub fn query() -> String {
-    let search = window().location().search().unwrap_or_default();
-    search.strip_prefix('?').unwrap_or(&search).to_owned()
+/// What the address says: its fragment, else its query, without `#` or `?`. Links had a query until the scenario moved
+/// behind `#`, which is never sent to the host.
+pub fn link() -> String {
+    let location = window().location();
+    let fragment = location.hash().unwrap_or_default();
+    let said = if fragment.len() > 1 { fragment } else { location.search().unwrap_or_default() };
+    said.strip_prefix(['#', '?']).unwrap_or(&said).to_owned()
+}
+
+/// Whether the address has a query.
+pub fn has_query() -> bool {
+    window().location().search().is_ok_and(|query| !query.is_empty())
 }
 
 /// What becomes of the present entry of the history when the address changes.
@@ -28,9 +36,10 @@ pub enum History {
     Push,
 }
 
-/// Writes a query into the address. Browsers limit how often: a refusal is no harm, the next change writes again.
-pub fn write_query(query: &str, history: History) {
-    let target = if query.is_empty() { path() } else { format!("?{query}") };
+/// Writes the scenarios into the address, behind `#`. Browsers limit how often: a refusal is no harm, the next change
+/// writes again.
+pub fn write_link(link: &str, history: History) {
+    let target = format!("{}#{link}", path());
     let Ok(entries) = window().history() else { return };
     let written = match history {
         History::Replace => entries.replace_state_with_url(&JsValue::NULL, "", Some(&target)),
@@ -51,18 +60,6 @@ pub fn address() -> String {
 /// Runs when the visitor goes back or forward.
 pub fn on_travel(mut run: impl FnMut() + 'static) {
     EventListener::new(&window(), "popstate", move |_| run()).forget();
-}
-
-/// Runs once all of the page's code is here: at once, unless the page was built in two files and the second is still on
-/// its way (`scripts/pack`). What is no part of the first answer and runs by itself waits for it, so that the page does
-/// not stand still meanwhile.
-pub fn when_whole(run: impl FnOnce() + 'static) {
-    let is_front = document().document_element().is_some_and(|root| root.has_attribute("data-part"));
-    if is_front {
-        EventListener::once(&window(), "headroom-whole", move |_| run()).forget();
-    } else {
-        run();
-    }
 }
 
 /// Runs when the page may be about to go away.
@@ -112,6 +109,12 @@ pub fn mark_root(name: &str, value: Option<&str>) {
         None => root.remove_attribute(name),
     };
     drop(marked);
+}
+
+/// Sets a property of an element's style.
+pub fn set_style(element: &web_sys::HtmlElement, name: &str, value: &str) {
+    // A name that is no property is ignored.
+    drop(element.style().set_property(name, value));
 }
 
 /// Whether the system asks for dark colours.
@@ -294,6 +297,80 @@ pub fn on_drop(mut take: impl FnMut(web_sys::File) + 'static) {
         }
     })
     .forget();
+}
+
+/// What is heard of a worker.
+pub enum Heard {
+    /// It is there and can be asked.
+    Ready,
+    /// It answers.
+    Said(String),
+    /// It could not be loaded, or stopped.
+    Failed,
+}
+
+/// The page's module, run a second time beside the page. Dropped, it ends in the middle of whatever it does.
+pub struct Colleague {
+    worker: web_sys::Worker,
+    _heard: Closure<dyn FnMut(web_sys::MessageEvent)>,
+    _failed: Closure<dyn FnMut(web_sys::Event)>,
+}
+
+impl Colleague {
+    /// Starts one; `None` where the browser refuses. What it says is told later.
+    pub fn call(tell: impl Fn(Heard) + 'static) -> Option<Colleague> {
+        let script = document().query_selector("script[data-js]").ok()??;
+        let options = web_sys::WorkerOptions::new();
+        options.set_type(web_sys::WorkerType::Module);
+        let worker = web_sys::Worker::new_with_options("worker.js", &options).ok()?;
+        let tell = Rc::new(tell);
+        let told = tell.clone();
+        let heard = Closure::<dyn FnMut(_)>::new(move |event: web_sys::MessageEvent| {
+            told(event.data().as_string().map_or(Heard::Ready, Heard::Said));
+        });
+        let failed = Closure::<dyn FnMut(_)>::new(move |event: web_sys::Event| {
+            event.prevent_default();
+            tell(Heard::Failed);
+        });
+        worker.set_onmessage(Some(heard.as_ref().unchecked_ref()));
+        worker.set_onerror(Some(failed.as_ref().unchecked_ref()));
+        // The module that was compiled for the page serves the worker, too.
+        let parts = js_sys::Array::of2(&script.get_attribute("data-js")?.into(), &wasm_bindgen::module());
+        worker.post_message(&parts).ok()?;
+        Some(Colleague { worker, _heard: heard, _failed: failed })
+    }
+
+    /// Hands it a text.
+    pub fn tell(&self, text: &str) {
+        // A text can always be handed over.
+        drop(self.worker.post_message(&text.into()));
+    }
+}
+
+impl Drop for Colleague {
+    fn drop(&mut self) {
+        self.worker.set_onmessage(None);
+        self.worker.set_onerror(None);
+        self.worker.terminate();
+    }
+}
+
+/// Answers the page for ever, where this is its worker.
+pub fn serve(answer: impl Fn(&str) -> String + 'static) {
+    let Ok(worker) = js_sys::global().dyn_into::<web_sys::DedicatedWorkerGlobalScope>() else { return };
+    let page = worker.clone();
+    let heard = Closure::<dyn FnMut(_)>::new(move |event: web_sys::MessageEvent| {
+        let question = event.data().as_string().unwrap_or_default();
+        drop(page.post_message(&answer(&question).into()));
+    });
+    worker.set_onmessage(Some(heard.as_ref().unchecked_ref()));
+    heard.forget();
+    drop(worker.post_message(&JsValue::NULL));
+}
+
+/// Whether this is the page, and not its worker.
+pub fn is_page() -> bool {
+    web_sys::window().is_some()
 }
 
 /// A timer that starts anew at each call: only the last of a quick series is run.

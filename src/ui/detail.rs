@@ -1,5 +1,7 @@
 //! What takes milliseconds to find out about a scenario: every event of its step, and what they make of a card.
 
+use serde::{Deserialize, Serialize};
+
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
 use crate::explain::{Line, explain};
@@ -7,23 +9,23 @@ use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
 use crate::scenario::Scenario;
-use crate::step::{Moment, TensorGroup};
+use crate::step::Moment;
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
 
 /// A scenario, looked at closely.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Detail {
     /// Which scenario.
     pub scenario: Scenario,
-    /// Every kind of tensor at the peak.
-    pub tensors: Vec<TensorGroup>,
+    /// What every tensor at the peak is and why it is there.
+    pub lines: Vec<Line>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
     /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
     pub memory: Memory,
-    /// What the allocator of the card makes of it, or why that is not known; then there are no tensors and no moments.
+    /// What the allocator of the card makes of it, or why that is not known; then there are no lines and no moments.
     pub on_card: Result<OnCard, Issue>,
     /// How far to trust it.
     pub band: Band,
@@ -38,7 +40,7 @@ impl Detail {
         let scenario = scenario.clone();
         Some(match Replayed::of(&architecture, &scenario, &gpu, &tensors) {
             Ok(Replayed { recording, on_card, memory }) => Detail {
-                tensors: recording.tensors_at_peak(on_card.settings),
+                lines: explain(&recording.tensors_at_peak(on_card.settings), &scenario),
                 moments: recording.timeline(MOMENTS, on_card.settings),
                 memory,
                 on_card: Ok(on_card),
@@ -46,7 +48,7 @@ impl Detail {
                 scenario,
             },
             Err(issue) => Detail {
-                tensors: Vec::new(),
+                lines: Vec::new(),
                 moments: Vec::new(),
                 memory: tensors,
                 on_card: Err(issue),
@@ -54,12 +56,6 @@ impl Detail {
                 scenario,
             },
         })
-    }
-
-    /// What every tensor at the peak is and why it is there: asked for when somebody opens a part, so that the first answer
-    /// does without.
-    pub fn lines(&self) -> Vec<Line> {
-        explain(&self.tensors, &self.scenario)
     }
 
     /// Whether this is the scenario that was looked at.

@@ -1,6 +1,6 @@
 //! How amounts are written on the page.
 
-use crate::units::{Bytes, fixed, grouped, shortest};
+use crate::units::{Bytes, grouped, shortest};
 
 /// The unit that amounts are shown in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn percent(part: Bytes, whole: Bytes) -> String {
         // Above 1,000 % digits say nothing more.
         format!("{}%", grouped(share.round() as u64))
     } else if share >= 0.1 || part == Bytes::ZERO {
-        format!("{}%", fixed(share, 1))
+        format!("{share:.1}%")
     } else {
         "<0.1%".to_owned()
     }
@@ -111,7 +111,7 @@ pub fn parameters(count: u64) -> String {
     } else {
         2
     };
-    format!("{}{suffix}", fixed(value, decimals))
+    format!("{value:.decimals$}{suffix}")
 }
 
 /// A number without needless decimals: `7`, `0.5`, `13.5`.

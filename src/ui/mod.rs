@@ -7,6 +7,7 @@ mod app;
 mod browser;
 pub mod chart;
 mod controls;
+mod desk;
 pub mod detail;
 pub mod format;
 mod live;
@@ -15,7 +16,10 @@ pub mod own;
 mod panel;
 pub mod part;
 mod picks;
+#[cfg(not(target_arch = "wasm32"))]
+mod prerender;
 mod presets;
+pub mod question;
 pub mod scale;
 mod state;
 pub mod summary;
@@ -23,4 +27,6 @@ mod sync;
 mod theme;
 pub mod verdict;
 
-pub use app::mount;
+pub use app::start;
+#[cfg(not(target_arch = "wasm32"))]
+pub use prerender::first_answer;

@@ -6,7 +6,7 @@ use super::own::hub;
 use crate::hardware::{Gpu, gpus, search};
 use crate::model::catalogue;
 use crate::scenario::{GpuChoice, ModelChoice};
-use crate::units::{Bytes, decimal};
+use crate::units::Bytes;
 
 /// The key of an item that is a model of some size.
 const SIZE: &str = "size:";
@@ -121,7 +121,7 @@ fn amount(words: &str) -> Option<(f64, bool)> {
     let digits = words.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &words[digits.len()..];
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
-    let value = decimal(digits.trim())?;
+    let value: f64 = digits.trim().parse().ok()?;
     (known && value > 0.).then_some((value, !unit.is_empty()))
 }
 
@@ -132,7 +132,7 @@ pub fn hub_id(key: &str) -> Option<&str> {
 
 /// The model that an item stands for.
 pub fn model_of(key: &str) -> ModelChoice {
-    match key.strip_prefix(SIZE).and_then(decimal) {
+    match key.strip_prefix(SIZE).and_then(|value| value.parse().ok()) {
         Some(billions) => ModelChoice::Size(billions),
         None => ModelChoice::Catalogue(key.to_owned()),
     }
@@ -140,7 +140,7 @@ pub fn model_of(key: &str) -> ModelChoice {
 
 /// The card that an item stands for.
 pub fn gpu_of(key: &str) -> GpuChoice {
-    match key.strip_prefix(MEMORY).and_then(decimal) {
+    match key.strip_prefix(MEMORY).and_then(|value| value.parse().ok()) {
         Some(gib) => GpuChoice::Custom(Bytes::gib(gib)),
         None => GpuChoice::Catalogue(key.to_owned()),
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
 use super::own::Own;
@@ -11,7 +12,7 @@ use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
 use crate::plan::{Fit, Verdict, fits};
-use crate::scenario::Scenario;
+use crate::scenario::{Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
 
 /// A place for a scenario and its answer. Places are made once and reused, so that nothing that still looks at one is
@@ -38,6 +39,14 @@ impl Slot {
                 None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu))),
             }
         })
+    }
+
+    /// Whether a close look at the scenario is still to come.
+    pub fn is_awaited(self) -> bool {
+        let is_known = |detail: &Option<Arc<Detail>>| {
+            self.scenario.with(|scenario| detail.as_ref().is_some_and(|detail| detail.is_of(scenario)))
+        };
+        self.estimate.with(|estimate| estimate.memory.is_some()) && !self.detail.with(is_known)
     }
 
     /// Whether it fits, and the verdict on that.
@@ -72,10 +81,14 @@ pub struct State {
     pub toast: RwSignal<String>,
     /// Whether that can be undone.
     pub undoable: RwSignal<bool>,
-    /// What was wrong with the link that the page was opened with, a line each.
-    pub notices: RwSignal<String>,
+    /// What was wrong with the link that the page was opened with.
+    pub notices: RwSignal<Vec<Issue>>,
     /// The dialog for a model of one's own.
     pub own: Own,
+    /// Where questions are asked whose answers take longer.
+    pub desk: StoredValue<Desk, LocalStorage>,
+    /// Whether the last of them found nobody who could answer.
+    pub troubled: RwSignal<bool>,
     /// Rises by one at each change that deserves its own place in the history.
     pub visits: RwSignal<usize>,
     before: StoredValue<Option<Snapshot>>,
@@ -91,7 +104,7 @@ pub struct Lens<T: Send + Sync + 'static> {
 
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
-    pub fn new(scenarios: Vec<Scenario>) -> State {
+    pub fn new(scenarios: Vec<Scenario>, desk: Desk) -> State {
         let slots = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
             let estimate = Memo::new(move |_| scenario.with(estimate));
@@ -104,8 +117,10 @@ impl State {
             decimal: RwSignal::new(false),
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
-            notices: RwSignal::new(String::new()),
+            notices: RwSignal::new(Vec::new()),
             own: Own::new(),
+            desk: StoredValue::new_local(desk),
+            troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             before: StoredValue::new(None),
         };
@@ -123,6 +138,11 @@ impl State {
     /// The slots on the page, in order.
     pub fn shown(self) -> impl Iterator<Item = Slot> {
         self.slots.into_iter().take(self.count.get())
+    }
+
+    /// Whether no scenario stands at a position.
+    pub fn is_free(self, position: usize) -> bool {
+        position >= self.count.get()
     }
 
     /// Whether there is one scenario only.
@@ -204,7 +224,7 @@ impl State {
     }
 
     /// Shows what a link says, as when the visitor goes back.
-    pub fn arrive(self, scenarios: Vec<Scenario>, notices: String) {
+    pub fn arrive(self, scenarios: Vec<Scenario>, notices: Vec<Issue>) {
         let active = self.active.get_untracked();
         self.hush();
         self.show(Snapshot { scenarios, active });

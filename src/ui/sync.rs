@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use leptos::prelude::*;
 
-use super::app::lines;
 use super::browser::{self, History, Later};
-use super::live::follow;
+use super::format::Unit;
 use super::state::State;
 use super::summary;
 use crate::share;
@@ -43,13 +42,13 @@ impl Address {
     fn write(&self, history: History) {
         let mut link = self.link.borrow_mut();
         if link.wanted != link.written {
-            browser::write_query(&link.wanted, history);
+            browser::write_link(&link.wanted, history);
             link.written = link.wanted.clone();
         }
     }
 
     /// Follows a change: a new visit gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, query: String, visit: usize) {
+    fn want(&self, said: String, visit: usize) {
         let is_new = self.link.borrow().visit != visit;
         if is_new {
             // What was seen before the act must be in the entry that back leads to.
@@ -58,7 +57,7 @@ impl Address {
         {
             let mut link = self.link.borrow_mut();
             link.visit = visit;
-            link.wanted = query;
+            link.wanted = said;
         }
         if is_new {
             self.write(History::Push);
@@ -69,31 +68,39 @@ impl Address {
     }
 
     /// Takes over what the visitor travelled to.
-    fn arrive(&self, query: &str) {
+    fn arrive(&self, said: &str) {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
-        query.clone_into(&mut link.wanted);
-        query.clone_into(&mut link.written);
+        said.clone_into(&mut link.wanted);
+        said.clone_into(&mut link.written);
     }
 }
 
-/// Writes every change of the scenarios to the address and the title, and follows the visitor who goes back.
-pub fn follow_address(state: State) -> Address {
+/// Writes every change of the scenarios to the address and the title, and follows the visitor who goes back; `opened` is
+/// what the address said at first.
+pub fn follow_address(state: State, opened: &str) -> Address {
     let address = Address::default();
-    address.arrive(&browser::query());
-    let travelled = address.clone();
-    browser::on_travel(move || {
-        let query = browser::query();
-        let shared = share::decode(&query);
-        travelled.arrive(&query);
-        state.arrive(shared.scenarios, lines(&shared.notices));
+    address.arrive(opened);
+    let watched = address.clone();
+    Effect::new(move || {
+        let travelled = watched.clone();
+        browser::on_travel(move || {
+            let said = browser::link();
+            let shared = share::decode(&said);
+            travelled.arrive(&said);
+            state.arrive(shared.scenarios, shared.notices);
+        });
+        let hidden = watched.clone();
+        browser::on_hide(move || hidden.flush());
+        if browser::has_query() {
+            // A link of the first versions: its scenario moves behind `#` before the page is loaded once more.
+            browser::write_link(&share::encode(&untrack(|| state.scenarios())), History::Replace);
+        }
     });
-    let hidden = address.clone();
-    browser::on_hide(move || hidden.flush());
     let written = address.clone();
-    follow(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
+    Effect::new(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
     let later = Later::default();
-    follow(move || {
+    Effect::new(move || {
         let name = page_name(state);
         later.run(PAUSE, move || browser::name_page(&name));
     });
@@ -109,9 +116,12 @@ fn page_name(state: State) -> String {
     format!("{amount}{} · Headroom", slot.scenario.with(summary::title))
 }
 
-/// Takes the unit that was chosen before, and remembers the one that is.
+/// Whether the unit that was chosen before is a decimal one.
+pub fn stored_unit_is_decimal() -> bool {
+    browser::stored(UNIT).is_some_and(|label| label == Unit::Decimal.label())
+}
+
+/// Remembers the unit that is chosen.
 pub fn remember_unit(state: State) {
-    let is_decimal = |label: &str| label == super::format::Unit::Decimal.label();
-    state.decimal.set(browser::stored(UNIT).is_some_and(|label| is_decimal(&label)));
-    follow(move || browser::store(UNIT, Some(state.unit().label())));
+    Effect::new(move || browser::store(UNIT, Some(state.unit().label())));
 }

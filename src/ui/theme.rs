@@ -2,13 +2,14 @@
 
 use super::browser;
 
-/// Where the choice is stored; the boot script of `index.html` reads it before the first paint.
+/// Where the choice is stored; `boot.js` reads it before the first paint.
 const KEY: &str = "headroom.theme";
 
 /// What the visitor chose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
     /// As the system.
+    #[default]
     System,
     /// Light.
     Light,

@@ -13,7 +13,6 @@ use crate::hardware::Gpu;
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, fits};
 use crate::scenario::Scenario;
-use crate::units::fixed;
 
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
@@ -90,10 +89,8 @@ fn meter(memory: &Memory, fit: &Fit) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             html,
-            "<rect class=\"part {}\" x=\"{}\" width=\"{}\" height=\"1\"/>",
+            "<rect class=\"part {}\" x=\"{start:.2}\" width=\"{width:.2}\" height=\"1\"/>",
             part.class(),
-            fixed(start, 2),
-            fixed(width, 2)
         );
         start += width;
     }
@@ -151,9 +148,9 @@ fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
 
 /// How sure the figures are.
 fn accuracy(band: &Band) -> String {
-    let mut told = format!("allocated ±{}%", fixed(band.percent, 1));
+    let mut told = format!("allocated ±{:.1}%", band.percent);
     if let Some(reserved) = band.reserved_percent {
-        told += &format!(", reserved ±{}%", fixed(reserved, 1));
+        told += &format!(", reserved ±{reserved:.1}%");
     }
     match band.basis {
         Basis::SameKind | Basis::SameFamily => told,

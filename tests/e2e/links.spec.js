@@ -57,3 +57,33 @@ test("an example can be undone, and back leads to what was before", async ({ hea
   await expect(headroom.box("Micro-batch size")).toHaveValue("3");
   await expect.poll(() => headroom.answer()).toEqual(before);
 });
+
+test("a link of the first versions opens the same scenario, which then stands behind #", async ({ headroom, page }) => {
+  await headroom.open("?v=1&b=3&method=lora");
+  await expect(headroom.box("Micro-batch size")).toHaveValue("3");
+  await headroom.expectLink("b", "3");
+  expect(new URL(page.url()).search).toBe("");
+  const before = await headroom.answer();
+  await page.reload();
+  await expect.poll(() => headroom.answer()).toEqual(before);
+});
+
+test("nothing of a scenario reaches the host", async ({ headroom, page }) => {
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await headroom.open("#v=1&b=7&m=Secret(model_type:llama,hidden_size:64,num_hidden_layers:2,num_attention_heads:4,intermediate_size:128,vocab_size:256)");
+  await expect(headroom.box("Micro-batch size")).toHaveValue("7");
+  await page.reload();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("7");
+  expect(asked.length).toBeGreaterThan(3);
+  // What stands behind # is no part of a request; Playwright shows it in the address all the same.
+  expect(asked.map((url) => url.split("#")[0]).filter((url) => /secret|b=7/i.test(url))).toEqual([]);
+});
+
+test("an address that is edited is followed", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=3");
+  await page.evaluate(() => (location.hash = "#v=1&b=5"));
+  await expect(headroom.box("Micro-batch size")).toHaveValue("5");
+  await page.goBack();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("3");
+});

@@ -17,8 +17,8 @@ export default defineConfig({
   forbidOnly: !!process.env.CI,
   retries: 0,
   workers: 2,
-  timeout: 30_000,
-  expect: { timeout: 5_000 },
+  timeout: 120_000,
+  expect: { timeout: 20_000 },
   reporter: "list",
   use: {
     // The system's browser: none is downloaded. scripts/check finds it and says its name here.
@@ -27,6 +27,7 @@ export default defineConfig({
       args: isRoot ? [...QUIET, "--no-sandbox"] : QUIET,
     },
     viewport: { width: 1280, height: 900 },
+    serviceWorkers: "block",
     trace: "retain-on-failure",
   },
 });

@@ -30,7 +30,8 @@ pub(super) struct Habits {
 const SWIFT_TARGETS: &[(&str, &[&str])] = &[
     ("Qwen-", &["c_attn"]),
     ("chatglm", &["query_key_value"]),
-    ("Baichuan", &["W_pack"]),
+    // one layer in its own code, W_pack; the catalogue reads it as the three that llama has
+    ("Baichuan", &["q_proj", "k_proj", "v_proj"]),
     ("Yi-", &["q_proj", "k_proj", "v_proj"]),
     ("zephyr", &["q_proj", "k_proj", "v_proj"]),
 ];

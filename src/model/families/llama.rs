@@ -60,7 +60,11 @@ impl Shape {
             heads,
             kv_heads: kv_heads(config, heads)?,
             head_dim,
-            act: activation(config, variant.activation)?,
+            // where there is no key the code says silu
+            act: match variant.activation {
+                "" => Activation::Silu,
+                key => activation(config, key)?,
+            },
             rotary: match variant.turn {
                 Turn::Full => Rotary::Full,
                 Turn::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },

@@ -25,28 +25,12 @@ use super::Architecture;
 use super::config::{Config, Log, refusal};
 use crate::issue::Issue;
 
-/// What transformers' config classes have for absent keys, by `model_type`.
-type Defaults = LazyLock<Map<String, Value>>;
-
-/// The class defaults of a model type.
+/// What transformers' config classes have for absent keys of a model type.
 pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {
-    static FRONT: Defaults = LazyLock::new(|| {
-        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/front/defaults.json")))
-            .unwrap_or_default()
+    static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/defaults.json"))).unwrap_or_default()
     });
-    if model_type.is_empty() {
-        return None;
-    }
-    let row = FRONT.get(model_type).or_else(|| rest_of_defaults(model_type));
-    row.and_then(Value::as_object)
-}
-
-fn rest_of_defaults(model_type: &str) -> Option<&'static Value> {
-    static REST: Defaults = LazyLock::new(|| {
-        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/rest/defaults.json")))
-            .unwrap_or_default()
-    });
-    REST.get(model_type)
+    DEFAULTS.get(model_type).and_then(Value::as_object)
 }
 
 /// Builds the architecture that a config describes.

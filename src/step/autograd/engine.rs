@@ -8,7 +8,8 @@
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
 use crate::step::backward;
-use crate::step::machine::{Machine, NOTHING, Repeat, State};
+use crate::step::machine::{Machine, NOTHING, State};
+use crate::step::repeat::Repeat;
 use crate::step::tensor::{Layout, Tensor};
 
 impl State {
@@ -19,8 +20,10 @@ impl State {
             Edge::Param(param) => {
                 // a tied weight's gradients are summed before the parameter gets them
                 let index = param as usize;
-                let waiting = self.params.list[index].waiting.take();
-                let sum = self.sum(waiting, grad, Category::Temporaries);
+                let sum = match self.params.list[index].waiting.take() {
+                    None => grad,
+                    Some(waiting) => self.sum(waiting, grad, Category::Temporaries),
+                };
                 let parameter = &mut self.params.list[index];
                 parameter.expected = parameter.expected.saturating_sub(1);
                 if parameter.expected > 0 {
@@ -30,10 +33,12 @@ impl State {
                 }
             }
             Edge::Node { node, output } => {
-                let category = self.graph.nodes[node as usize].category;
-                let index = self.graph.nodes[node as usize].pending as usize + usize::from(output);
-                let waiting = self.graph.pending[index].take();
-                let sum = self.sum(waiting, grad, category);
+                let Node { category, pending, .. } = self.graph.nodes[node as usize];
+                let index = pending as usize + usize::from(output);
+                let sum = match self.graph.pending[index] {
+                    None => grad,
+                    Some(waiting) => self.sum(waiting, grad, category),
+                };
                 // the hidden state's gradient leaves the head
                 self.leave_loss(sum.storage, category);
                 self.graph.pending[index] = Some(sum);
@@ -42,21 +47,16 @@ impl State {
     }
 
     /// torch/csrc/autograd/input_buffer.cpp `accumulate`.
-    fn sum(&mut self, waiting: Option<Grad>, grad: Grad, category: Category) -> Grad {
-        match waiting {
-            None => grad,
-            Some(old) if self.references(old.storage) == 1 && !old.view => {
-                self.release(grad.storage);
-                old
-            }
-            Some(old) => {
-                let bytes = old.numel.saturating_mul(old.dtype.bytes());
-                let storage = self.alloc_as(category, bytes, old.dtype, "gradient sum");
-                self.release(old.storage);
-                self.release(grad.storage);
-                Grad { storage, view: false, ..old }
-            }
+    fn sum(&mut self, old: Grad, grad: Grad, category: Category) -> Grad {
+        if self.references(old.storage) == 1 && !old.view {
+            self.release(grad.storage);
+            return old;
         }
+        let bytes = old.numel.saturating_mul(old.dtype.bytes());
+        let storage = self.alloc_as(category, bytes, old.dtype, "gradient sum");
+        self.release(old.storage);
+        self.release(grad.storage);
+        Grad { storage, view: false, ..old }
     }
 
     /// torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is stolen, later ones are added in place.
@@ -82,8 +82,8 @@ impl State {
 
     /// Runs one node's backward.
     fn run(&mut self, index: u32) {
+        let range = self.graph.pending_of(index);
         let mut node = self.graph.nodes[index as usize];
-        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
         if let backward::Op::Pieces = node.op {
             return self.join_pieces(&node, range);
         }
@@ -180,8 +180,7 @@ impl State {
 
     /// Keeps the gradients that a checkpointed layer is given until its backward is through.
     fn keep_gradients(&mut self, frame: usize, node: u32) {
-        let node = self.graph.nodes[node as usize];
-        let range = node.pending as usize..node.pending as usize + usize::from(node.outputs);
+        let range = self.graph.pending_of(node);
         for storage in self.graph.pending[range].iter().flatten().map(|grad| grad.storage).collect::<Vec<_>>()
         {
             self.retain(storage);

@@ -142,8 +142,8 @@ impl<'a> Model<'a> {
                 let v = make(v, None);
                 Heads { q, k, v }
             }
-            // refused by `support`
             Projection::KeysAreValues { q, .. } | Projection::QueriesOnly(q) => {
+                let x = x.unmodelled("keys and values that are no projections of their own");
                 let q = x.through(&layer.linear(q)).to_heads();
                 Heads { k: q.clone(), v: q.clone(), q }
             }

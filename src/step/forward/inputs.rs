@@ -1,6 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Model, find};
+use super::{Apart, Model, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
@@ -255,7 +255,7 @@ impl<'a> Model<'a> {
     }
 
     /// Dropout on the embedding: gpt_neox gives its result a new name, phi does not.
-    fn drop_out(&self, embedded: Embedded<'a>) -> Embedded<'a> {
+    pub(super) fn drop_out(&self, embedded: Embedded<'a>) -> Embedded<'a> {
         if !self.dropout(self.architecture.embeddings.dropout) {
             return embedded;
         }
@@ -338,7 +338,7 @@ impl<'a> Model<'a> {
             || self.encoder.is_some()
             || self.scenario.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
-        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.whole || between);
+        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.apart != Apart::Few || between);
         hidden.with(|value| value.edge = Edge::Param(id))
     }
 

@@ -493,9 +493,10 @@ impl<'a> Model<'a> {
                 let output = self.machine.within("mixer", || self.mamba(layer, space, hidden));
                 Mixed { output, weights: None }
             }
-            // refused by `support`, but for layers that have a feed-forward network only
-            Mixer::Cross(_) | Mixer::Module(_) | Mixer::None => {
-                Mixed { output: hidden.clone(), weights: None }
+            // layers that have a feed-forward network only
+            Mixer::None => Mixed { output: hidden.clone(), weights: None },
+            Mixer::Cross(_) | Mixer::Module(_) => {
+                Mixed { output: hidden.unmodelled("a token mixer without code"), weights: None }
             }
             Mixer::Attention(attention) => {
                 self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))

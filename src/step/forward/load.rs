@@ -6,7 +6,7 @@ use super::families::{self, gemma4};
 use super::load_layer::{load_block, load_piece};
 use super::stacks::liger;
 use super::stacks::torchtune::Positions;
-use super::stretches::{stretches, stretches_but_last};
+use super::stretches::{Apart, stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -234,7 +234,6 @@ impl Loader<'_> {
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
     fn tower(&mut self, param: &Param, quantisable: bool) {
-        let first = self.state.params.list.len();
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
@@ -245,7 +244,6 @@ impl Loader<'_> {
                 self.parameter((1, param.numel()));
             }
         }
-        self.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
     }
 
     fn freeze(&mut self, id: ParamId) {
@@ -278,6 +276,7 @@ fn load_layers<'a>(
     let mut result = Vec::with_capacity(kinds.len());
     for (kinds, times) in kinds {
         loader.times = times;
+        loader.state.params.body += 1;
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let Some(block) = blocks.get(usize::from(kind)) else { continue };
@@ -286,18 +285,20 @@ fn load_layers<'a>(
         }
         result.push(Stretch { layers: indices, times });
     }
+    loader.times = 1;
+    loader.state.params.body += 1;
     result
 }
 
 impl<'a> Model<'a> {
-    /// Puts the model on the machine; layer by layer if `whole`, otherwise one of each kind on behalf of all.
+    /// Puts the model on the machine; layer by layer those that are `apart`, otherwise one of each kind on behalf of all.
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
         modeling: Modeling,
         scenario: &'a Scenario,
         device: Device,
-        whole: bool,
+        apart: Apart,
     ) -> Model<'a> {
         let base = weights_dtype(scenario.precision);
         // torchtune prepares nothing, Unsloth in a way of its own, which leaves element types as they are
@@ -359,12 +360,14 @@ impl<'a> Model<'a> {
         }
         // the first layer is given what needs no gradient, or what is of another element type
         let first_apart = scenario.method != Method::Full && !inputs_require_grad
-            || families::single::has_wide_residual(architecture);
+            || families::single::has_wide_residual(architecture)
+            || families::keeps_weights(modeling.code)
+            || apart == Apart::First;
+        let whole = apart == Apart::All;
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole, 1);
             let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
-            loader.times = 1;
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
             if modeling.positions == PositionIds::FixedSines {
@@ -392,7 +395,6 @@ impl<'a> Model<'a> {
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
         }
-        loader.times = 1;
         if let Some(norm) = &architecture.final_norm {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
@@ -461,8 +463,8 @@ impl<'a> Model<'a> {
             stretches: bound_stretches,
             outside,
             inputs_require_grad,
+            apart,
             adapted,
-            whole,
             autocast: autocast_dtype(scenario.precision),
             fills_cache: families::fills_cache(modeling, architecture, scenario),
             cache: std::cell::RefCell::default(),

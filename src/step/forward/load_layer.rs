@@ -14,7 +14,6 @@ use crate::step::params::ParamId;
 
 /// Puts a layer on the machine.
 pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> BoundLayer<'a> {
-    let first = loader.state.params.list.len();
     let mut bound = BoundLayer {
         block,
         linears: Vec::with_capacity(8),
@@ -42,7 +41,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                 load_indexer(loader, indexer, &mut bound);
             }
         }
-        // refused by `support`
+        // `mixer` says so of the first, and the second has nothing
         Mixer::Module(_) | Mixer::None => {}
         Mixer::StateSpace(space) => {
             bound.loose = space.loose.iter().map(|loose| loader.loose(loose)).collect();
@@ -149,10 +148,6 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         let norm = loader.norm(norm);
         bound.norms.push(norm);
     }
-    if let Mixer::Cross(_) = block.mixer {
-        // the layer is skipped
-        loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
-    }
     bound
 }
 
@@ -179,13 +174,11 @@ pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms
 /// An indexer runs without a graph: its parameters never have a gradient. 4-bit loading leaves its weights of the heads as
 /// they are (`_keep_in_fp32_modules`).
 fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
-    let first = loader.state.params.list.len();
     for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {
         let linear = loader.linear(linear, adapts(loader, linear, Part::Other), quantisable);
         bound.linears.push(linear);
     }
     bound.norms.push(loader.norm(&indexer.norm));
-    loader.state.params.list.iter_mut().skip(first).for_each(|param| param.idle = true);
 }
 
 /// The linear layers and norms of latent attention.

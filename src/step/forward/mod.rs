@@ -42,6 +42,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, Seen, Shared};
+pub(super) use stretches::Apart;
 
 /// A layer on the machine: its description and its parameters.
 pub(super) struct BoundLayer<'a> {
@@ -119,8 +120,8 @@ pub(super) struct Model<'a> {
     pub inputs_require_grad: bool,
     /// Whether any layer has an adapter.
     pub adapted: bool,
-    /// Whether every layer runs, or one of each kind on behalf of all.
-    pub whole: bool,
+    /// Which layers run one by one.
+    pub apart: Apart,
     pub autocast: Option<Dtype>,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
     /// tokens that it chose.
@@ -205,21 +206,20 @@ impl<'a> Model<'a> {
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
         let (embedded, shared) = self.prepare();
-        let Embedded { mut hidden, kept, positions, locals } = embedded;
+        let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
+        let mut variables = [hidden];
         for stretch in &self.stretches {
-            let body = |input: Tensor<'a>| {
-                let mut hidden = input;
+            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
                 for index in &stretch.layers {
-                    hidden = self.layer_or_checkpoint(*index, &hidden, &shared);
+                    *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
-                hidden
-            };
-            let held = if stretch.times > 1 { kept.take() } else { None };
-            let outcome = self.machine.repeat(stretch.times, hidden, held, body);
-            hidden = outcome.0;
-            kept = kept.or(outcome.1);
+            });
+            if let Some(carried) = &*self.outputs.borrow() {
+                self.machine.state.borrow_mut().counts_once(carried.value.storage);
+            }
         }
+        let [mut hidden] = variables;
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             hidden = match self.scenario.stack {
@@ -295,7 +295,7 @@ impl<'a> Model<'a> {
             state.note_unused(&weights.value);
             state.keep_output(weights.value.storage);
         }
-        if self.whole && !self.machine.state.borrow().graph.is_recomputing() {
+        if !self.machine.state.borrow().graph.is_recomputing() {
             drop(self.outputs.replace(weights));
         }
     }

@@ -94,7 +94,7 @@ impl<'a> Model<'a> {
         weights: &Tensor<'a>,
         indices: Tensor<'a>,
     ) -> Tensor<'a> {
-        let [first, last] = layer.experts[..] else { return x.clone() };
+        let [first, last] = layer.experts[..] else { return x.unmodelled("experts without two layers") };
         // peft wraps the last matrices first
         let last_delta = last.adapter.map(|adapter| Delta::activate(self.machine, &last, adapter));
         let first_delta = first.adapter.map(|adapter| Delta::activate(self.machine, &first, adapter));

@@ -1,5 +1,26 @@
 //! Equal layers in a row, found so that one runs on behalf of all.
 
+/// Which layers are run one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Apart {
+    /// As few as the family and the settings allow: one runs on behalf of all that are alike.
+    Few,
+    /// The first of each stack too: what it is given differs from what it returns.
+    First,
+    /// All.
+    All,
+}
+
+impl Apart {
+    /// What to try where the layers turned out not to be alike.
+    pub fn further(self) -> Apart {
+        match self {
+            Apart::Few => Apart::First,
+            Apart::First | Apart::All => Apart::All,
+        }
+    }
+}
+
 /// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
 pub(super) fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
     const LONGEST_PATTERN: usize = 12;

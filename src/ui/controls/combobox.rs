@@ -236,6 +236,7 @@ pub fn Combobox(
                     aria-controls=format!("{id}-list")
                     aria-activedescendant=text(active)
                     aria-describedby=messages_id.clone()
+                    value=untrack(shown)
                     prop:value=text(shown)
                     on:focus=on(move |_: FocusEvent| list.select_text())
                     on:click=on(move |_: MouseEvent| list.show())

@@ -27,8 +27,11 @@ pub fn Select(
     /// What is wrong with the choice.
     messages: Messages,
 ) -> impl IntoView {
-    let options: Vec<_> =
-        choices.iter().map(|choice| view! { <option value=choice.slug>{choice.label}</option> }).collect();
+    let first = value.get_untracked();
+    let option = |(index, choice): (usize, &Choice)| {
+        view! { <option value=choice.slug selected=index == first>{choice.label}</option> }
+    };
+    let options: Vec<_> = choices.iter().enumerate().map(option).collect();
     let chosen = move || choices.get(value.get()).map_or("", |choice| choice.slug).to_owned();
     let choose = move |event: Event| {
         let slug = event_target_value(&event);

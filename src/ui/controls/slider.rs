@@ -1,15 +1,16 @@
 //! A number: a slider for its usual values and a box for any other, in one control.
 
 use leptos::ev::{Event, FocusEvent, KeyboardEvent};
+use leptos::html;
 use leptos::prelude::*;
 
 use super::Messages;
 use super::name::Name;
 use super::text::Draft;
+use crate::ui::browser;
 use crate::ui::format::number;
 use crate::ui::live::{on, state, text};
 use crate::ui::scale::Scale;
-use crate::units::fixed;
 
 /// A labelled number with slider and box.
 ///
@@ -67,7 +68,14 @@ pub fn Slider(
         draft.begin(number(value.get_untracked()));
     };
     let nearest = move || scale.nearest(value.get());
-    let fill = move || format!("{}%", fixed(nearest() as f64 / last.max(1) as f64 * 100., 1));
+    let fill = move || format!("{:.1}%", nearest() as f64 / last.max(1) as f64 * 100.);
+    // Set from here: the page's policy allows no style in its HTML.
+    let range = NodeRef::<html::Input>::new();
+    Effect::new(move || {
+        if let Some(range) = range.get() {
+            browser::set_style(&range, "--fill", &fill());
+        }
+    });
     let spoken = move || text(move || scale.spoken(value.get()));
     let messages_id = format!("{id}-messages");
     view! {
@@ -75,14 +83,15 @@ pub fn Slider(
             <Name id=id label=label help=help />
             <div class="field-control">
                 <input
+                    node_ref=range
                     type="range"
                     aria-label=label
+                    value=untrack(nearest).to_string()
                     min="0"
                     max=last.to_string()
                     step="1"
                     prop:value=text(move || nearest().to_string())
                     aria-valuetext=spoken()
-                    style:--fill=text(fill)
                     on:input=on(slide)
                 />
                 <input
@@ -93,6 +102,7 @@ pub fn Slider(
                     inputmode=if scale.whole { "numeric" } else { "decimal" }
                     autocomplete="off"
                     spellcheck="false"
+                    value=untrack(shown)
                     prop:value=text(move || draft.shown(shown))
                     aria-valuenow=text(shown)
                     aria-valuetext=spoken()

@@ -107,6 +107,7 @@ pub fn TextBox(
                 id=id
                 autocomplete="off"
                 spellcheck="false"
+                value=value.get_untracked()
                 prop:value=text(move || draft.shown(|| value.get()))
                 aria-invalid=state(move || draft.is_wrong())
                 aria-describedby=messages_id.clone()

@@ -1,22 +1,17 @@
 //! The dialog as a whole.
 
-use leptos::ev::{Event, MouseEvent};
 use leptos::html;
 use leptos::prelude::*;
 
 use super::{Own, Way, dimensions, file, remote};
 use crate::ui::browser;
-use crate::ui::live::{follow, on, state as aria, switch};
 use crate::ui::state::State;
-
-/// How the dialog looks. It comes with the dialog: most visitors never open it.
-const STYLE: &str = include_str!("dialog.css");
 
 /// The dialog, closed.
 pub fn draw(state: State) -> AnyView {
     let own = state.own;
     let dialog = NodeRef::<html::Dialog>::new();
-    follow(move || {
+    Effect::new(move || {
         let Some(dialog) = dialog.get() else { return };
         if !own.open.get() {
             dialog.close();
@@ -30,29 +25,28 @@ pub fn draw(state: State) -> AnyView {
         view! {
             <button
                 type="button"
-                aria-pressed=aria(move || own.shows(way))
-                on:click=on(move |_: MouseEvent| own.turn(way))
+                aria-pressed=move || own.shows(way).to_string()
+                on:click=move |_| own.turn(way)
             >
                 {way.label()}
             </button>
         }
     };
-    let part = move |way: Way| switch(move || !own.shows(way));
+    let part = move |way: Way| move || !own.shows(way);
     view! {
         <dialog
             node_ref=dialog
             class="own-dialog"
             aria-labelledby="own-title"
-            on:close=on(move |_: Event| own.open.set(false))
+            on:close=move |_| own.open.set(false)
         >
-            <style inner_html=STYLE></style>
             <div class="own-head">
                 <h2 id="own-title">"Bring your own model"</h2>
                 <button
                     type="button"
                     class="remove"
                     aria-label="Close"
-                    on:click=on(move |_: MouseEvent| own.open.set(false))
+                    on:click=move |_| own.open.set(false)
                 >
                     "×"
                 </button>

@@ -9,12 +9,10 @@ mod file;
 pub mod hub;
 mod remote;
 
-use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
 use super::browser;
 use super::controls::TextBox;
-use super::live::{on, text};
 use super::markup;
 use super::state::State;
 use super::summary;
@@ -167,7 +165,7 @@ fn finish(own: Own, id: &'static str, mut act: impl FnMut() + 'static) -> impl I
                 set=Callback::new(rename)
                 messages=Signal::stored(String::new())
             />
-            <button type="button" class="tool strong" on:click=on(move |_: MouseEvent| act())>
+            <button type="button" class="tool strong" on:click=move |_| act()>
                 "Use this model"
             </button>
         </div>
@@ -176,7 +174,7 @@ fn finish(own: Own, id: &'static str, mut act: impl FnMut() + 'static) -> impl I
 
 /// Takes a `config.json` that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
-    browser::on_drop(move |dropped| file::take(state, dropped));
+    Effect::new(move || browser::on_drop(move |dropped| file::take(state, dropped)));
 }
 
 /// The way into the dialog, and the dialog.
@@ -190,18 +188,18 @@ pub fn OwnModel() -> impl IntoView {
             ModelChoice::Catalogue(_) | ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
         })
     };
-    let show = move |_: MouseEvent| match untrack(unknown) {
+    let show = move |_| match untrack(unknown) {
         Some(id) => state.own.show_id(&id),
         None => state.own.show(None),
     };
     let dialog = move || state.own.drawn.get().then(|| dialog::draw(state));
     view! {
-        <p class="model-facts">{text(move || state.current().scenario.with(summary::facts))}</p>
+        <p class="model-facts">{move || state.current().scenario.with(summary::facts)}</p>
         <button
             type="button"
             class="own-button"
             aria-haspopup="dialog"
-            on:click=on(show)
+            on:click=show
         >
             "Use a config.json or Hub id"
         </button>

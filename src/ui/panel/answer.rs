@@ -1,5 +1,7 @@
 //! Where the memory goes: the charts and what belongs to them.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
@@ -11,19 +13,20 @@ use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::chart::timeline;
+use crate::ui::desk::Place;
 use crate::ui::detail::Detail;
 use crate::ui::format::Unit;
-use crate::ui::live::{follow, switch, text};
+use crate::ui::question::{Answer, Question};
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
 use crate::units::Bytes;
 
-/// How long the controls must rest before the scenario is looked at closely.
-const REST: u32 = 120;
+/// How long, in milliseconds, the controls must rest before the scenario is looked at closely.
+const REST: u32 = 40;
 
 /// The parts of the answer below the verdict.
 #[component]
-pub fn Answer() -> impl IntoView {
+pub fn Panels() -> impl IntoView {
     let state = State::of_page();
     for position in 0..MOST_SCENARIOS {
         look_closely(state, position);
@@ -31,16 +34,20 @@ pub fn Answer() -> impl IntoView {
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
     let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
+        <p class="message warning" role="alert" hidden=move || !state.troubled.get()>
+            "The allocator's replay, the timeline and the table of models are computed beside the page, by a Web Worker. \
+             It could not be started, or it stopped: what is shown counts tensors alone. The next change tries again."
+        </p>
         <div class="panels">
             <div class="column">
-                <section class="panel peak" hidden=switch(silent)>
+                <section class="panel peak" hidden=silent>
                     <h2>"Memory at the peak"</h2>
-                    <Chart label="Memory at the peak" draw=Box::new(move |width| peak(state, width)) />
+                    <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
                     <Breakdown />
                 </section>
-                <section class="panel" hidden=switch(unknown)>
+                <section class="panel" hidden=unknown>
                     <h2>"Over one step"</h2>
-                    <Chart label="Over one step" draw=Box::new(move |width| step(state, width)) />
+                    <Chart label="Over one step" draw=move |width| step(state, width) />
                     <p class="remark">
                         "Every allocation and every free of an iteration that is not the first, in PyTorch's order."
                     </p>
@@ -48,10 +55,10 @@ pub fn Answer() -> impl IntoView {
             </div>
             <div class="column">
                 <Differences />
-                <section class="panel" hidden=switch(unknown)>
+                <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
-                    <Chart label="Peak by phase" draw=Box::new(move |width| phases(state, width)) />
-                    <p class="remark">{text(move || first_iteration(state))}</p>
+                    <Chart label="Peak by phase" draw=move |width| phases(state, width) />
+                    <p class="remark">{move || first_iteration(state)}</p>
                 </section>
                 <Table />
             </div>
@@ -62,24 +69,35 @@ pub fn Answer() -> impl IntoView {
 /// Keeps [`Slot::detail`](crate::ui::state::Slot::detail) of a scenario on the page a moment behind it.
 fn look_closely(state: State, position: usize) {
     let slot = state.slots[position];
+    let place = Place::Scenario(position);
     let later = Later::default();
-    let mut first = position == 0;
-    follow(move || {
+    let mut first = true;
+    Effect::new(move || {
         let scenario = slot.scenario.get();
-        let hidden = position >= state.count.get();
-        if hidden || slot.estimate.with(|estimate| estimate.memory.is_none()) {
-            later.cancel();
+        // What was asked of an earlier one is of no use any more.
+        later.cancel();
+        state.desk.with_value(|desk| desk.forget(place));
+        if state.is_free(position) || slot.estimate.with(|estimate| estimate.memory.is_none()) {
             slot.detail.set(None);
             return;
         }
-        let known = slot
-            .detail
-            .with_untracked(|detail| detail.as_ref().is_some_and(|detail| detail.is_of(&scenario)));
-        let look = move || slot.detail.set(Detail::of(&scenario).map(Into::into));
-        if known {
-            later.cancel();
-        } else if std::mem::take(&mut first) {
-            // The first paint is complete.
+        let is_known =
+            |detail: &Option<Arc<Detail>>| detail.as_ref().is_some_and(|detail| detail.is_of(&scenario));
+        if slot.detail.with_untracked(is_known) {
+            first = false;
+            return;
+        }
+        let look = move || {
+            let question = Question::Detail(Box::new(scenario.clone()));
+            state.desk.with_value(|desk| {
+                desk.ask(place, question, move |answer| {
+                    state.troubled.set(answer.is_none());
+                    let detail = answer.and_then(Answer::detail);
+                    slot.detail.set(detail.map(|detail| Arc::new(Detail { scenario, ..*detail })));
+                });
+            });
+        };
+        if std::mem::take(&mut first) {
             look();
         } else {
             later.run(REST, look);

@@ -4,10 +4,9 @@ use leptos::html;
 use leptos::prelude::*;
 
 use crate::ui::browser;
-use crate::ui::live::{follow, text};
 
 /// What the width is taken for until it is measured.
-const USUAL_WIDTH: usize = 720;
+const USUAL_WIDTH: u32 = 720;
 
 /// A drawing with a name.
 #[component]
@@ -15,14 +14,14 @@ pub fn Chart(
     /// What the figure is called.
     label: &'static str,
     /// Draws it for a width in CSS pixels.
-    draw: Box<dyn Fn(u32) -> String + Send>,
+    draw: impl Fn(u32) -> String + Send + 'static,
 ) -> impl IntoView {
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
-    follow(move || {
+    Effect::new(move || {
         if let Some(element) = place.get() {
             browser::watch_width(&element, move |now| {
-                let now = now as usize;
+                let now = now as u32;
                 if now > 0 && width.get_untracked() != now {
                     width.set(now);
                 }
@@ -31,11 +30,7 @@ pub fn Chart(
     });
     view! {
         <figure class="chart" aria-label=label>
-            <div
-                class="drawing"
-                node_ref=place
-                inner_html=text(move || draw(u32::try_from(width.get()).unwrap_or(u32::MAX)))
-            ></div>
+            <div class="drawing" node_ref=place inner_html=move || draw(width.get())></div>
         </figure>
     }
 }

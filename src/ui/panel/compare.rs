@@ -1,16 +1,12 @@
 //! Scenarios side by side: which of them the controls change, and in what they differ.
 
-use std::fmt::Write;
-
-use leptos::ev::MouseEvent;
+use leptos::either::Either;
 use leptos::prelude::*;
 
 use crate::memory::Parameters;
 use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::format::parameters;
-use crate::ui::live::{on, state as aria, switch, text};
-use crate::ui::markup::Escaped;
 use crate::ui::state::{State, letter};
 use crate::ui::summary;
 use crate::units::shortest;
@@ -24,33 +20,29 @@ pub fn Tabs() -> impl IntoView {
         let active = move || state.active.get() == position;
         let name = move || names.with(|names| names.get(position).cloned().unwrap_or_default());
         view! {
-            <li hidden=switch(move || position >= state.count.get()) class:active=switch(active)>
+            <li hidden=move || state.is_free(position) class:active=active>
                 <button
                     type="button"
                     class="tab"
-                    aria-pressed=aria(active)
-                    on:click=on(move |_: MouseEvent| state.active.set(position))
+                    aria-pressed=move || active().to_string()
+                    on:click=move |_| state.active.set(position)
                 >
                     <b>{letter(position)}</b>
-                    <span title=text(name)>{text(name)}</span>
+                    <span title=name>{name}</span>
                 </button>
                 <button
                     type="button"
                     class="remove"
                     aria-label=format!("Remove {}", letter(position))
-                    on:click=on(move |_: MouseEvent| state.remove(position))
+                    on:click=move |_| state.remove(position)
                 >
                     "×"
                 </button>
             </li>
         }
     };
-    let counts = move || {
-        let slot = state.current();
-        slot.answer(|_, memory, _| counts(&memory.parameters)).unwrap_or_default()
-    };
-    let act = move || if state.alone() { "Compare" } else { "Add a copy" }.to_owned();
-    let is_full = move || state.count.get() >= MOST_SCENARIOS;
+    let counts = move || state.current().answer(|_, memory, _| counts(&memory.parameters));
+    let is_full = move || !state.is_free(MOST_SCENARIOS - 1);
     let why = move || {
         if is_full() {
             format!("{MOST_SCENARIOS} scenarios at most: remove one first")
@@ -60,22 +52,20 @@ pub fn Tabs() -> impl IntoView {
     };
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
-            <p class="title" hidden=switch(move || !state.alone())>
-                {text(move || state.current().scenario.with(summary::title))}
+            <p class="title" hidden=move || !state.alone()>
+                {move || state.current().scenario.with(summary::title)}
                 " · "
-                <span>{text(counts)}</span>
+                <span>{counts}</span>
             </p>
-            <ul hidden=switch(move || state.alone())>
-                {(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}
-            </ul>
+            <ul hidden=move || state.alone()>{(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}</ul>
             <button
                 type="button"
                 class="compare"
-                disabled=switch(is_full)
-                title=text(why)
-                on:click=on(move |_: MouseEvent| state.duplicate())
+                disabled=is_full
+                title=why
+                on:click=move |_| state.duplicate()
             >
-                {text(act)}
+                {move || if state.alone() { "Compare" } else { "Add a copy" }}
             </button>
         </div>
     }
@@ -96,39 +86,48 @@ fn counts(counts: &Parameters) -> String {
 #[component]
 pub fn Differences() -> impl IntoView {
     let state = State::of_page();
-    let html = move || if state.alone() { String::new() } else { differences(&state.scenarios()) };
+    let table = move || (!state.alone()).then(|| differences(&state.scenarios()));
     view! {
-        <section class="panel" hidden=switch(move || state.alone())>
+        <section class="panel" hidden=move || state.alone()>
             <h2>"What differs"</h2>
-            <div class="table-box" inner_html=text(html)></div>
+            <div class="table-box">{table}</div>
         </section>
     }
 }
 
-fn differences(scenarios: &[Scenario]) -> String {
+fn differences(scenarios: &[Scenario]) -> impl IntoView + use<> {
     let rows = summary::differences(scenarios);
     if rows.is_empty() {
-        return "<p class=\"remark\">Nothing yet: change a control, and it shows here.</p>".to_owned();
+        return Either::Left(view! {
+            <p class="remark">"Nothing yet: change a control, and it shows here."</p>
+        });
     }
-    let mut html = String::from(
-        "<table class=\"differences\"><caption class=\"unseen\">Inputs in which the scenarios differ</caption>\
-         <thead><tr><th scope=\"col\">Input</th>",
-    );
-    for position in 0..scenarios.len() {
-        // Writing to a string cannot fail.
-        let _ = write!(html, "<th scope=\"col\">{}</th>", letter(position));
-    }
-    html.push_str("</tr></thead><tbody>");
-    for (name, values) in rows {
-        let _ = write!(html, "<tr><th scope=\"row\">{name}</th>");
-        for value in &values {
-            let class = if values.first() == Some(value) { "" } else { " class=\"changed\"" };
-            let _ = write!(html, "<td{class}>{}</td>", Escaped(value));
+    let head = |position| view! { <th scope="col">{letter(position)}</th> };
+    let row = |(name, values): (_, Vec<String>)| {
+        let first = values.first().cloned();
+        let cell = |value: String| {
+            let changed = first.as_ref() != Some(&value);
+            view! { <td class=changed.then_some("changed")>{value}</td> }
+        };
+        view! {
+            <tr>
+                <th scope="row">{name}</th>
+                {values.into_iter().map(cell).collect::<Vec<_>>()}
+            </tr>
         }
-        html.push_str("</tr>");
-    }
-    html.push_str("</tbody></table>");
-    html
+    };
+    Either::Right(view! {
+        <table class="differences">
+            <caption class="unseen">"Inputs in which the scenarios differ"</caption>
+            <thead>
+                <tr>
+                    <th scope="col">"Input"</th>
+                    {(0..scenarios.len()).map(head).collect::<Vec<_>>()}
+                </tr>
+            </thead>
+            <tbody>{rows.into_iter().map(row).collect::<Vec<_>>()}</tbody>
+        </table>
+    })
 }
 
 #[cfg(test)]
@@ -138,13 +137,11 @@ mod tests {
     #[test]
     fn what_differs_stands_out() {
         let first = Scenario::default();
-        assert!(differences(&[first.clone(), first.clone()]).contains("Nothing yet"));
+        let same = differences(&[first.clone(), first.clone()]).to_html();
+        assert!(same.contains("Nothing yet"), "{same}");
         let second = Scenario { batch: 4, ..first.clone() };
-        let html = differences(&[first, second]);
-        assert!(
-            html.contains("<th scope=\"row\">Micro-batch size</th><td>1</td><td class=\"changed\">4</td>"),
-            "{html}"
-        );
+        let html = differences(&[first, second]).to_html();
+        assert!(html.contains("Micro-batch size") && html.contains("class=\"changed\">4<"), "{html}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What can be trained on a card: models by methods, each with the largest micro-batch.
 
-use leptos::ev::MouseEvent;
+use leptos::either::EitherOf4;
 use leptos::html;
 use leptos::prelude::*;
 
@@ -9,18 +9,32 @@ use crate::plan::{self, FitCell, FitRow};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::Slider;
+use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
-use crate::ui::live::{follow, on, state as aria, switch, text};
-use crate::ui::markup::Escaped;
+use crate::ui::question::{Answer, Question};
 use crate::ui::scale;
 use crate::ui::state::State;
 use crate::ui::summary;
 use crate::units::{Bytes, grouped};
 
 /// The models of the table, small before large: those that people start from.
-fn models() -> impl Iterator<Item = &'static str> {
-    include_str!("../../../data/usual_models.txt").lines()
-}
+const MODELS: [&str; 15] = [
+    "openai-community/gpt2",
+    "meta-llama/Llama-3.2-1B-Instruct",
+    "Qwen/Qwen2.5-1.5B",
+    "google/gemma-2-2b",
+    "meta-llama/Llama-3.2-3B-Instruct",
+    "Qwen/Qwen3-4B",
+    "mistralai/Mistral-7B-Instruct-v0.3",
+    "meta-llama/Llama-3.1-8B",
+    "Qwen/Qwen3-8B",
+    "google/gemma-2-9b",
+    "Qwen/Qwen3-14B",
+    "mistralai/Mistral-Small-24B-Instruct-2501",
+    "Qwen/Qwen3-32B",
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "mistralai/Mixtral-8x7B-v0.1",
+];
 
 /// How long the controls must rest before the table is computed anew.
 const REST: u32 = 200;
@@ -31,8 +45,6 @@ pub fn Table() -> impl IntoView {
     let state = State::of_page();
     let place = NodeRef::<html::Div>::new();
     let visible = RwSignal::new(false);
-    let whole = RwSignal::new(false);
-    browser::when_whole(move || whole.set(true));
     // The MiB that were asked for; 0 while it is the scenario's own card.
     let asked = RwSignal::new(0_usize);
     let memory = move || match asked.get() {
@@ -43,30 +55,32 @@ pub fn Table() -> impl IntoView {
     };
     // Another card is asked about as it is.
     let mut card = None;
-    follow(move || {
+    Effect::new(move || {
         let now = state.current().scenario.with(|scenario| scenario.gpu.clone());
         if card.replace(now.clone()).is_some_and(|before| before != now) {
             asked.set(0);
         }
     });
-    let rows = RwSignal::new(Vec::<FitRow>::new());
+    let rows = RwSignal::new(vec![None; MODELS.len() + 1]);
     let busy = RwSignal::new(true);
     let timer = Later::default();
 
-    follow(move || {
+    Effect::new(move || {
         if let Some(element) = place.get() {
             browser::watch_visible(&element, move |now| visible.set(now));
         }
     });
-    let mut answered = None;
-    follow(move || {
+    let mut asked_last = None;
+    Effect::new(move || {
         let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
-        if whole.get() && visible.get() && answered.as_ref() != Some(&question) {
+        if visible.get() && asked_last.as_ref() != Some(&question) {
             busy.set(true);
-            let later = timer.clone();
             let (base, memory) = question.clone();
-            answered = Some(question);
-            timer.run(REST, move || compute(later, base, memory, 0, rows, busy));
+            asked_last = Some(question);
+            for index in 0..=MODELS.len() {
+                state.desk.with_value(|desk| desk.forget(Place::Row(index)));
+            }
+            timer.run(REST, move || ask(state, &base, memory, rows, busy));
         }
     });
     let conditions = move || state.current().scenario.with(conditions);
@@ -87,9 +101,9 @@ pub fn Table() -> impl IntoView {
                     unit="GiB"
                 />
             </div>
-            <p class="remark">{text(conditions)}</p>
+            <p class="remark">{conditions}</p>
             <div class="table-box">
-                <table class="fits" aria-busy=aria(move || busy.get())>
+                <table class="fits" aria-busy=move || busy.get().to_string()>
                     <caption class="unseen">"The largest micro-batch by model and method"</caption>
                     <thead>
                         <tr>
@@ -97,35 +111,35 @@ pub fn Table() -> impl IntoView {
                             {Method::ALL.iter().map(head).collect::<Vec<_>>()}
                         </tr>
                     </thead>
-                    <tbody>{(0..=models().count()).map(row).collect::<Vec<_>>()}</tbody>
+                    <tbody>{(0..=MODELS.len()).map(row).collect::<Vec<_>>()}</tbody>
                 </table>
             </div>
         </section>
     }
 }
 
-/// Computes one model after the other, so that no key press waits for more than one of them.
-fn compute(
-    later: Later,
-    base: Scenario,
+/// Asks for every row, one after the other.
+fn ask(
+    state: State,
+    base: &Scenario,
     memory: Bytes,
-    index: usize,
-    rows: RwSignal<Vec<FitRow>>,
+    rows: RwSignal<Vec<Option<FitRow>>>,
     busy: RwSignal<bool>,
 ) {
-    // The first row is the scenario's own model.
-    let found = match listed(index) {
-        Some(model) => {
-            plan::row(&Scenario { model: ModelChoice::Catalogue(model.into()), ..base.clone() }, memory)
-        }
-        None if index == 0 => plan::row(&base, memory),
-        None => return busy.set(false),
-    };
-    rows.update(|rows| match rows.get_mut(index) {
-        Some(row) => *row = found,
-        None => rows.push(found),
-    });
-    later.clone().run(0, move || compute(later, base, memory, index + 1, rows, busy));
+    for index in 0..=MODELS.len() {
+        // The first row is the scenario's own model.
+        let model = listed(index).map_or_else(|| base.model.clone(), |id| ModelChoice::Catalogue(id.into()));
+        let question = Question::Row(Box::new(Scenario { model, ..base.clone() }), memory);
+        let take = move |answer: Option<Answer>| {
+            state.troubled.set(answer.is_none());
+            let found = answer.and_then(Answer::row);
+            rows.update(|rows| rows[index] = found);
+            if index == MODELS.len() {
+                busy.set(false);
+            }
+        };
+        state.desk.with_value(|desk| desk.ask(Place::Row(index), question, take));
+    }
 }
 
 /// What holds for every cell.
@@ -138,21 +152,11 @@ fn conditions(base: &Scenario) -> String {
 
 /// The model of a row of the table; none for the first, which is the scenario's own.
 fn listed(index: usize) -> Option<&'static str> {
-    index.checked_sub(1).and_then(|index| models().nth(index))
+    index.checked_sub(1).and_then(|index| MODELS.get(index)).copied()
 }
 
 fn is_model(scenario: &Scenario, model: &str) -> bool {
     matches!(&scenario.model, ModelChoice::Catalogue(id) if id == model)
-}
-
-/// The name of a model and how large it is.
-fn heading(name: &str, count: Option<u64>) -> String {
-    format!("<span>{}</span> <small>{}</small>", Escaped(name), count.map(parameters).unwrap_or_default())
-}
-
-fn own_heading(scenario: &Scenario) -> String {
-    let architecture = scenario.architecture().ok();
-    heading(&summary::model(scenario), architecture.map(|architecture| architecture.parameters()))
 }
 
 /// One model: the scenario's own where the table does not have it anyway, or one of the table's.
@@ -161,29 +165,33 @@ fn Row(
     /// Its place in the table; 0 is the scenario's own model.
     index: usize,
     /// What has been computed.
-    rows: RwSignal<Vec<FitRow>>,
+    rows: RwSignal<Vec<Option<FitRow>>>,
 ) -> impl IntoView {
     let state = State::of_page();
     let scenario = move || state.current().scenario;
     let model = listed(index);
     let own = move || scenario().with(|scenario| model.is_none_or(|model| is_model(scenario, model)));
     let again = move || {
-        model.is_none() && scenario().with(|scenario| models().any(|model| is_model(scenario, model)))
+        model.is_none() && scenario().with(|scenario| MODELS.iter().any(|model| is_model(scenario, model)))
     };
-    let fixed = model.map(|model| {
-        let count = catalogue::find(model).map(|entry| entry.parameters);
-        heading(model.rsplit('/').next().unwrap_or(model), count)
-    });
-    let name = move || fixed.clone().unwrap_or_else(|| scenario().with(own_heading));
-    let cell = move |column: usize| {
-        let usual = move || scenario().with(|scenario| scenario.sequence);
-        let found = move |rows: &Vec<FitRow>| rows.get(index).and_then(|row| row.cells.get(column)).cloned();
-        let html = move || {
-            let unit = state.unit();
-            rows.with(found).map_or_else(|| "…".to_owned(), |cell| content(&cell, usual(), unit))
+    let heading = move || {
+        let (name, count) = match model {
+            Some(id) => (
+                id.rsplit('/').next().unwrap_or(id).to_owned(),
+                catalogue::find(id).map(|entry| entry.parameters),
+            ),
+            None => scenario().with(|scenario| {
+                let architecture = scenario.architecture().ok();
+                (summary::model(scenario), architecture.map(|architecture| architecture.parameters()))
+            }),
         };
+        view! { <span>{name}</span> " " <small>{count.map(parameters)}</small> }
+    };
+    let usual = move || scenario().with(|scenario| scenario.sequence);
+    let cell = move |column: usize| {
+        let found = move |rows: &Vec<Option<FitRow>>| rows[index].as_ref()?.cells.get(column).cloned();
         let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
-        let open = move |_: MouseEvent| {
+        let open = move |_| {
             if let Some(FitCell::Fits { batch, scenario }) = rows.with_untracked(found) {
                 let told = format!("Opened {}, micro-batch {}", summary::title(&scenario), grouped(batch));
                 state.open(*scenario, &told);
@@ -192,52 +200,41 @@ fn Row(
         };
         view! {
             <td>
-                <button
-                    type="button"
-                    class="cell"
-                    disabled=switch(shut)
-                    inner_html=text(html)
-                    on:click=on(open)
-                ></button>
+                <button type="button" class="cell" disabled=shut on:click=open>
+                    {move || content(rows.with(found), usual(), state.unit())}
+                </button>
             </td>
         }
     };
     view! {
-        <tr class:own=switch(own) hidden=switch(again)>
-            <th scope="row" inner_html=text(name)></th>
+        <tr class:own=own hidden=again>
+            <th scope="row">{heading}</th>
             {(0..Method::ALL.len()).map(cell).collect::<Vec<_>>()}
         </tr>
     }
 }
 
-/// What a cell says; the sequence length where it is another than the usual one.
-fn content(cell: &FitCell, usual: u64, unit: Unit) -> String {
+/// What a cell says; nothing yet where it was not computed. The sequence length where it is another than the usual one.
+fn content(cell: Option<FitCell>, usual: u64, unit: Unit) -> impl IntoView + use<> {
     match cell {
-        FitCell::Fits { batch, scenario } => {
-            let title = summary::title(scenario);
-            let mark = match scenario.allocator {
-                Allocator::Native => "",
-                Allocator::Expandable => "<sup>e</sup>",
-            };
-            let length = match scenario.sequence {
-                same if same == usual => String::new(),
-                other => format!(" <small>× {}</small>", grouped(other)),
-            };
-            format!(
-                "batch <b>{}</b>{mark}{length}<span class=\"unseen\">: open {}</span>",
-                grouped(*batch),
-                Escaped(&title)
-            )
+        None => EitherOf4::A("…"),
+        Some(FitCell::Fits { batch, scenario }) => {
+            let mark = (scenario.allocator == Allocator::Expandable).then(|| view! { <sup>"e"</sup> });
+            let other = (scenario.sequence != usual).then_some(scenario.sequence);
+            let length = other.map(|length| view! { " " <small>"× " {grouped(length)}</small> });
+            EitherOf4::B(view! {
+                "batch " <b>{grouped(batch)}</b> {mark} {length}
+                <span class="unseen">": open " {summary::title(&scenario)}</span>
+            })
         }
-        FitCell::TooLarge { needed } => {
-            format!("<span class=\"unseen\">needs </span>{}", unit.amount(*needed))
+        Some(FitCell::TooLarge { needed }) => {
+            EitherOf4::C(view! { <span class="unseen">"needs "</span> {unit.amount(needed)} })
         }
-        FitCell::Unknown(issue) => {
+        Some(FitCell::Unknown(issue)) => {
             let why = issue.to_string();
-            format!(
-                "<span title=\"{0}\">–<span class=\"unseen\"> no answer: {0}</span></span>",
-                Escaped(&why)
-            )
+            EitherOf4::D(view! {
+                <span title=why.clone()>"–" <span class="unseen">" no answer: " {why.clone()}</span></span>
+            })
         }
     }
 }
@@ -248,7 +245,7 @@ mod tests {
 
     #[test]
     fn every_model_is_in_the_catalogue() {
-        for model in models() {
+        for model in MODELS {
             assert!(catalogue::find(model).is_some(), "{model}");
         }
     }
@@ -256,11 +253,12 @@ mod tests {
     #[test]
     fn a_cell_says_what_fits_or_what_it_needs() {
         let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
-        let texts: Vec<_> = rows[0].cells.iter().map(|cell| content(cell, 2048, Unit::Binary)).collect();
-        assert!(texts[0].contains("needs ") && texts[0].ends_with("GiB"), "{texts:?}");
-        assert!(
-            texts[2].starts_with("batch <b>") && texts[2].contains("open Llama-3.1-8B · QLoRA"),
-            "{texts:?}"
-        );
+        let texts: Vec<_> = rows[0]
+            .cells
+            .iter()
+            .map(|cell| content(Some(cell.clone()), 2048, Unit::Binary).to_html())
+            .collect();
+        assert!(texts[0].contains("needs ") && texts[0].contains("GiB"), "{texts:?}");
+        assert!(texts[2].contains("batch ") && texts[2].contains("Llama-3.1-8B · QLoRA"), "{texts:?}");
     }
 }

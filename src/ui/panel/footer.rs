@@ -9,8 +9,9 @@ pub fn Footer() -> impl IntoView {
         <footer class="page-footer">
             <p>
                 <strong>"Runs entirely in your browser; nothing is sent."</strong>
-                " One training step is executed symbolically, tensor by tensor, without data. A config.json is fetched \
-                 from the Hub when you ask for it."
+                " One training step is executed symbolically, tensor by tensor, without data. What you choose stands in \
+                 the address behind #, which browsers keep to themselves. A config.json is fetched from the Hub when you \
+                 ask for it."
             </p>
             <p>
                 "It estimates supervised fine-tuning on one GPU, with PyTorch and the training library that is chosen. \

@@ -11,7 +11,7 @@ mod footer;
 mod header;
 mod verdict;
 
-pub use answer::Answer;
+pub use answer::Panels;
 pub use compare::Tabs;
 pub use configure::Configure;
 pub use footer::Footer;

@@ -47,6 +47,7 @@ pub fn Verdict() -> impl IntoView {
             role="status"
             aria-live="off"
             aria-label="Verdict"
+            aria-busy=move || (state.current().is_awaited() && !state.troubled.get()).to_string()
             data-fit=text(class)
             inner_html=text(html)
         ></section>

@@ -11,7 +11,7 @@ export class HeadroomPage {
     this.notice = page.getByRole("heading", { name: "Part of this link could not be read" });
   }
 
-  /** Opens the page with a query string (or none) and waits for the answer. */
+  /** Opens the page with what a link says (or nothing) and waits for the answer. */
   async open(query = "") {
     await this.page.goto(query || ".");
     await expect(this.verdict).toContainText(/\d/);
@@ -45,15 +45,16 @@ export class HeadroomPage {
 
   /** What the address says, once it had the time to be written. */
   link() {
-    return new URL(this.page.url()).searchParams;
+    return new URLSearchParams(new URL(this.page.url()).hash.slice(1));
   }
 
   async expectLink(key, value) {
     await expect.poll(() => this.link().get(key), { message: `${key} in the link` }).toBe(value);
   }
 
-  /** Everything that is said of the scenario, for comparing two moments. */
+  /** Everything that is said of the scenario once it rests, for comparing two moments. */
   async answer() {
+    await expect(this.verdict).toHaveAttribute("aria-busy", "false");
     return {
       verdict: await this.verdict.innerText(),
       chart: await this.chart.innerHTML(),

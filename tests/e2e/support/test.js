@@ -7,7 +7,7 @@ import { watch } from "./watch.js";
 
 export { expect } from "@playwright/test";
 
-const DIST = fileURLToPath(new URL("../../../dist", import.meta.url));
+export const DIST = fileURLToPath(new URL("../../../dist", import.meta.url));
 
 export const test = base.extend({
   server: [

@@ -5,6 +5,8 @@
 export function watch(page, origin) {
   const problems = [];
   page.on("console", (message) => {
+    // Said where a test keeps the service worker away, so that it cannot answer in a test's place.
+    if (message.text() === "Service Worker registration blocked by Playwright") return;
     if (["error", "warning"].includes(message.type())) problems.push(`console ${message.type()}: ${message.text()}`);
   });
   page.on("pageerror", (error) => problems.push(`exception: ${error.message}`));

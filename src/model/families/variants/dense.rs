@@ -56,6 +56,16 @@ const GPTJ: Variant = Variant {
 /// The description of a model type, if it is one of these.
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
+        "llama" | "internlm2" | "baichuan" => LLAMA,
+        "mistral" => Variant { windows: Windows::All, ..BARE },
+        "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" => {
+            Variant { qkv_bias: When::Always, windows: Windows::Late, ..BARE }
+        }
+        "qwen3" => Variant { heads: Some(HEAD_NORMS), windows: Windows::Late, ..PLAIN },
+        "gemma" => GEMMA,
+        "gemma2" => {
+            Variant { wired: SANDWICH, activation: "hidden_activation", windows: Windows::AllBut(2), ..GEMMA }
+        }
         "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },
         "minicpm" => Variant { scaled: true, ..LLAMA },
         "ministral3" => Variant { windows: Windows::All, ..BARE },

@@ -13,6 +13,11 @@ use crate::model::families::variant::{
 /// The description of a model type, if it is one of these.
 pub fn of(model_type: &str) -> Option<Variant> {
     Some(match model_type {
+        "mixtral" => Variant {
+            windows: Windows::All,
+            experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
+            ..BARE
+        },
         "granitemoe" => Variant {
             experts: Some(GRANITE_EXPERTS),
             layout: &["self_attn.", "input_layernorm", "post_attention_layernorm"],

@@ -3,7 +3,6 @@
 mod dense;
 mod experts;
 mod hybrid;
-mod popular;
 
 use super::variant::{
     EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Shared, Sparse,
@@ -106,8 +105,5 @@ const ERNIE: Variant = Variant {
 
 /// The description of a model type, if it is llama with a difference.
 pub fn of(model_type: &str) -> Option<Variant> {
-    popular::of(model_type)
-        .or_else(|| dense::of(model_type))
-        .or_else(|| experts::of(model_type))
-        .or_else(|| hybrid::of(model_type))
+    dense::of(model_type).or_else(|| experts::of(model_type)).or_else(|| hybrid::of(model_type))
 }

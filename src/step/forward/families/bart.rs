@@ -136,16 +136,15 @@ impl<'a> Model<'a> {
             let mut state = self.machine.state.borrow_mut();
             shared.all().for_each(|tensor| state.share(tensor.value.storage));
         }
+        let mut variables = [hidden];
         for stretch in half.stretches {
-            let body = |input: Tensor<'a>| {
-                let mut hidden = input;
+            self.machine.repeat(stretch.times, &mut None, &mut variables, &mut |[hidden]| {
                 for index in &stretch.layers {
-                    hidden = self.bart_layer_or_checkpoint(*index, &hidden, &shared);
+                    *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);
                 }
-                hidden
-            };
-            hidden = self.machine.repeat(stretch.times, hidden, None, body).0;
+            });
         }
+        let [mut hidden] = variables;
         if let Some(norm) = half.last_norm {
             hidden = hidden.normed(norm);
         }

@@ -4,17 +4,17 @@
 //! `torch_chunk_gated_delta_rule` and `causal_conv1d_fn`.
 
 use super::super::attention::Heads;
-use super::super::{BoundLayer, Model};
+use super::super::{Apart, BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
 use crate::step::attention::Product;
 use crate::step::autograd::{Edge, Input};
 use crate::step::backward::Op;
-use crate::step::looped::runs_apart;
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::pointwise::promoted;
+use crate::step::repeat::runs_apart;
 use crate::step::scan::DELTA_CHUNK;
 use crate::step::tensor::{Tensor, Value};
 
@@ -39,7 +39,9 @@ impl<'a> Model<'a> {
 
     /// `Qwen3NextGatedDeltaNet.forward`: two projections, whose outputs are ordered by heads of keys.
     fn delta_net_fused(&self, layer: &BoundLayer<'a>, net: &DeltaNet, x: &Tensor<'a>) -> Tensor<'a> {
-        let [qkvz, ba] = &net.inputs[..] else { return x.clone() };
+        let [qkvz, ba] = &net.inputs[..] else {
+            return x.unmodelled("linear attention's inputs in another number");
+        };
         let tokens = self.scenario.tokens();
         let keys = tokens.saturating_mul(net.key_heads).saturating_mul(net.key_dim);
         let values = tokens.saturating_mul(net.value_heads).saturating_mul(net.value_dim);
@@ -53,7 +55,9 @@ impl<'a> Model<'a> {
         // the gradients of the gates lie head after head, and so does what they are joined into
         let (heads, gates) = (all.viewed(), both.permuted());
         let parts = heads.pieces(&[keys, keys, values, values]);
-        let [q, k, v, z] = &parts[..] else { return x.clone() };
+        let [q, k, v, z] = &parts[..] else {
+            return x.unmodelled("linear attention's parts in another number");
+        };
         let [mut b, mut a] = gates.split([steps, steps]);
         let (mut v, z) = (apart(v), apart(z));
         b = apart(&b);
@@ -92,7 +96,9 @@ impl<'a> Model<'a> {
         let [mut q, mut k, v] = mixed.split([keys, keys, values]).map(|part| part.split_heads());
         drop(replaced);
         let beta = b.keeping_output("sigmoid");
-        let Some((bias, log)) = layer.loose.first().zip(layer.loose.get(1)) else { return mixed };
+        let Some((bias, log)) = layer.loose.first().zip(layer.loose.get(1)) else {
+            return mixed.unmodelled("linear attention without its decay");
+        };
         let g = {
             let decay = self.decay(*log);
             let steps = {
@@ -164,7 +170,7 @@ impl<'a> Model<'a> {
     pub(in crate::step::forward) fn runs_apart(&self) -> Option<u32> {
         // of batches of many lengths some hundred are run
         let batches = if self.scenario.lengths == Lengths::Equal { 1 } else { 64 };
-        self.whole.then(|| runs_apart((self.layers.len() as u64).saturating_mul(batches)))
+        (self.apart == Apart::All).then(|| runs_apart((self.layers.len() as u64).saturating_mul(batches)))
     }
 
     /// `apply_mask_to_padding_states`: only a batch that is padded has a mask by then.
@@ -182,7 +188,7 @@ impl<'a> Model<'a> {
         conv: &Conv,
         x: Tensor<'a>,
     ) -> Tensor<'a> {
-        let Some((weight, bias)) = layer.conv else { return x };
+        let Some((weight, bias)) = layer.conv else { return x.unmodelled("a convolution without a weight") };
         let padding = conv.kernel.saturating_sub(1);
         let more = self.scenario.batch.saturating_mul(conv.channels).saturating_mul(padding);
         let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
@@ -291,34 +297,39 @@ impl<'a> Model<'a> {
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
-        machine.looped(chunks, self.runs_apart(), &mut variables, &mut |variables, last| {
-            let [v_new, inter, core, state] = variables else { return };
-            *v_new = {
-                let new = new_values.selected(chunk_values);
-                let known = k_cumulated.selected(chunk_keys);
-                new.minus(&machine.product(&known, state, to_values, self.autocast))
-            };
-            *inter = machine.product(&query.selected(chunk_keys), state, to_values, self.autocast);
-            let sum = {
-                let within = within.selected(per_chunk(triangles));
-                inter.add(&machine.product(&within, v_new, to_values, self.autocast))
-            };
-            *core = core.slice_filled(&sum);
-            drop(sum);
-            // nobody reads the last state
-            let outer = last.then(|| std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false));
-            *state = {
-                let kept = state.mul_rows(&chunk_decay.selected(heads));
-                let key = key.selected(chunk_keys).viewed();
-                let added = machine.product(&key, v_new, to_state, self.autocast);
-                let sum = kept.add(&added);
-                drop(kept);
-                sum
-            };
-            if let Some(outer) = outer {
-                machine.state.borrow_mut().graph.enabled = outer;
-            }
-        });
+        machine.looped(
+            chunks,
+            self.runs_apart(),
+            &mut variables,
+            &mut |[v_new, inter, core, state], last| {
+                *v_new = {
+                    let new = new_values.selected(chunk_values);
+                    let known = k_cumulated.selected(chunk_keys);
+                    new.minus(&machine.product(&known, state, to_values, self.autocast))
+                };
+                *inter = machine.product(&query.selected(chunk_keys), state, to_values, self.autocast);
+                let sum = {
+                    let within = within.selected(per_chunk(triangles));
+                    inter.add(&machine.product(&within, v_new, to_values, self.autocast))
+                };
+                *core = core.slice_filled(&sum);
+                drop(sum);
+                // nobody reads the last state
+                let outer =
+                    last.then(|| std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false));
+                *state = {
+                    let kept = state.mul_rows(&chunk_decay.selected(heads));
+                    let key = key.selected(chunk_keys).viewed();
+                    let added = machine.product(&key, v_new, to_state, self.autocast);
+                    let sum = kept.add(&added);
+                    drop(kept);
+                    sum
+                };
+                if let Some(outer) = outer {
+                    machine.state.borrow_mut().graph.enabled = outer;
+                }
+            },
+        );
         let [v_new, inter, mut core, state] = variables;
         drop(state);
         core = if chunks > 1 { core.copied_dense() } else { core.viewed() };

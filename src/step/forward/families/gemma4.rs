@@ -189,8 +189,10 @@ impl<'a> Model<'a> {
         let (q, k, v) = match &attention.projection {
             Projection::Separate { q, k, v } => (q, k, Some(v)),
             Projection::KeysAreValues { q, k } => (q, k, None),
-            // refused by `support`
-            Projection::QueriesOnly(q) | Projection::Fused(q) => (q, q, None),
+            Projection::QueriesOnly(q) | Projection::Fused(q) => {
+                drop(x.unmodelled("projections that gemma4 keeps apart"));
+                (q, q, None)
+            }
         };
         let saved = || self.machine.state.borrow().recomputed().len();
         let before = saved();

@@ -23,10 +23,10 @@ impl<'a> Model<'a> {
         let Scan::Mamba { x: x_proj, dt: dt_proj, norms } = &space.scan else {
             return self.mamba2(layer, space, x);
         };
-        let [log, d] = layer.loose[..] else { return x.clone() };
+        let [log, d] = layer.loose[..] else { return x.unmodelled("a scan without its two parameters") };
         let dt_layer = layer.linear(dt_proj);
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
-            return x.clone();
+            return x.unmodelled("steps of a scan in 4-bit or without a bias");
         };
         let tokens = self.scenario.tokens();
         let dtype = x.value.dtype;
@@ -136,8 +136,7 @@ impl<'a> Model<'a> {
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
         let mut variables = [self.constant(state_numel, dtype, "zeros")];
-        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |variables, _| {
-            let [state] = variables else { return };
+        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
                 kept.add(&fed.selected(state_numel))

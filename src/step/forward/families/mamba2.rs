@@ -42,8 +42,12 @@ impl<'a> Model<'a> {
         space: &StateSpace,
         x: &Tensor<'a>,
     ) -> Tensor<'a> {
-        let Scan::Mamba2 { heads, groups, norm_groups, chunk, norm } = &space.scan else { return x.clone() };
-        let [bias, log, d] = layer.loose[..] else { return x.clone() };
+        let Scan::Mamba2 { heads, groups, norm_groups, chunk, norm } = &space.scan else {
+            return x.unmodelled("a scan of another kind");
+        };
+        let [bias, log, d] = layer.loose[..] else {
+            return x.unmodelled("a scan without its three parameters");
+        };
         let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
         let tokens = self.scenario.tokens();
         let dtype = x.value.dtype;

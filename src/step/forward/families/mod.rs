@@ -23,9 +23,32 @@ mod sparse;
 mod t5;
 mod t5_bias;
 
-use crate::model::modeling::Modeling;
+use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::{Checkpointing, Scenario};
+
+/// Whether the model's forward has the attention probabilities of a layer in a variable until the next one is through.
+pub(in crate::step) fn keeps_weights(code: Code) -> bool {
+    match code {
+        Code::Bloom | Code::Falcon | Code::GptJ | Code::GptNeo | Code::Mpt => true,
+        Code::Llama
+        | Code::Gpt2
+        | Code::GptBigCode
+        | Code::GptNeox
+        | Code::Opt
+        | Code::Phi
+        | Code::StableLm
+        | Code::Bert
+        | Code::Qwen
+        | Code::ModernBert
+        | Code::Gemma4
+        | Code::DeepseekSparse
+        | Code::OpenAiGpt
+        | Code::BioGpt
+        | Code::Deberta
+        | Code::Bart => false,
+    }
+}
 
 /// Whether a model's forward fills a cache of keys and values: where it is asked to, and where nobody can tell the text
 /// model not to.

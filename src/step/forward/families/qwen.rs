@@ -34,7 +34,7 @@ impl<'a> Model<'a> {
             (cached(numel), cached(numel))
         });
         let embedded = Embedded { hidden, kept: true, positions: Some(positions), locals };
-        (embedded, Shared { rotary, ..Shared::none() })
+        (self.drop_out(embedded), Shared { rotary, ..Shared::none() })
     }
 
     fn embedding_dtype(&self) -> Dtype {
@@ -57,7 +57,7 @@ impl<'a> Model<'a> {
         let (Wiring::PreNorm { attention: first, mlp: second }, Some(attention)) =
             (&layer.block.wiring, layer.block.mixer.attention())
         else {
-            return hidden.clone();
+            return hidden.unmodelled("layers that qwen 1 has nowhere");
         };
         let mut normed = hidden.normed(&layer.norm(first));
         let attended = self.within("attn", || self.qwen_attention(layer, attention, &normed, shared));
@@ -79,7 +79,9 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let Projection::Fused(spec) = &attention.projection else { return x.clone() };
+        let Projection::Fused(spec) = &attention.projection else {
+            return x.unmodelled("projections that qwen 1 has as one");
+        };
         let joint = x.through(&layer.linear(spec));
         let each = joint.value.numel / 3;
         let [mut q, mut k, v] = joint.split([each; 3]).map(|part| part.split_heads());
@@ -124,7 +126,7 @@ impl<'a> Model<'a> {
 
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
         let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
-            return x.clone();
+            return x.unmodelled("a feed-forward network that qwen 1 has nowhere");
         };
         let first = x.through(&layer.linear(up));
         let second = x.through(&layer.linear(gate));

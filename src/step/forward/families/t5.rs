@@ -88,7 +88,7 @@ impl<'a> Model<'a> {
             given.full = self.bidirectional_mask(dtype);
         }
         let drops = self.dropout(self.architecture.embeddings.dropout);
-        let mut hidden = looked_up.dropout(drops);
+        let mut variables = [looked_up.dropout(drops)];
         let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
         for stretch in stretches {
@@ -96,18 +96,13 @@ impl<'a> Model<'a> {
                 let mut state = self.machine.state.borrow_mut();
                 given.borrow().all().for_each(|tensor| state.share(tensor.value.storage));
             }
-            let held = if stretch.times > 1 { kept.take() } else { None };
-            let body = |input: Tensor<'a>| {
-                let mut hidden = input;
+            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
                 for index in &stretch.layers {
-                    hidden = self.t5_layer_or_checkpoint(*index, &hidden, &given);
+                    *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
                 }
-                hidden
-            };
-            let outcome = self.machine.repeat(stretch.times, hidden, held, body);
-            hidden = outcome.0;
-            kept = kept.or(outcome.1);
+            });
         }
+        let [mut hidden] = variables;
         if let Some(norm) = norm {
             hidden = hidden.normed(norm);
         }
@@ -317,7 +312,10 @@ impl<'a> Model<'a> {
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))
         } else {
-            let mask = self.bias_as_mask(&bias, mask, attention.causal);
+            // a leaf is given its gradient by the kernel itself
+            let plain = leaf.map(|_| bias.detach());
+            let mask = self.bias_as_mask(plain.as_ref().unwrap_or(&bias), mask, attention.causal);
+            drop(plain);
             (self.kernel_output(scores, &heads, Some(&mask), false, drops), None)
         };
         output = output.through(&layer.linear(&attention.output));

@@ -139,12 +139,11 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let (first, second, parallel) = match &layer.block.wiring {
             Wiring::Parallel { attention, mlp } => (attention, mlp.as_ref(), true),
-            Wiring::PreNorm { attention, mlp }
-            // refused by `architecture`
-            | Wiring::Sandwich { attention, mlp, .. }
-            | Wiring::PostNorm { attention, mlp }
-            | Wiring::OutputNorm { attention, mlp } => (attention, Some(mlp), false),
-            Wiring::Single { norm, .. } => (norm, None, false),
+            Wiring::PreNorm { attention, mlp } => (attention, Some(mlp), false),
+            Wiring::Sandwich { .. }
+            | Wiring::PostNorm { .. }
+            | Wiring::OutputNorm { .. }
+            | Wiring::Single { .. } => return hidden.unmodelled("norms that litgpt has nowhere"),
         };
         let second = second.map(|norm| layer.norm(norm));
         let mut normed = hidden.litgpt_normed(&layer.norm(first));
@@ -173,8 +172,12 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
-        let Projection::Fused(spec) = &attention.projection else { return x.clone() };
+        let Some(attention) = layer.block.mixer.attention() else {
+            return x.unmodelled("layers without attention");
+        };
+        let Projection::Fused(spec) = &attention.projection else {
+            return x.unmodelled("projections that litgpt has as one");
+        };
         let tokens = self.scenario.tokens();
         let numel = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (queries, keys) = (numel(attention.heads), numel(attention.kv_heads));
@@ -231,8 +234,9 @@ impl<'a> Model<'a> {
                 hidden = hidden.activated(*act, &layer.params);
                 hidden.through(&layer.linear(down))
             }
-            // refused by `architecture`
-            FeedForward::Dense(Mlp::GatedFused { .. }) | FeedForward::Moe(_) | FeedForward::None => x.clone(),
+            FeedForward::Dense(Mlp::GatedFused { .. }) | FeedForward::Moe(_) | FeedForward::None => {
+                x.unmodelled("a feed-forward network that litgpt has nowhere")
+            }
         }
     }
 

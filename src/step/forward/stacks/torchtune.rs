@@ -193,8 +193,9 @@ impl<'a> Model<'a> {
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,
     ) -> Tensor<'a> {
-        // others are refused by `architecture`
-        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else { return hidden.clone() };
+        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else {
+            return hidden.unmodelled("norms that torchtune has nowhere");
+        };
         let mut h = hidden.torchtune_normed(&layer.norm(attention));
         let attended = self.within("self_attn", || self.torchtune_attention(layer, &h));
         h = attended.add(hidden);
@@ -211,8 +212,12 @@ impl<'a> Model<'a> {
 
     /// `MultiHeadAttention.forward`.
     fn torchtune_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
-        let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
-        let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
+        let Some(attention) = layer.block.mixer.attention() else {
+            return x.unmodelled("layers without attention");
+        };
+        let Projection::Separate { q, k, v } = &attention.projection else {
+            return x.unmodelled("projections that torchtune keeps apart");
+        };
         let mut queries = x.torchtune_through(&layer.linear(q)).split_heads();
         queries = self.torchtune_turned(attention, &queries);
         queries = queries.heads_first();
@@ -282,9 +287,8 @@ impl<'a> Model<'a> {
 
     /// `FeedForward.forward`.
     fn torchtune_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
-        // others are refused by `architecture`
         let FeedForward::Dense(Mlp::Gated { gate, up, down, act }) = &layer.block.ffn else {
-            return x.clone();
+            return x.unmodelled("a feed-forward network that torchtune has nowhere");
         };
         let mut h = {
             let gated = x.torchtune_through(&layer.linear(gate));

@@ -193,7 +193,9 @@ impl<'a> Model<'a> {
         input: &Tensor<'a>,
     ) -> Tensor<'a> {
         // the other wirings are of families that `architecture` refuses
-        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else { return input.clone() };
+        let Wiring::PreNorm { attention, mlp } = &layer.block.wiring else {
+            return input.unmodelled("norms that Unsloth has nowhere");
+        };
         let mut hidden = input.unsloth_normed(&layer.norm(attention));
         hidden = self.within("self_attn", || self.unsloth_attention(layer, &hidden));
         hidden = input.add(&hidden);
@@ -207,8 +209,12 @@ impl<'a> Model<'a> {
 
     /// `LlamaAttention_fast_forward`, `Qwen3Attention_fast_forward`.
     fn unsloth_attention(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
-        let Some(attention) = layer.block.mixer.attention() else { return x.clone() };
-        let Projection::Separate { q, k, v } = &attention.projection else { return x.clone() };
+        let Some(attention) = layer.block.mixer.attention() else {
+            return x.unmodelled("layers without attention");
+        };
+        let Projection::Separate { q, k, v } = &attention.projection else {
+            return x.unmodelled("projections that Unsloth keeps apart");
+        };
         let layers = [q, k, v].map(|spec| layer.linear(spec));
         let [mut q, mut k, mut v] =
             if fuses(&layers) { x.unsloth_qkv(layers) } else { layers.map(|layer| x.through(&layer)) };
@@ -308,8 +314,9 @@ impl<'a> Model<'a> {
                 let layers = [gate, up, down].map(|spec| layer.linear(spec));
                 if fuses(&layers) { x.unsloth_mlp(layers) } else { self.mlp(layer, mlp, x) }
             }
-            // refused by `architecture`
-            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => x.clone(),
+            FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => {
+                x.unmodelled("a feed-forward network that Unsloth has nowhere")
+            }
         }
     }
 }

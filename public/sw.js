@@ -1,0 +1,39 @@
+// Keeps the page for those without a network. Each version of the page is kept as a whole and served as a whole, so that
+// its files always belong together; scripts/offline.js writes what belongs to one. Without a list nothing is kept.
+const VERSION = "";
+const FILES = [];
+
+const OWN = `headroom-${VERSION}`;
+
+addEventListener("install", (event) => {
+  if (FILES.length === 0) return skipWaiting();
+  const requests = FILES.map((file) => new Request(file, { cache: "no-cache" }));
+  event.waitUntil(caches.open(OWN).then((cache) => cache.addAll(requests)));
+});
+
+addEventListener("activate", (event) => {
+  event.waitUntil(forgetOldVersions().then(() => clients.claim()));
+});
+
+// The version before this one stays: an old tab may still ask for its files.
+async function forgetOldVersions() {
+  const names = (await caches.keys()).filter((name) => name.startsWith("headroom-") && name !== OWN);
+  await Promise.all(names.slice(0, -1).map((name) => caches.delete(name)));
+}
+
+addEventListener("message", ({ data }) => {
+  if (data === "update") skipWaiting();
+});
+
+addEventListener("fetch", (event) => {
+  const { request } = event;
+  const isOurs = request.url.startsWith(registration.scope);
+  if (FILES.length > 0 && request.method === "GET" && isOurs) event.respondWith(answer(request));
+});
+
+async function answer(request) {
+  const page = request.mode === "navigate" && new URL(request.url).pathname === new URL(registration.scope).pathname;
+  const own = await caches.open(OWN);
+  const kept = await own.match(page ? "index.html" : request, { ignoreSearch: true });
+  return kept ?? (await caches.match(request, { ignoreSearch: true })) ?? fetch(request);
+}

@@ -1,0 +1,21 @@
+// Tells the service worker of a built page what belongs to its version. The last step of the build.
+//   node scripts/offline.js [DIST]
+import { createHash } from "node:crypto";
+import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+const dist = process.argv[2] ?? "dist";
+const isKept = (name) => statSync(join(dist, name)).isFile() && !["sw.js", "robots.txt"].includes(name);
+const files = readdirSync(dist, { recursive: true }).filter(isKept).sort();
+
+const hash = createHash("sha256");
+for (const name of files) hash.update(name).update(readFileSync(join(dist, name)));
+const version = hash.digest("hex").slice(0, 12);
+
+const path = join(dist, "sw.js");
+const source = readFileSync(path, "utf8");
+const written = source
+  .replace('const VERSION = "";', `const VERSION = ${JSON.stringify(version)};`)
+  .replace("const FILES = [];", `const FILES = ${JSON.stringify(files)};`);
+if (!written.includes(version) || !written.includes("index.html")) throw new Error(`${path} has no place for its files`);
+writeFileSync(path, written);

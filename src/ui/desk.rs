@@ -1,0 +1,144 @@
+//! Hands questions to the worker, one at a time, and drops those that nobody wants answered any more.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::browser::{Colleague, Heard, Later};
+use super::question::{Answer, Question};
+
+/// How long, in milliseconds, the worker may go on with a question that nobody wants answered any more: starting it anew
+/// costs about as much.
+const PATIENCE: u32 = 100;
+
+/// What an answer is for. A newer question for the same place takes the place of the older one; those for scenarios go
+/// before those for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The scenario at a position.
+    Scenario(usize),
+    /// A row of the table of what can be trained.
+    Row(usize),
+}
+
+struct Task {
+    place: Place,
+    question: Question,
+    /// Takes the answer; nothing where the worker could not give one.
+    then: Box<dyn FnOnce(Option<Answer>)>,
+}
+
+#[derive(Default)]
+struct Inner {
+    worker: Option<Colleague>,
+    /// Whether it has said that it is there.
+    ready: bool,
+    waiting: Vec<Task>,
+    running: Option<Task>,
+    /// Whether somebody still wants the answer to what is running.
+    wanted: bool,
+}
+
+/// The page's side of the worker. Copies are the same desk.
+#[derive(Clone, Default)]
+pub struct Desk {
+    inner: Rc<RefCell<Inner>>,
+    patience: Later,
+}
+
+impl Desk {
+    /// Asks a question; the older one for that place is dropped. `then` is given nothing where the worker cannot be had or
+    /// failed at the question.
+    pub fn ask(&self, place: Place, question: Question, then: impl FnOnce(Option<Answer>) + 'static) {
+        self.forget(place);
+        {
+            let mut inner = self.inner.borrow_mut();
+            let behind = inner.waiting.partition_point(|task| task.place <= place);
+            inner.waiting.insert(behind, Task { place, question, then: Box::new(then) });
+        }
+        self.go_on();
+    }
+
+    /// Drops what was asked for a place.
+    pub fn forget(&self, place: Place) {
+        let mut inner = self.inner.borrow_mut();
+        inner.waiting.retain(|task| task.place != place);
+        if inner.wanted && inner.running.as_ref().is_some_and(|task| task.place == place) {
+            inner.wanted = false;
+            let desk = self.clone();
+            self.patience.run(PATIENCE, move || desk.give_up());
+        }
+    }
+
+    /// Hands over the next question, to a new worker where there is none.
+    fn go_on(&self) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.waiting.is_empty() || inner.running.is_some() {
+            return;
+        }
+        if inner.worker.is_none() {
+            let desk = self.clone();
+            inner.worker = Colleague::call(move |heard| desk.hear(heard));
+            if inner.worker.is_none() {
+                drop(inner);
+                return self.fail();
+            }
+        }
+        if !inner.ready {
+            return;
+        }
+        let task = inner.waiting.remove(0);
+        if let Some(worker) = &inner.worker {
+            worker.tell(&serde_json::to_string(&task.question).unwrap_or_default());
+        }
+        inner.running = Some(task);
+        inner.wanted = true;
+    }
+
+    fn hear(&self, heard: Heard) {
+        match heard {
+            Heard::Ready => {
+                self.inner.borrow_mut().ready = true;
+                self.go_on();
+            }
+            Heard::Said(text) => {
+                self.patience.cancel();
+                let (task, wanted) = {
+                    let mut inner = self.inner.borrow_mut();
+                    (inner.running.take(), inner.wanted)
+                };
+                if let Some(task) = task.filter(|_| wanted) {
+                    (task.then)(serde_json::from_str(&text).ok());
+                }
+                self.go_on();
+            }
+            Heard::Failed => self.fail(),
+        }
+    }
+
+    /// Ends the worker in the middle of a question that nobody wants answered any more.
+    fn give_up(&self) {
+        self.dismiss();
+        self.go_on();
+    }
+
+    fn dismiss(&self) -> Option<Task> {
+        self.patience.cancel();
+        let mut inner = self.inner.borrow_mut();
+        inner.worker = None;
+        inner.ready = false;
+        inner.running.take().filter(|_| inner.wanted)
+    }
+
+    /// The worker is gone: of what it was at there is no answer, and where it never came there is none of anything.
+    fn fail(&self) {
+        let came = self.inner.borrow().ready;
+        let mut failed: Vec<Task> = self.dismiss().into_iter().collect();
+        if !came {
+            failed.append(&mut self.inner.borrow_mut().waiting);
+        }
+        for task in failed {
+            (task.then)(None);
+        }
+        self.go_on();
+    }
+}

@@ -1,0 +1,135 @@
+//! Scenarios drawn at random over every key, the same ones every time, and what must hold of each answer.
+
+use headroom::estimate;
+use headroom::memory::{Category, Iteration, Phase};
+use headroom::model::catalogue;
+use headroom::scenario::keys::{Count, KEYS, Kind};
+use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
+use headroom::share;
+use headroom::step::Recording;
+
+/// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/plan.rs`).
+const MOST_EVENTS: usize = 3 << 20;
+
+/// A generator of random numbers (splitmix64).
+pub struct Draw(u64);
+
+impl Draw {
+    /// A stream of numbers of its own for each seed.
+    pub fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    /// A number below `below`.
+    pub fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % below.max(1) as u64) as usize
+    }
+
+    fn of(&mut self, values: &[&'static str]) -> &'static str {
+        values[self.below(values.len())]
+    }
+
+    /// A value for a key.
+    fn value(&mut self, kind: Kind) -> &'static str {
+        match kind {
+            Kind::Model => {
+                let entries = catalogue::entries();
+                entries[self.below(entries.len())].id
+            }
+            Kind::Choice(choices) => choices[self.below(choices.len())].slug,
+            Kind::Targets => {
+                let groups = LoraTargets::ALL.iter().filter(|group| **group != LoraTargets::Named);
+                let mut names: Vec<_> = groups.map(|group| group.slug()).collect();
+                names.extend(["q_proj", "q_proj,v_proj", "up_proj,down_proj"]);
+                self.of(&names)
+            }
+            Kind::Count(Count::Rank) => self.of(&["1", "7", "16", "64"]),
+            Kind::Count(Count::Sequences) => self.of(&["1", "2", "3", "8"]),
+            Kind::Count(Count::Tokens) => self.of(&["1", "17", "128", "200", "513", "2048"]),
+            Kind::Count(Count::Passes) => self.of(&["1", "2", "5"]),
+            Kind::Switch => self.of(&["on", "off"]),
+            Kind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),
+            Kind::Dropout => self.of(&["config", "0", "0.1", "1"]),
+            Kind::Gpu => self.of(&["t4", "rtx-3060", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb", "24GB"]),
+        }
+    }
+
+    /// A scenario of that model with about a third of its keys drawn: with all of them hardly any would have an answer.
+    pub fn scenario_of(&mut self, model: ModelChoice) -> Scenario {
+        let mut scenario = Scenario { model, ..Scenario::default() };
+        for key in KEYS.iter().filter(|key| !matches!(key.kind(), Kind::Model | Kind::Lengths)) {
+            let value = self.value(key.kind());
+            if self.below(3) == 0 {
+                key.read(&mut scenario, value).expect("it is one of the key's values");
+            }
+        }
+        scenario
+    }
+
+    /// A scenario with about a third of its keys drawn, the model among them.
+    pub fn scenario(&mut self) -> Scenario {
+        let id = self.value(Kind::Model);
+        let mut scenario = self.scenario_of(ModelChoice::Catalogue(id.to_owned()));
+        let lengths = KEYS.iter().find(|key| matches!(key.kind(), Kind::Lengths)).expect("lengths are a key");
+        let value = self.value(Kind::Lengths);
+        lengths.read(&mut scenario, value).expect("it is one of the key's values");
+        scenario
+    }
+}
+
+/// What is wrong with the answer to a scenario; nothing where it has no figure.
+pub fn answers(scenario: &Scenario) -> Option<Vec<String>> {
+    let link = share::encode(std::slice::from_ref(scenario));
+    let answer = estimate(scenario);
+    assert_eq!(answer.memory.is_none(), answer.errors().next().is_some(), "{link}: a figure or an error");
+    let memory = answer.memory?;
+    let mut wrong = Vec::new();
+    let resting: u64 = memory.resting.total().0;
+    for iteration in [&memory.first, &memory.steady] {
+        for (phase, peak) in Phase::ALL.into_iter().zip(iteration.phases) {
+            if peak.parts.total() != peak.bytes {
+                wrong.push(format!("{link}: parts of the {} are not its peak", phase.label()));
+            }
+        }
+    }
+    for (phase, peak) in Phase::ALL.into_iter().zip(memory.steady.phases) {
+        if peak.bytes.0 < resting {
+            wrong.push(format!("{link}: the {} has less than what rests", phase.label()));
+        }
+    }
+    let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return Some(wrong) };
+    if scenario.lengths != Lengths::Equal {
+        // a recording has hundreds of batches of other lengths then
+        return Some(wrong);
+    }
+    // steps of too many events are refused
+    let Ok(recording) = Recording::of(&architecture, scenario, &gpu) else { return Some(wrong) };
+    let (_, events) = recording.trace();
+    assert!(events.len() < MOST_EVENTS, "{link}: {} events", events.len());
+    let [first, later] = recording.iterations();
+    wrong.extend(differences(&link, "first", &memory.first, &first));
+    wrong.extend(differences(&link, "later", &memory.steady, &later));
+    Some(wrong)
+}
+
+fn differences(link: &str, name: &str, fast: &Iteration, whole: &Iteration) -> Vec<String> {
+    let mut differences = Vec::new();
+    for phase in Phase::ALL {
+        let (fast, whole) = (fast.phase(phase), whole.phase(phase));
+        let parts = Category::ALL.into_iter().filter_map(|category| {
+            let (fast, whole) = (fast.parts.get(category), whole.parts.get(category));
+            (fast != whole).then(|| format!("{} {} for {}", category.slug(), fast.0, whole.0))
+        });
+        let parts: Vec<String> = parts.collect();
+        if fast != whole {
+            let (phase, parts) = (phase.label(), parts.join(", "));
+            differences
+                .push(format!("{link}: {name} {phase}: {} for {} ({parts})", fast.bytes.0, whole.bytes.0));
+        }
+    }
+    differences
+}

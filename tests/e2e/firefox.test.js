@@ -1,0 +1,82 @@
+// The page in Firefox: that it starts, answers, follows its controls and its links, and computes beside the page.
+// Every other test runs in Chromium. Run by `scripts/check browser`, or: node --test tests/e2e/firefox.test.js
+import assert from "node:assert/strict";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import puppeteer from "puppeteer-core";
+import { serve } from "./support/server.js";
+
+const DIST = fileURLToPath(new URL("../../dist", import.meta.url));
+const PATIENCE = { timeout: 60_000 };
+
+let server, browser, page, problems;
+
+before(async () => {
+  server = await serve(DIST);
+  browser = await puppeteer.launch({
+    browser: "firefox",
+    executablePath: process.env.HEADROOM_FIREFOX ?? "/usr/bin/firefox-esr",
+    headless: true,
+    ...PATIENCE,
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  server?.close();
+});
+
+beforeEach(async () => {
+  page = await browser.newPage();
+  problems = [];
+  page.on("console", (message) => ["error", "warn"].includes(message.type()) && problems.push(message.text()));
+  page.on("pageerror", (error) => problems.push(error.message));
+});
+
+afterEach(async () => {
+  await page.close();
+  assert.deepEqual(problems, []);
+});
+
+async function open(link = "") {
+  await page.goto(server.url + link, PATIENCE);
+  await page.waitForSelector("html[data-state=ready]", PATIENCE);
+}
+
+/** Waits until the verdict says something. */
+const says = (text) =>
+  page.waitForFunction((text) => document.querySelector(".verdict").textContent.includes(text), PATIENCE, text);
+
+const value = (id) => page.$eval(`#${id}`, (box) => box.value);
+
+test("the first answer is complete", async () => {
+  await open();
+  await says("Fits");
+  await says("PyTorch reserves");
+  assert.match(await value("model"), /Llama-3\.1-8B/);
+});
+
+test("a control is followed, and stands in the link", async () => {
+  await open();
+  await page.select("#method", "full");
+  await says("Does not fit");
+  await page.waitForFunction(() => location.hash.includes("method=full"), PATIENCE);
+});
+
+test("a link opens its scenario, and one of the first versions moves behind #", async () => {
+  await open("#v=1&b=5");
+  assert.equal(await value("batch-size"), "5");
+  await page.goto("about:blank");
+  await open("?v=1&b=6");
+  assert.equal(await value("batch-size"), "6");
+  await page.waitForFunction(() => location.search === "" && location.hash.includes("b=6"), PATIENCE);
+});
+
+test("close looks come from the worker", async () => {
+  await open("#v=1&b=2");
+  await says("PyTorch reserves");
+  const workers = await page.evaluate(
+    () => performance.getEntriesByType("resource").filter(({ name }) => name.endsWith("worker.js")).length,
+  );
+  assert.ok(workers > 0, "a worker was started");
+});

@@ -1,0 +1,90 @@
+// The first answer stands in the page itself, complete before any code arrives.
+import { expect, test } from "./support/test.js";
+
+/** An element's HTML without what no reader sees: comments, empty classes, styles that scripts set. */
+function plain(html) {
+  const root = new DOMParser().parseFromString(html, "text/html").body;
+  const comments = document.createTreeWalker(root, NodeFilter.SHOW_COMMENT);
+  const found = [];
+  while (comments.nextNode()) found.push(comments.currentNode);
+  for (const comment of found) comment.remove();
+  root.normalize();
+  const lines = [];
+  for (const element of root.querySelectorAll("*")) {
+    const attributes = [...element.attributes]
+      .filter(({ name, value }) => name !== "style" && !(name === "class" && value === ""))
+      .map(({ name, value }) => `${name}=${value}`)
+      .sort();
+    const text = [...element.childNodes]
+      .filter((node) => node.nodeType === Node.TEXT_NODE && node.data.trim() !== "")
+      .map((node) => node.data);
+    lines.push([element.localName, ...attributes, ...text].join(" "));
+  }
+  return lines;
+}
+
+test("the app draws what stands in the page", async ({ headroom, page, request }) => {
+  const sent = await (await request.get(".")).text();
+  await page.addInitScript(() => {
+    // At the very moment at which the app says that it is there, before it has measured how wide its charts are.
+    const set = Element.prototype.setAttribute;
+    Element.prototype.setAttribute = function (name, value) {
+      if (name === "data-state" && value === "ready") window.drawn = document.getElementById("app").innerHTML;
+      return set.call(this, name, value);
+    };
+  });
+  await headroom.open();
+  await expect.poll(() => page.evaluate(() => window.drawn?.length ?? 0)).toBeGreaterThan(1000);
+  const drawn = await page.evaluate(() => window.drawn);
+  const app = await page.evaluate(
+    (html) => new DOMParser().parseFromString(html, "text/html").getElementById("app").innerHTML,
+    sent,
+  );
+  expect(await page.evaluate(`(${plain})(${JSON.stringify(drawn)})`)).toEqual(
+    await page.evaluate(`(${plain})(${JSON.stringify(app)})`),
+  );
+});
+
+for (const width of [390, 1280]) {
+  test(`nothing moves while the app takes over, ${width} pixels wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 900 });
+    await page.addInitScript(() => {
+      window.moved = 0;
+      new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) window.moved += entry.value;
+      }).observe({ type: "layout-shift", buffered: true });
+    });
+    await headroom.open();
+    await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
+    await expect(headroom.verdict).toContainText("PyTorch reserves");
+    expect(await page.evaluate(() => window.moved)).toBe(0);
+  });
+}
+
+test("a link does not show the first answer, which is not its own", async ({ headroom, page }) => {
+  await page.route(/\.wasm$/, (route) => setTimeout(() => route.continue(), 1000));
+  await page.goto("#v=1&b=9");
+  await expect(headroom.verdict).toBeHidden();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("9");
+});
+
+test.describe("without JavaScript", () => {
+  test.use({ javaScriptEnabled: false });
+
+  test("the first answer is there, with a word", async ({ headroom, page }) => {
+    await headroom.open();
+    await expect(headroom.verdict).toContainText("Fits");
+    await expect(headroom.verdict).toContainText("PyTorch reserves");
+    await expect(headroom.parts).toContainText("Weights");
+    await expect(headroom.choice("Model")).toHaveValue("meta-llama/Llama-3.1-8B");
+    await expect(page.getByRole("heading", { name: /needs JavaScript/ })).toBeVisible();
+  });
+});
+
+test("where the code does not come, the first answer stays and the page says so", async ({ headroom, page, problems }) => {
+  await page.route(/\.wasm$/, (route) => route.abort());
+  await page.goto(".");
+  await expect(page.getByRole("heading", { name: "Headroom could not be loaded" })).toBeVisible();
+  await expect(headroom.verdict).toContainText("Fits");
+  problems.length = 0;
+});

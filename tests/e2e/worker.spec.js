@@ -1,0 +1,37 @@
+// What takes long is computed beside the page.
+import { expect, test } from "./support/test.js";
+
+const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&len=uniform&gpu=b200";
+
+test("a newer question breaks off an older one that takes long", async ({ headroom, page }) => {
+  const workers = [];
+  page.on("worker", (worker) => workers.push(worker));
+  await headroom.open(HEAVY);
+  await page.waitForTimeout(400);
+  await page.getByRole("group", { name: "Examples" }).getByRole("button").first().click();
+  await expect(headroom.verdict).toContainText("PyTorch reserves");
+  await expect(headroom.choice("Model")).toHaveValue(/Llama-3\.2-1B/);
+  expect(workers.length).toBeGreaterThan(1);
+  await expect.poll(() => page.workers().length).toBe(1);
+});
+
+test("the page answers while the worker is busy", async ({ headroom }) => {
+  await headroom.open(HEAVY);
+  const before = await headroom.verdict.innerText();
+  await headroom.box("Micro-batch size").fill("3");
+  await expect(headroom.verdict).not.toHaveText(before);
+  await expect(headroom.verdict).toContainText("of tensors");
+});
+
+test("without a worker the page says so and stays usable", async ({ headroom, page, problems }) => {
+  await page.route("**/worker.js", (route) => route.abort());
+  await headroom.open();
+  await expect(page.getByText("computed beside the page, by a Web Worker")).toBeVisible();
+  await headroom.box("Micro-batch size").fill("64");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await page.unroute("**/worker.js");
+  await headroom.box("Micro-batch size").fill("1");
+  await expect(headroom.verdict).toContainText("PyTorch reserves");
+  await expect(page.getByText("computed beside the page, by a Web Worker")).toBeHidden();
+  problems.length = 0;
+});
