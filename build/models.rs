@@ -95,7 +95,7 @@ impl Sieve {
     }
 }
 
-/// The defaults that differ from what a reader takes an absent key for: off, 0, silu. A dropout of 0 tells that there is one.
+/// The defaults that differ from what a reader takes an absent key for: off, 0. A dropout of 0 tells that there is one.
 fn told(defaults: &Value) -> Map<String, Value> {
     // Keys whose absence is read as on.
     let on = [
@@ -108,7 +108,6 @@ fn told(defaults: &Value) -> Map<String, Value> {
     ];
     let tells = |key: &String, value: &Value| match value {
         Value::Bool(false) => on.contains(&key.as_str()),
-        Value::String(text) => text != "silu",
         Value::Number(number) => {
             let is_dropout = key.contains("dropout") || key.ends_with("pdrop");
             is_dropout || !(number.is_f64() && number.as_f64() == Some(0.0))

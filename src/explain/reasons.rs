@@ -226,7 +226,7 @@ fn saved(module: &str, operation: &str) -> Reason {
             ("a sum on the residual path: what enters the next norm or layer", DERIVATIVES)
         }
         "add" => ("a projection's output with what its adapter or bias adds", DERIVATIVES),
-        "silu" | "gelu" | "relu" => {
+        name if is_activation(name) => {
             ("the activation function's output, saved for its own backward", DERIVATIVES)
         }
         "dropout mask" => ("which elements dropout kept, one byte each, for its backward", DERIVATIVES),
@@ -272,7 +272,7 @@ fn attention(operation: &str) -> Reason {
 
 fn feed_forward(operation: &str) -> Reason {
     match operation {
-        "silu" | "gelu" | "relu" => {
+        name if is_activation(name) => {
             ("the activation function's output, a factor of the next product or its input", DERIVATIVES)
         }
         "tanh" => ("the tanh inside the activation function: its backward needs its output", DERIVATIVES),
@@ -298,7 +298,7 @@ fn feed_forward(operation: &str) -> Reason {
 
 fn experts(operation: &str) -> Reason {
     match operation {
-        "silu" | "gelu" => (
+        name if is_activation(name) => (
             "the experts' activation, a row for each token and expert: a factor of the product with the gate",
             EXPERTS,
         ),
@@ -423,6 +423,26 @@ fn temporary(operation: &str, of_rows: bool) -> Reason {
         ),
         _ => PASSING,
     }
+}
+
+/// Whether an operation is an activation function, or the one inside of one that its derivative needs.
+fn is_activation(operation: &str) -> bool {
+    const NAMES: [&str; 13] = [
+        "silu",
+        "gelu",
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "hardswish",
+        "mish",
+        "sigmoid",
+        "erf",
+        "softplus",
+        "sqrt",
+        "expm1",
+        "where",
+    ];
+    NAMES.contains(&operation)
 }
 
 /// Whether a module is a state space or linear attention, but for its layers.

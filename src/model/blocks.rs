@@ -7,7 +7,7 @@ mod feed_forward;
 mod mixer;
 
 pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
-pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe};
+pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe, XIELU_PARAMETERS};
 pub use mixer::{Conv, DeltaNet, Loose, Module, Piece, Scan, ShortConv, StateSpace};
 
 /// What a parameter belongs to; decides quantisation, adapters and the name of its part of the answer.
@@ -131,8 +131,10 @@ pub enum NormKind {
         /// Whether it has a bias.
         bias: bool,
     },
-    /// LayerNorm without parameters (OLMo 1).
+    /// LayerNorm without parameters, in float32 (OLMo 1).
     LayerNormPlain,
+    /// `nn.LayerNorm` without parameters (opt).
+    LayerNormBare,
     /// Llama's RMSNorm: float32 inside, cast back, then multiplied by the weight.
     Rms,
     /// Gemma's RMSNorm: multiplied by `1 + weight` in float32, then cast back.
@@ -177,7 +179,9 @@ impl Norm {
         let (weight, bias) = match self.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlusOne => (true, true),
-            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::LayerNormPlain | NormKind::LayerNormBare | NormKind::RmsPlain | NormKind::Identity => {
+                (false, false)
+            }
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast

@@ -11,7 +11,9 @@ mod search;
 
 use std::sync::OnceLock;
 
-use blocks::{Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout};
+use blocks::{
+    Activation, Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Visit, in_layout,
+};
 use modeling::Modeling;
 
 /// A table of learned vectors.
@@ -80,6 +82,8 @@ pub enum HeadTransform {
     Dense {
         /// The dense layer.
         dense: Linear,
+        /// The activation.
+        act: Activation,
         /// Its norm.
         norm: Norm,
     },
@@ -337,7 +341,7 @@ impl Architecture {
         match &self.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => linear.visit(visit),
-            Some(HeadTransform::Dense { dense, norm }) => {
+            Some(HeadTransform::Dense { dense, norm, .. }) => {
                 dense.visit(visit);
                 norm.visit(visit);
             }

@@ -78,6 +78,10 @@ pub(super) struct Choice {
     pub head_dim: u64,
     /// Elements of a head's value.
     pub value_dim: u64,
+    pub sequence: u64,
+    pub dropout: bool,
+    /// Whether a graph is recorded.
+    pub recorded: bool,
 }
 
 impl Choice {
@@ -107,32 +111,49 @@ impl Choice {
     }
 
     fn can_run(self, kernel: Kernel) -> bool {
-        if self.grouped && !self.enable_gqa {
+        if self.grouped && !self.enable_gqa || self.strided_mask {
             return matches!(kernel, Kernel::Math | Kernel::Eager);
         }
         match kernel {
+            // a size that is no multiple of 8 is padded to one
             Kernel::Flash => {
                 self.dtype.is_half()
                     && !self.masked
                     && self.device.capability >= 80
                     && self.head_dim <= 256
-                    && self.head_dim.is_multiple_of(8)
                     && self.head_dim == self.value_dim
+                    && !self.lacks_flash_backward()
             }
             Kernel::Efficient => {
+                let alignment = match (self.dtype.is_half(), self.device.capability) {
+                    (true, _) => 8,
+                    (false, 80..) => 4,
+                    (false, _) => 1,
+                };
                 !self.grouped
-                    && !self.strided_mask
-                    && self.head_dim.is_multiple_of(if self.dtype.is_half() { 8 } else { 4 })
+                    && self.head_dim.is_multiple_of(alignment)
+                    && self.value_dim.is_multiple_of(alignment)
                     && (self.dtype != Dtype::Bf16 || self.device.capability >= 80)
             }
             Kernel::Cudnn => {
+                let widest = if (90..=99).contains(&self.device.capability) { 256 } else { 128 };
+                let fits = |dim: u64| dim <= widest && dim.is_multiple_of(8);
                 self.dtype.is_half()
                     && self.device.capability >= 80
-                    && self.head_dim <= if (90..100).contains(&self.device.capability) { 256 } else { 128 }
-                    && self.head_dim.is_multiple_of(8)
+                    && fits(self.head_dim)
+                    && fits(self.value_dim)
+                    && self.sequence > 1
             }
             Kernel::Math | Kernel::Eager | Kernel::Package => true,
         }
+    }
+
+    /// `check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120`: where there is little shared memory the flash
+    /// kernel has no backward for some wide heads.
+    fn lacks_flash_backward(self) -> bool {
+        self.recorded
+            && matches!(self.device.capability, 86..=89 | 120..=121)
+            && (self.head_dim > 224 && self.dropout || (193..=224).contains(&self.head_dim))
     }
 }
 
@@ -164,6 +185,16 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
     let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
+    let unpadded = scores.outputs();
+    let padded = scores.head_dim.div_ceil(FLASH_ALIGNMENT).saturating_mul(FLASH_ALIGNMENT);
+    let (scores, [q, k, v]) = if scores.kernel == Kernel::Flash && padded != scores.head_dim {
+        let wider = |tensor: Tensor<'m>| {
+            tensor.padded_to((tensor.value.numel / scores.head_dim.max(1)).saturating_mul(padded))
+        };
+        (Scores { head_dim: padded, value_dim: padded, ..scores }, [wider(q), wider(k), wider(v)])
+    } else {
+        (scores, [q, k, v])
+    };
     let mut state = machine.state.borrow_mut();
     state.graph.scores.push(scores);
     let known = state.graph.scores.len() as u32 - 1;
@@ -195,7 +226,18 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         }
         _ => scores.rows(),
     };
-    let sums = state.alloc(rows, Dtype::F32, "attention (log-sum-exp)");
+    // `should_compute_logsumexp`: flash makes it always, the others where there will be a backward
+    let recorded =
+        state.graph.is_recorded() && [&q, &k, &v].into_iter().any(|tensor| tensor.value.requires_grad());
+    let sums = match scores.kernel {
+        Kernel::Efficient | Kernel::Cudnn if !recorded => NOTHING,
+        Kernel::Flash
+        | Kernel::Package
+        | Kernel::Efficient
+        | Kernel::Cudnn
+        | Kernel::Math
+        | Kernel::Eager => state.alloc(rows, Dtype::F32, "attention (log-sum-exp)"),
+    };
     if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
         state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
     }
@@ -221,8 +263,11 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         state.release(seed);
     }
     drop(state);
-    Tensor { machine, value }
+    Tensor { machine, value }.slice(unpadded)
 }
+
+/// `pad_last_dim<8>` of attention.cpp: the flash kernel's heads are of a multiple of so many elements.
+const FLASH_ALIGNMENT: u64 = 8;
 
 /// The mask as autocast hands it over: cast where it is one of numbers.
 fn float_mask<'m>(mask: Option<&Tensor<'m>>, cast: impl Fn(&Tensor<'m>) -> Tensor<'m>) -> Option<Tensor<'m>> {

@@ -139,6 +139,9 @@ pub(super) struct Frame {
     /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
     /// the function that runs both.
     kept: Vec<StorageId>,
+    /// Where checkpointing is reentrant: a second output that nobody uses, whose gradient autograd makes of zeros before the
+    /// recomputation.
+    unused: Option<Value>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -267,6 +270,14 @@ impl NodeRef {
     }
 }
 
+impl Graph {
+    /// Whether PyTorch records a graph right now: not in the first pass of a reentrant checkpoint, whose nodes are noted here
+    /// for the second.
+    pub fn is_recorded(&self) -> bool {
+        self.enabled && !(self.reentrant && self.recording != 0 && self.recomputing == 0)
+    }
+}
+
 impl State {
     /// Starts a node if a gradient flows to any input.
     pub fn node(&mut self, op: backward::Op, inputs: [Input; INPUTS]) -> NodeRef {
@@ -392,6 +403,15 @@ impl State {
         node
     }
 
+    /// Notes what the running checkpointed layer returns beside its result, for nobody.
+    pub fn note_unused(&mut self, value: &Value) {
+        let graph = &mut self.graph;
+        let frame = (graph.recording as usize).checked_sub(1).filter(|_| graph.reentrant);
+        if let (Some(frame), true) = (frame, value.requires_grad()) {
+            graph.frames[frame].unused = Some(*value);
+        }
+    }
+
     /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
     pub fn keep_output(&mut self, storage: StorageId) {
         let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
@@ -448,6 +468,7 @@ impl Machine {
                 layer,
                 packed,
                 kept: Vec::new(),
+                unused: None,
             };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;

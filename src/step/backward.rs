@@ -5,6 +5,7 @@
 
 mod rare;
 
+use super::activations;
 use super::attention;
 use super::autograd::{Grad, INPUTS, Node};
 use super::experts;
@@ -54,6 +55,16 @@ pub(super) enum Op {
     Scale,
     /// `x.pow(n)`; saves x.
     Power,
+    /// `erf`; saves x.
+    Erf,
+    /// `expm1`; saves its result.
+    Expm1,
+    /// `sqrt`; saves its result.
+    Sqrt,
+    /// The smaller of x and a number; saves x.
+    Minimum,
+    /// `where(condition, a, b)`; saves the condition.
+    Where,
     /// `x[rows, width] - r[rows, 1]`.
     MinusRows,
     /// The mean of each row.
@@ -245,7 +256,7 @@ fn share(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// A new gradient of the same shape and, unless it is an expanded view, layout as another.
-fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
+pub(super) fn like(state: &mut State, grad: Grad, operation: &'static str) -> Grad {
     let storage = state.alloc(grad.numel, grad.dtype, operation);
     Grad { storage, view: false, layout: dense(grad.layout), ..grad }
 }
@@ -312,6 +323,11 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             state.release(base.storage);
             [Some(result), None, None]
         }
+        Op::Erf => [Some(activations::erf_backward(state, grad)), None, None],
+        Op::Expm1 => [Some(activations::expm1_backward(state, grad)), None, None],
+        Op::Sqrt => [Some(activations::sqrt_backward(state, grad)), None, None],
+        Op::Minimum => [Some(activations::minimum_backward(state, grad)), None, None],
+        Op::Where => activations::where_backward(state, [first, second], grad),
         Op::MeanRows => fresh(state, grad, (first.numel, first.layout), "mean"),
         Op::Slice { whole } => fresh(state, grad, (whole, first.shape), "slice"),
         Op::Cat => {

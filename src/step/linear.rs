@@ -29,8 +29,10 @@ impl Shape {
 pub(super) struct Quantised {
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
-    /// Element type that the weight had before: what dequantising gives.
+    /// Element type that the weight had before: what dequantising gives in backward.
     pub origin: Dtype,
+    /// Element type that the forward product dequantises into: bitsandbytes 0.50 takes the computation's at once.
+    pub opened: Dtype,
     /// Whether the block scales are quantised themselves.
     pub double: bool,
     /// Whether it is bitsandbytes' before 0.43.2: always dequantised, and the input is held.
@@ -280,10 +282,9 @@ impl State {
                 second = self.alloc(scales, Dtype::F32, "scales");
             }
         }
-        // the product of today's forward pass asks for what it computes in
-        let origin = if forward && !quantised.early { quantised.compute } else { quantised.origin };
-        let mut weight = self.alloc(numel, origin, "dequantised weight");
-        if origin != quantised.compute {
+        let dtype = if forward { quantised.opened } else { quantised.origin };
+        let mut weight = self.alloc(numel, dtype, "dequantised weight");
+        if dtype != quantised.compute {
             if !forward {
                 self.release(std::mem::replace(&mut first, NOTHING));
             }

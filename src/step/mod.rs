@@ -9,6 +9,7 @@
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
 //!   `allocate`: what the allocator makes of it.
 
+mod activations;
 mod allocate;
 mod attention;
 mod autograd;

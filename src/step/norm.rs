@@ -27,7 +27,9 @@ impl<'m> Tensor<'m> {
             return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
         }
         self.machine.within(norm.name, || match norm.kind {
-            NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne => self.layer_norm(norm),
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
+                self.layer_norm(norm)
+            }
             NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
             NormKind::Identity => self.clone(),
             NormKind::RmsLate => {

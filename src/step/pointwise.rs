@@ -184,6 +184,19 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `torch.clamp_(x, min, max)`: autograd copies x first.
+    pub fn limited_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let wanted = state.graph.is_recorded() && x.requires_grad();
+            let copy = if wanted { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let node = state.node(Op::Clamp, [x.into(), Input::NONE, Input::NONE]);
+            state.save(node, copy);
+            state.release(copy);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
     /// `x[rows, width] / r[rows, 1]`.
     pub fn divided_by_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -385,27 +398,25 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `softmax(x, -1)`. autocast runs it in float32.
+    /// `softmax(x, -1)`. autocast asks for a result of float32.
     pub fn softmax(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
-            let node = state.node(Op::Softmax, [(&x).into(), Input::NONE, Input::NONE]);
-            let result = state.new_like(&x, x.dtype, "softmax", node.output(0));
-            state.save_view(node, &result);
-            state.release(x.storage);
-            result
-        })
+        let autocast = self.machine.state.borrow().autocast.is_some();
+        if autocast { self.softmax_float() } else { self.softmax_into(self.value.dtype) }
     }
 
     /// `softmax(x, -1, dtype=torch.float32)`: float16 is one kernel, other types are cast first
     /// (aten/src/ATen/native/SoftMax.cpp).
     pub fn softmax_float(&self) -> Tensor<'m> {
-        if self.value.dtype != Dtype::F16 {
-            return self.to(Dtype::F32).softmax();
+        match self.value.dtype {
+            Dtype::F16 => self.softmax_into(Dtype::F32),
+            _ => self.to(Dtype::F32).softmax_into(Dtype::F32),
         }
+    }
+
+    fn softmax_into(&self, dtype: Dtype) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Softmax, [x.into(), Input::NONE, Input::NONE]);
-            let result = state.new_like(x, Dtype::F32, "softmax", node.output(0));
+            let result = state.new_like(x, dtype, "softmax", node.output(0));
             state.save_view(node, &result);
             result
         })

@@ -6,7 +6,7 @@ use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
@@ -17,7 +17,9 @@ use crate::units::Bytes;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
-const PIECES: [&str; 9] = [
+const PIECES: [&str; 11] = [
+    XIELU_PARAMETERS[0],
+    XIELU_PARAMETERS[1],
     "encoder.rel_embeddings",
     "encoder.LayerNorm",
     "attention.self.pos_key_proj",

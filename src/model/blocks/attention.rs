@@ -81,6 +81,8 @@ pub enum AttentionCode {
     Bloom,
     /// falcon: always builds a mask.
     Falcon,
+    /// falcon's newer architecture: keys and values are copied for every head of their group first.
+    FalconGrouped,
     /// bert and the encoders like it.
     Bert,
     /// The family writes its attention out by itself, without PyTorch's kernels: gpt_neo, gptj, codegen, mpt, deberta-v2,
@@ -124,6 +126,8 @@ pub struct Attention {
     pub sinks: bool,
     /// Whether the query projection also makes a gate, as wide as the queries, that multiplies the output (qwen3_next).
     pub gated: bool,
+    /// Whether queries, keys and values are clipped (`clip_qkv` of olmo and mpt).
+    pub clipped: bool,
     /// A learned bias on the scores by distance (t5).
     pub position_bias: Option<Table>,
     /// Dropout on the attention probabilities (0 where the config gives none).

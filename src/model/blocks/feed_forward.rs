@@ -2,24 +2,86 @@
 
 use super::{Linear, Param, ParamRole, Visit};
 
-/// The activation function, by what its implementation keeps.
+/// The activation function, by the operations that it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// One kernel that keeps its input: silu, gelu (exact or tanh in C++), relu².
+    /// `nn.functional.silu`.
     Silu,
     /// `nn.functional.gelu`.
     Gelu,
-    /// gelu_new: eight Python operations.
-    GeluNew,
-    /// `gelu_pytorch_tanh`: one kernel.
+    /// `nn.functional.gelu(approximate="tanh")`.
     GeluTanh,
-    /// relu: keeps its output.
+    /// `0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x.pow(3))))` in Python.
+    GeluNew,
+    /// `0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x)))` in Python.
+    GeluFast,
+    /// `x * 0.5 * (1 + erf(x / sqrt(2)))` in Python.
+    GeluPython,
+    /// `clip(gelu(x), -10, 10)`.
+    GeluClipped,
+    /// `x * sigmoid(1.702 * x)` in Python.
+    QuickGelu,
+    /// `nn.Hardswish`.
+    Hardswish,
+    /// `0.5 * (1 + erf((x - mu) / (sigma * sqrt(2))))` in Python.
+    Laplace,
+    /// `nn.LeakyReLU`.
+    LeakyRelu,
+    /// Nothing: the input itself.
+    Linear,
+    /// `nn.functional.mish`.
+    Mish,
+    /// `nn.functional.relu`.
     Relu,
-    /// relu(x)².
+    /// `relu(x).square()`.
     Relu2,
-    /// bloom's own autograd function: keeps its input.
+    /// `nn.ReLU6`.
+    Relu6,
+    /// `nn.Sigmoid`.
+    Sigmoid,
+    /// `softplus(x).sqrt()`.
+    SqrtSoftplus,
+    /// `nn.Tanh`.
+    Tanh,
+    /// xIELU in Python, with two parameters of its own (apertus).
+    Xielu,
+    /// bloom's own autograd function.
     BloomGelu,
 }
+
+impl Activation {
+    /// The activation that transformers' table `ACT2FN` has under that name.
+    ///
+    /// Source: transformers 5.17, activations.py. `prelu`, whose slope is a parameter that no family has, is left out.
+    pub fn named(name: &str) -> Option<Activation> {
+        Some(match name {
+            "silu" | "swish" => Activation::Silu,
+            "gelu" => Activation::Gelu,
+            "gelu_pytorch_tanh" => Activation::GeluTanh,
+            "gelu_new" | "gelu_accurate" | "gelu_python_tanh" => Activation::GeluNew,
+            "gelu_fast" => Activation::GeluFast,
+            "gelu_python" => Activation::GeluPython,
+            "gelu_10" => Activation::GeluClipped,
+            "quick_gelu" => Activation::QuickGelu,
+            "hardswish" => Activation::Hardswish,
+            "laplace" => Activation::Laplace,
+            "leaky_relu" => Activation::LeakyRelu,
+            "linear" => Activation::Linear,
+            "mish" => Activation::Mish,
+            "relu" => Activation::Relu,
+            "relu2" => Activation::Relu2,
+            "relu6" => Activation::Relu6,
+            "sigmoid" => Activation::Sigmoid,
+            "sqrtsoftplus" => Activation::SqrtSoftplus,
+            "tanh" => Activation::Tanh,
+            "xielu" => Activation::Xielu,
+            _ => return None,
+        })
+    }
+}
+
+/// The parameters of xIELU in a layer, one element each, by name.
+pub const XIELU_PARAMETERS: [&str; 2] = ["mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n"];
 
 /// A feed-forward network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -41,6 +41,11 @@ fn fused(
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
 fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> {
+    gpt2_with(config, class, activation(config, "activation_function")?)
+}
+
+/// The same with that activation.
+fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result<Architecture, Issue> {
     let hidden = config.size("n_embd")?;
     let heads = config.size("n_head")?;
     let inner = config.size_or("n_inner", 4 * hidden)?;
@@ -65,7 +70,7 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
         ffn: FeedForward::Dense(Mlp::Plain {
             up: conv("mlp.c_fc", hidden, inner),
             down: conv("mlp.c_proj", inner, hidden),
-            act: activation(config, "activation_function")?,
+            act,
         }),
         residual_dropout: dropout(config, "resid_pdrop")?,
         loose: Vec::new(),
@@ -81,18 +86,15 @@ fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> 
 
 /// openai-gpt: gpt2 with its norms after the halves.
 fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
-    let mut model = gpt2(config, LinearClass::Conv1d)?;
     // its own table of activations says gelu and means gelu_new
     let act = match config.text("afn")? {
         Some("gelu") => Activation::GeluNew,
         _ => activation(config, "afn")?,
     };
+    let mut model = gpt2_with(config, LinearClass::Conv1d, act)?;
     for block in &mut model.blocks {
         if let Wiring::PreNorm { attention, mlp } = block.wiring.clone() {
             block.wiring = Wiring::PostNorm { attention, mlp };
-        }
-        if let FeedForward::Dense(Mlp::Plain { act: own, .. }) = &mut block.ffn {
-            *own = act;
         }
         block.layout = &["attn.", "ln_1", "mlp."];
     }
@@ -181,9 +183,11 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
     let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
+    let own = config.nested("attn_config", "mpt")?;
     let attention = Attention {
         rotary: Rotary::Alibi,
-        dropout: dropout(&config.nested("attn_config", "mpt")?, "attn_pdrop")?,
+        clipped: own.number("clip_qkv")?.is_some_and(|limit| limit != 0.0),
+        dropout: dropout(&own, "attn_pdrop")?,
         ..fused(
             hidden,
             heads,
@@ -324,7 +328,7 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
             heads,
             linear("self_attention.query_key_value", hidden, qkv),
             linear("self_attention.dense", hidden, hidden),
-            AttentionCode::Falcon,
+            if newer { AttentionCode::FalconGrouped } else { AttentionCode::Falcon },
         )?
     };
     let norm = |name| Norm::new(name, hidden, LAYER_NORM);

@@ -6,8 +6,8 @@ use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
 use super::variant::LLAMA;
 use crate::issue::Issue;
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm, NormKind, Piece,
-    Projection, Rotary, Wiring,
+    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm,
+    NormKind, Piece, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::{Architecture, HeadTransform, LAYERS, Objective, Table};
@@ -27,6 +27,8 @@ struct Names {
     embedding_norm: &'static str,
     /// Dense, norm and projection of the head.
     head: [&'static str; 3],
+    /// Key of the head's activation; none where it is always gelu.
+    head_act: Option<&'static str>,
     /// Keys of width, activation, dropout and attention dropout.
     keys: [&'static str; 4],
     /// Whose attention runs.
@@ -53,6 +55,7 @@ const BERT: Names = Names {
     ],
     embedding_norm: "embeddings.LayerNorm",
     head: ["cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"],
+    head_act: Some("hidden_act"),
     keys: ["intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"],
     code: AttentionCode::Bert,
     layer: &["attention.self.", "attention.output.", "intermediate.", "output.dense"],
@@ -61,6 +64,7 @@ const BERT: Names = Names {
 
 const ROBERTA: Names = Names {
     head: ["lm_head.dense", "lm_head.layer_norm", "lm_head"],
+    head_act: None,
     model: &[
         "embeddings.word_embeddings",
         "embeddings.token_type_embeddings",
@@ -90,6 +94,7 @@ const DISTILBERT: Names = Names {
     norms: ["sa_layer_norm", "output_layer_norm"],
     mlp: ["ffn.lin1", "ffn.lin2"],
     head: ["vocab_transform", "vocab_layer_norm", "vocab_projector"],
+    head_act: Some("activation"),
     keys: ["hidden_dim", "activation", "dropout", "attention_dropout"],
     layer: &["attention.", "sa_layer_norm", "ffn."],
     model: &["embeddings.", LAYERS],
@@ -208,6 +213,10 @@ fn around(config: &Config<'_>, names: &Names, layers: (Vec<Block>, Vec<u16>)) ->
     model.head.linear = Linear::new(projection, hidden, model.vocab).with_bias(true);
     model.head.transform = Some(HeadTransform::Dense {
         dense: Linear::new(dense, hidden, hidden).with_bias(true),
+        act: match names.head_act {
+            Some(key) => activation(config, key)?,
+            None => Activation::Gelu,
+        },
         norm: layer_norm(norm, hidden),
     });
     model.layout = names.model;
@@ -334,7 +343,7 @@ fn narrow(model: &mut Architecture, width: u64, projection: Linear) {
         norm.width = width;
     }
     model.head.linear.input = width;
-    if let Some(HeadTransform::Dense { dense, norm }) = &mut model.head.transform {
+    if let Some(HeadTransform::Dense { dense, norm, .. }) = &mut model.head.transform {
         dense.output = width;
         norm.width = width;
     }
@@ -444,6 +453,7 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
     model.head.linear = Linear::new("decoder", hidden, model.vocab).with_bias(config.flag("decoder_bias")?);
     model.head.transform = Some(HeadTransform::Dense {
         dense: Linear::new("head.dense", hidden, hidden).with_bias(config.flag("classifier_bias")?),
+        act: activation(config, "classifier_activation")?,
         norm: norm("head.norm"),
     });
     Ok(model)

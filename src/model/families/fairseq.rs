@@ -81,7 +81,7 @@ fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let before = config.flag("do_layer_norm_before")?;
     let affine = config.flag("layer_norm_elementwise_affine")?;
-    let norm = if affine { LAYER_NORM } else { NormKind::LayerNormPlain };
+    let norm = if affine { LAYER_NORM } else { NormKind::LayerNormBare };
     let layer = Layer {
         heads: "num_attention_heads",
         width: "ffn_dim",

@@ -10,7 +10,7 @@ use crate::model::blocks::{
     Activation, Attention, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm,
     Rotary, Wiring,
 };
-use crate::model::config::Config;
+use crate::model::config::{Config, refusal};
 
 /// Reads a config as that variant.
 pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, Issue> {
@@ -60,7 +60,11 @@ impl Shape {
             heads,
             kv_heads: kv_heads(config, heads)?,
             head_dim,
-            act: activation(config, variant.activation)?,
+            // where there is no key the code says silu
+            act: match variant.activation {
+                "" => Activation::Silu,
+                key => activation(config, key)?,
+            },
             rotary: match variant.turn {
                 Turn::Full => Rotary::Full,
                 Turn::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
@@ -126,6 +130,12 @@ impl Shape {
         plan: LayerPlan,
     ) -> Result<Attention, Issue> {
         let bias = variant.qkv_bias.read(config)?;
+        let may_clip = matches!(config.model_type, "olmo" | "olmoe" | "flex_olmo");
+        let clipped = may_clip && config.number("clip_qkv")?.is_some();
+        if clipped && config.model_type != "olmo" {
+            return Err(refusal(format!("clip_qkv of {} is not modelled", config.model_type))
+                .with_fix("null leaves queries, keys and values as they are"));
+        }
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let linear = |name, output| Linear::new(name, self.hidden, output).with_bias(bias);
         let [q_name, k_name, v_name, output] = variant.attention;
@@ -155,6 +165,7 @@ impl Shape {
             causal: true,
             sinks: variant.sinks,
             gated: variant.gated,
+            clipped,
             position_bias: None,
             dropout: self.attention_dropout,
             code: variant.code,

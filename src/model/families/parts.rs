@@ -68,26 +68,44 @@ pub fn attention(
         causal: true,
         sinks: false,
         gated: false,
+        clipped: false,
         position_bias: None,
         dropout: Dropout::default(),
         code,
     }
 }
 
-/// The activation that a config names, by how transformers implements it.
+/// The activation that a config names.
+///
+/// # Errors
+/// An [`Issue`] where it is null, or no entry of transformers' `ACT2FN` that is modelled.
 pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, Issue> {
-    Ok(match config.text(key)?.unwrap_or("silu") {
-        "silu" | "swish" | "swiglu" => Activation::Silu,
-        "gelu" | "gelu_python" => Activation::Gelu,
-        "gelu_new" | "gelu_fast" | "gelu_pytorch" => Activation::GeluNew,
-        "gelu_pytorch_tanh" => Activation::GeluTanh,
-        "relu" => Activation::Relu,
-        "relu2" => Activation::Relu2,
-        other => {
-            config.note(format!("the activation {other:?} is computed as silu"));
-            Activation::Silu
+    match config.text(key)? {
+        Some(name) => named_activation(key, name, config.model_type),
+        None => Err(refusal(format!("{key} is null or missing: the activation function is not known"))
+            .with_fix("give the name of one, such as \"silu\" or \"gelu\"")),
+    }
+}
+
+/// The activation of that name, which stands under that key.
+///
+/// # Errors
+/// An [`Issue`] where it is not modelled.
+pub fn named_activation(key: &str, name: &str, model_type: &str) -> Result<Activation, Issue> {
+    match Activation::named(name) {
+        Some(Activation::Xielu) if model_type != "apertus" => {
+            Err(refusal(format!("{key} is \"xielu\", whose parameters are modelled for apertus only")))
         }
-    })
+        Some(act) => Ok(act),
+        None if name == "prelu" => {
+            Err(refusal(format!("{key} is \"prelu\", whose slope is a parameter that is not modelled")))
+        }
+        None => {
+            let name: String = name.chars().take(40).collect();
+            Err(refusal(format!("{key} is {name:?}, which transformers has no activation function for"))
+                .with_fix("use a name of its ACT2FN, such as \"silu\", \"gelu\" or \"relu\""))
+        }
+    }
 }
 
 /// A dropout of the config; none where its class has no such key, whatever the file says.

@@ -1,7 +1,7 @@
 //! Encoder-decoders: t5 and its like, bart and its like.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, named_activation, repeated, stack};
 use crate::issue::Issue;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, CrossAttention, Dropout, FeedForward, Linear, Mixer, Mlp,
@@ -163,13 +163,10 @@ fn t5_mlp(config: &Config<'_>, hidden: u64, (plain, gated, down): T5Mlp) -> Resu
         Some(_) => return Err(refusal(format!("feed_forward_proj {named:?} is not known"))),
         None => (false, named),
     };
-    let act = match act {
-        "relu" => Activation::Relu,
-        "silu" => Activation::Silu,
-        // "gated-gelu" stands for gelu_new.
-        "gelu" if !gate => Activation::Gelu,
-        "gelu" | "gelu_new" => Activation::GeluNew,
-        other => return Err(refusal(format!("the activation {other:?} of feed_forward_proj is not known"))),
+    // "gated-gelu" stands for gelu_new (T5Config)
+    let act = match (gate, act) {
+        (true, "gelu") => Activation::GeluNew,
+        _ => named_activation("feed_forward_proj", act, config.model_type)?,
     };
     let down = Linear::new(down, inner, hidden);
     Ok(if gate {

@@ -273,7 +273,7 @@ pub struct Variant {
     pub mlp_bias: When,
     /// Reads its width.
     pub width: fn(&Config<'_>) -> Result<u64, Issue>,
-    /// The key of its activation.
+    /// The key of its activation; empty where the code has silu (lfm2).
     pub activation: &'static str,
     /// Experts.
     pub experts: Option<Experts>,

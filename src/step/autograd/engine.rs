@@ -188,6 +188,16 @@ impl State {
         }
     }
 
+    /// The gradient of an output that nobody used is a tensor of zeros, which the function's arguments hold
+    /// (`materialize_grads` of torch.autograd.Function).
+    fn materialize_zeros(&mut self, frame: usize) {
+        let Some(value) = self.graph.frames[frame].unused else { return };
+        let zeros = self.alloc(value.numel, value.dtype, "zeros");
+        self.retain(zeros);
+        self.graph.frames[frame].kept.push(zeros);
+        self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));
+    }
+
     /// The last node of a frame that saved anything lets go of what the frame holds.
     fn leave_frame(&mut self, node: &Node) {
         if node.frame == 0 || node.saved.0 == node.saved.1 {
@@ -275,6 +285,7 @@ impl Machine {
             let mut state = self.state.borrow_mut();
             if state.graph.reentrant {
                 state.keep_gradients(frame, node);
+                state.materialize_zeros(frame);
             }
             state.graph.recomputing = frame as u32 + 1;
             state.graph.frames[frame].done = true;

@@ -77,25 +77,26 @@ pub(super) fn adapts_idle(scenario: &Scenario, path: &str) -> bool {
 }
 
 impl Loader<'_> {
-    /// The adapter of a linear layer.
-    pub fn adapter(&mut self, spec: &Linear, quantised: bool) -> Adapter {
+    /// The adapter of a linear layer, with the element type that its 4-bit product is computed in.
+    pub fn adapter(&mut self, spec: &Linear, quantised: Option<Dtype>) -> Adapter {
         let rank = self.scenario.lora.rank;
         self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
     }
 
     /// An adapter whose two weights have these rows and columns.
-    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: bool) -> Adapter {
+    pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
         self.adapted = true;
         let lora = self.scenario.lora;
         let peft = match self.scenario.stack {
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth => true,
             Stack::Litgpt | Stack::Torchtune => false,
         };
-        // peft makes half-precision adapters float32 unless told otherwise; beside a 4-bit weight they are float32
-        let dtype = match self.trained_dtype() {
-            Some(dtype) => dtype,
-            None if peft && (quantised || lora.fp32_adapters) => Dtype::F32,
-            None => self.dtype,
+        // peft makes half-precision adapters float32 unless told otherwise (`autocast_adapter_dtype`)
+        let dtype = match (self.trained_dtype(), quantised) {
+            (Some(dtype), _) => dtype,
+            (None, _) if peft && lora.fp32_adapters => Dtype::F32,
+            (None, Some(compute)) if peft => compute,
+            (None, _) => self.dtype,
         };
         let times = self.times;
         let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);

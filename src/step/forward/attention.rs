@@ -121,6 +121,11 @@ impl<'a> Model<'a> {
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
+                if attention.clipped {
+                    let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
+                    let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
+                    return Heads { q, k, v };
+                }
                 if self.modeling.head_norms == HeadNorms::AfterRotary {
                     return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
                 }
@@ -241,12 +246,13 @@ impl<'a> Model<'a> {
         dropout: bool,
     ) -> Tensor<'a> {
         let Heads { q, k, v } = heads;
-        let dtype = self.autocast.unwrap_or(q.value.dtype);
-        let grouped = scores.kv_heads != scores.heads;
-        let kernel = self.kernel(dtype, mask, grouped, [scores.head_dim, scores.value_dim]);
-        let arguments = Arguments { q, k, v, mask, causal, dropout };
-        let output = scaled_dot_product(Scores { kernel, ..scores }, &arguments);
-        output.to_tokens()
+        self.scaled_dot_product(scores, &Arguments { q, k, v, mask, causal, dropout }).to_tokens()
+    }
+
+    /// The same before its heads are joined.
+    pub(super) fn scaled_dot_product(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Tensor<'a> {
+        let kernel = self.kernel(scores, given);
+        scaled_dot_product(Scores { kernel, ..scores }, given)
     }
 
     /// The same interface for latent attention.

@@ -22,9 +22,9 @@ impl<'a> Model<'a> {
         let transformed = match &head.transform {
             None => self.narrowed(&hidden),
             Some(HeadTransform::Project(linear)) => hidden.through(&bound(linear.name)),
-            Some(HeadTransform::Dense { dense, norm }) => {
+            Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
-                let active = projected.keeping_input("gelu");
+                let active = projected.activated(*act, &[]);
                 drop(projected);
                 active.normed(&find(&self.outside.norms, |bound| bound.name == norm.name))
             }

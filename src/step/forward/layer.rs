@@ -417,9 +417,22 @@ impl<'a> Model<'a> {
                 self.keep_weights(weights);
                 output
             }
-            Code::Llama
-            | Code::StableLm
-            | Code::Gpt2
+            // models/cohere, stablelm: the residual comes first, so that the sums are of its element type
+            Code::Llama | Code::StableLm => {
+                let Mixed { output: mixed, weights: _weights } = self.mixer(layer, &normed, shared);
+                let fed = {
+                    let fed = self.feed_forward(layer, &normed);
+                    fed.dropout(drops)
+                };
+                let output = {
+                    let both = hidden.add(&mixed);
+                    both.add(&fed)
+                };
+                drop(normed);
+                drop((mixed, fed));
+                output
+            }
+            Code::Gpt2
             | Code::GptBigCode
             | Code::GptNeo
             | Code::Opt

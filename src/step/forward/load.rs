@@ -74,8 +74,12 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        let quantised =
-            self.scenario.method == Method::Qlora && quantisable && spec.class != LinearClass::Subclass;
+        // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
+        let kept = spec.name.ends_with(".DenseReluDense.wo");
+        let quantised = self.scenario.method == Method::Qlora
+            && quantisable
+            && !kept
+            && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
         let weight = match (quantised, self.scenario.stack) {
             (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
@@ -95,7 +99,11 @@ impl Loader<'_> {
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
-        let adapter = adapted.then(|| self.adapter(spec, quantised));
+        let compute = match weight {
+            Weight::Quantised(quantised) => Some(quantised.compute),
+            Weight::Plain(_) => None,
+        };
+        let adapter = adapted.then(|| self.adapter(spec, compute));
         self.state.release(original);
         linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
     }
@@ -128,15 +136,20 @@ impl Loader<'_> {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
+        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
         let origin = match self.scenario.stack {
             Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.scenario.precision),
-            // those of torchao and Unsloth are another affair
+            // torchao's are another affair
             Stack::Torchtune | Stack::Unsloth => compute,
+            // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
             Stack::Litgpt => Dtype::F16,
         };
-        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        Quantised { compute, origin, double, early, torchao: false }
+        let opened = match self.scenario.stack {
+            Stack::Litgpt => origin,
+            _ if early => origin,
+            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+        };
+        Quantised { compute, origin, opened, double, early, torchao: false }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -146,8 +159,14 @@ impl Loader<'_> {
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        let quantised =
-            Quantised { compute: dtype, origin: dtype, double: true, early: false, torchao: true };
+        let quantised = Quantised {
+            compute: dtype,
+            origin: dtype,
+            opened: dtype,
+            double: true,
+            early: false,
+            torchao: true,
+        };
         (quantised, original)
     }
 
@@ -166,7 +185,7 @@ impl Loader<'_> {
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);
-                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), false) }
+                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), None) }
             });
             Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
@@ -181,7 +200,9 @@ impl Loader<'_> {
         let (weight, bias) = match spec.kind {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlusOne => (true, true),
-            NormKind::LayerNormPlain | NormKind::RmsPlain | NormKind::Identity => (false, false),
+            NormKind::LayerNormPlain | NormKind::LayerNormBare | NormKind::RmsPlain | NormKind::Identity => {
+                (false, false)
+            }
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
@@ -304,8 +325,8 @@ impl<'a> Model<'a> {
             && !trains_embeddings
             && match scenario.method {
                 Method::Full => false,
-                Method::Lora => checkpoints || own,
-                Method::Qlora => checkpoints && (prepared || scenario.stack == Stack::Trl) || own,
+                // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
+                Method::Lora | Method::Qlora => checkpoints || own,
             };
         let code = modeling.code;
         let sandwich =
@@ -396,7 +417,7 @@ impl<'a> Model<'a> {
                 let linear = loader.linear(linear, adapted, true);
                 outside.linears.push(linear);
             }
-            Some(HeadTransform::Dense { dense, norm }) => {
+            Some(HeadTransform::Dense { dense, norm, .. }) => {
                 let adapted = adapts(&loader, dense, Part::Head);
                 let dense = loader.linear(dense, adapted, true);
                 outside.linears.push(dense);
@@ -408,7 +429,7 @@ impl<'a> Model<'a> {
         let adapts_head = adapts_head(scenario, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
-            let adapter = adapts_head.then(|| loader.adapter(&head.linear, false));
+            let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
             linear::Layer {
                 name: head.linear.name,
                 shape: Shape { input: head.linear.input, output: head.linear.output },

@@ -32,7 +32,7 @@ impl<'a> Model<'a> {
                 let product = {
                     let active = {
                         let gated = x.through(&layer.linear(gate));
-                        gated.activated(*act)
+                        gated.activated(*act, &layer.params)
                     };
                     let up = x.through(&layer.linear(up));
                     active.mul(&up)
@@ -45,7 +45,7 @@ impl<'a> Model<'a> {
                 let [gate, up] = both.split([half, half]);
                 drop(both);
                 let product = {
-                    let active = gate.activated(*act);
+                    let active = gate.activated(*act, &layer.params);
                     up.mul(&active)
                 };
                 drop(up);
@@ -53,7 +53,7 @@ impl<'a> Model<'a> {
             }
             Mlp::Plain { up, down, act } => {
                 let mut hidden = x.through(&layer.linear(up));
-                hidden = hidden.activated(*act);
+                hidden = hidden.activated(*act, &layer.params);
                 hidden.through(&layer.linear(down))
             }
         }
@@ -69,7 +69,7 @@ impl<'a> Model<'a> {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let mut hidden = x.through(&layer.linear(up));
                 drop(x);
-                hidden = hidden.activated(*act);
+                hidden = hidden.activated(*act, &layer.params);
                 hidden.through(&layer.linear(down))
             }
             FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => self.feed_forward(layer, &x),
@@ -87,46 +87,13 @@ impl<'a> Model<'a> {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let active = {
                     let hidden = x.through(&layer.linear(up));
-                    hidden.activated(*act)
+                    hidden.activated(*act, &layer.params)
                 };
                 let output = active.through(&layer.linear(down));
                 (Some(active), output)
             }
             FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => {
                 (None, self.feed_forward(layer, x))
-            }
-        }
-    }
-}
-
-impl<'m> Tensor<'m> {
-    /// Runs an activation function.
-    pub(in crate::step) fn activated(&self, act: Activation) -> Tensor<'m> {
-        match act {
-            Activation::Silu => self.keeping_input("silu"),
-            Activation::Gelu | Activation::GeluTanh => self.keeping_input("gelu"),
-            Activation::BloomGelu => self.bloom_gelu(),
-            Activation::Relu => self.keeping_output("relu"),
-            Activation::Relu2 => {
-                let positive = self.keeping_output("relu");
-                positive.power()
-            }
-            Activation::GeluNew => {
-                // 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x.pow(3))))
-                let half = self.scale();
-                let cubed = {
-                    let cube = self.power();
-                    cube.scale()
-                };
-                let sum = self.add(&cubed);
-                drop(cubed);
-                let scaled = sum.scale();
-                drop(sum);
-                let tanh = scaled.keeping_output("tanh");
-                drop(scaled);
-                let shifted = tanh.add_number();
-                drop(tanh);
-                half.mul(&shifted)
             }
         }
     }

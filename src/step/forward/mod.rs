@@ -26,7 +26,7 @@ mod stretches;
 
 use std::cell::RefCell;
 
-use super::attention::{Choice, Kernel};
+use super::attention::{Arguments, Choice, Kernel, Scores};
 use super::experts::Expert;
 use super::kernels::Device;
 use super::linear;
@@ -291,6 +291,11 @@ impl<'a> Model<'a> {
 
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
+        if let Some(weights) = &weights {
+            let mut state = self.machine.state.borrow_mut();
+            state.note_unused(&weights.value);
+            state.keep_output(weights.value.storage);
+        }
         if !self.machine.state.borrow().graph.is_recomputing() {
             drop(self.outputs.replace(weights));
         }
@@ -318,19 +323,24 @@ impl<'a> Model<'a> {
     }
 
     /// The kernel that runs for such attention.
-    fn kernel(
-        &self,
-        dtype: Dtype,
-        mask: Option<&Tensor<'a>>,
-        grouped: bool,
-        [head_dim, value_dim]: [u64; 2],
-    ) -> Kernel {
-        let (wanted, device) = (self.scenario.attention, self.device);
-        let enable_gqa = self.modeling.code != Code::Falcon;
-        // t5's bias lies token after token
-        let strided_mask = mask.is_some_and(|mask| mask.value.shape != mask.value.layout);
-        let masked = mask.is_some();
-        Choice { wanted, dtype, device, masked, strided_mask, grouped, enable_gqa, head_dim, value_dim }
-            .kernel()
+    fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
+        let Arguments { q, k, v, mask, dropout, .. } = *given;
+        Choice {
+            wanted: self.scenario.attention,
+            dtype: self.autocast.unwrap_or(q.value.dtype),
+            device: self.device,
+            masked: mask.is_some(),
+            // t5's bias lies token after token
+            strided_mask: mask.is_some_and(|mask| mask.value.shape != mask.value.layout),
+            grouped: scores.kv_heads != scores.heads,
+            enable_gqa: scores.enable_gqa,
+            head_dim: scores.head_dim,
+            value_dim: scores.value_dim,
+            sequence: scores.sequence,
+            dropout,
+            recorded: self.machine.state.borrow().graph.is_recorded()
+                && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
+        }
+        .kernel()
     }
 }

@@ -122,11 +122,11 @@ impl<'a> Model<'a> {
         output = if self.modeling.router == Router::BestFirstInPlace {
             output.clamped_gate()
         } else if !moe.gated {
-            output.activated(moe.act)
+            output.activated(moe.act, &layer.params)
         } else {
             let half = output.value.numel / 2;
             let [gate, up] = output.split([half, half]);
-            let active = gate.activated(moe.act);
+            let active = gate.activated(moe.act, &layer.params);
             active.mul(&up)
         };
         let last_matrices = self.matrices(&last, last_delta.as_ref());

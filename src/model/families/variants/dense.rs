@@ -1,7 +1,7 @@
 //! Dense decoders.
 
 use super::{DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH};
-use crate::model::blocks::{AttentionCode, Norm, NormKind, Piece};
+use crate::model::blocks::{Activation, AttentionCode, Norm, NormKind, Piece, XIELU_PARAMETERS};
 use crate::model::families::variant::{
     BARE, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Positions, Turn, Variant, When, Windows,
     Wired,
@@ -161,9 +161,11 @@ pub fn of(model_type: &str) -> Option<Variant> {
             heads: Some(HEAD_NORMS),
             wired: Wired::Pre(["attention_layernorm", "feedforward_layernorm"]),
             mlp: PLAIN_MLP,
-            // The activation has two parameters of its own.
-            loose: |_, _| {
-                Ok(["mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n"].map(|name| Piece::param(name, &[1])).to_vec())
+            // xIELU has two parameters of its own
+            loose: |_, shape| {
+                let own = shape.act == Activation::Xielu;
+                let names = XIELU_PARAMETERS.iter().filter(|_| own);
+                Ok(names.map(|name| Piece::param(name, &[1])).collect())
             },
             layout: &["self_attn.", "mlp."],
             ..PLAIN

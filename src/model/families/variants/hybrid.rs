@@ -42,6 +42,7 @@ const LFM2: Variant = Variant {
     heads: Some(Heads { names: ["self_attn.q_layernorm", "self_attn.k_layernorm"], ..HEAD_NORMS }),
     mlp: MlpShape::Gated(["feed_forward.w1", "feed_forward.w3", "feed_forward.w2"]),
     width: hybrid::lfm2_width,
+    activation: "",
     other: Some(Other { layers: Others::Unlisted("conv"), mixer: hybrid::short_conv }),
     ..BARE
 };

@@ -231,7 +231,7 @@ impl<'a> Model<'a> {
             let FeedForward::Dense(Mlp::Plain { up, down, act }) = &layer.block.ffn else {
                 unreachable!("bart's networks are plain")
             };
-            let mut inner = states.through(&layer.linear(up)).activated(*act);
+            let mut inner = states.through(&layer.linear(up)).activated(*act, &layer.params);
             drop(states);
             inner = inner.dropout(self.dropout(self.architecture.inner_dropout));
             inner = inner.through(&layer.linear(down));

@@ -55,7 +55,7 @@ impl<'a> Model<'a> {
             };
             let mut inner = states.through(&layer.linear(up));
             drop(states);
-            inner = inner.activated(*act);
+            inner = inner.activated(*act, &layer.params);
             inner = inner.dropout(self.dropout(self.architecture.inner_dropout));
             inner = inner.through(&layer.linear(down));
             inner.dropout(drops)

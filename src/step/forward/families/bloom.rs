@@ -86,7 +86,7 @@ impl<'a> Model<'a> {
 
 impl<'m> Tensor<'m> {
     /// `bloom_gelu_forward` inside an autograd function that saves its input only.
-    pub(in crate::step::forward) fn bloom_gelu(&self) -> Tensor<'m> {
+    pub(in crate::step) fn bloom_gelu(&self) -> Tensor<'m> {
         self.by_function(crate::step::backward::Op::BloomGelu, |like| {
             let half = like("mul");
             let scaled = like("mul");

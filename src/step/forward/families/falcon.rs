@@ -1,8 +1,8 @@
 //! models/falcon/modeling_falcon.py.
 
 use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, Linear, Rotary};
-use crate::step::attention::{Arguments, Kernel, Product, scaled_dot_product};
+use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
+use crate::step::attention::{Arguments, Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
@@ -71,7 +71,10 @@ impl<'a> Model<'a> {
         }
         self.remember(&mut heads);
         let Heads { q, k, v } = &heads;
-        let kv_heads = if attention.kv_heads == 1 { 1 } else { attention.heads };
+        let kv_heads = match attention.code {
+            AttentionCode::FalconGrouped => attention.heads,
+            _ => attention.kv_heads,
+        };
         let mask = shared.full.as_ref();
         let (mut mixed, _kept) = if self.is_eager() {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
@@ -99,10 +102,8 @@ impl<'a> Model<'a> {
             let output = self.machine.product(&weights, v, product, self.autocast);
             (Mixed { output, weights: Some(weights) }, kept)
         } else {
-            let dtype = self.autocast.unwrap_or(q.value.dtype);
-            let kernel = self.kernel(dtype, mask, kv_heads != attention.heads, [attention.head_dim; 2]);
             let arguments = Arguments { q, k, v, mask, causal: true, dropout: false };
-            let output = scaled_dot_product(self.scores(attention, kernel, kv_heads), &arguments);
+            let output = self.scaled_dot_product(self.scores(attention, Kernel::Eager, kv_heads), &arguments);
             (Mixed { output, weights: None }, None)
         };
         mixed.output = mixed.output.to_tokens();
@@ -116,14 +117,15 @@ impl<'a> Model<'a> {
         let width = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (q, kv) = (width(attention.heads), width(attention.kv_heads));
         let view = fused.split_heads();
-        if attention.kv_heads == attention.heads {
+        let grouped = attention.code == AttentionCode::FalconGrouped;
+        if attention.kv_heads == attention.heads && !grouped {
             let [q, k, v] = [(); 3].map(|()| view.slice(q).heads_first());
             return Heads { q, k, v };
         }
         let query = view.slice(q);
         let key = view.picked(kv);
         let value = view.picked(kv);
-        if attention.kv_heads == 1 {
+        if !grouped {
             return Heads { q: query.heads_first(), k: key.heads_first(), v: value.heads_first() };
         }
         // the newer architecture: keys and values are copied for every head of their group

@@ -252,7 +252,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `torch.clamp(x, min, max)`; saves x.
-    fn limited(&self) -> Tensor<'m> {
+    pub(in crate::step) fn limited(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Clamp, [x.into(), Input::NONE, Input::NONE]);
             state.save(node, x.storage);

@@ -72,7 +72,10 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         let batch = self.scenario.batch;
-        let fused = x.through(&layer.linear(qkv));
+        let mut fused = x.through(&layer.linear(qkv));
+        if attention.clipped {
+            fused = fused.limited();
+        }
         let third = fused.value.numel / 3;
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
         let mut heads = Heads { q, k, v };

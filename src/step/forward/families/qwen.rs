@@ -7,7 +7,7 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
 use crate::scenario::AttentionKernel;
-use crate::step::attention::{Arguments, Kernel, scaled_dot_product};
+use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model, find};
 use crate::step::loss;
@@ -95,13 +95,11 @@ impl<'a> Model<'a> {
         let heads = [&q, &k, &v].map(Tensor::heads_first);
         let mask = if flash { None } else { Some(self.qwen_mask(&heads[0])) };
         let attended = {
-            let kernel = match flash {
-                true => Kernel::Flash,
-                false => self.kernel(heads[0].value.dtype, mask.as_ref(), false, [attention.head_dim; 2]),
-            };
             let [q, k, v] = &heads;
             let arguments = Arguments { q, k, v, mask: mask.as_ref(), causal: flash, dropout: false };
-            scaled_dot_product(self.scores(attention, kernel, attention.kv_heads), &arguments).to_tokens()
+            let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+            let kernel = if flash { Kernel::Flash } else { self.kernel(scores, &arguments) };
+            scaled_dot_product(Scores { kernel, ..scores }, &arguments).to_tokens()
         };
         let output = attended.through(&layer.linear(&attention.output));
         drop(attended);
@@ -133,7 +131,7 @@ impl<'a> Model<'a> {
         let first = x.through(&layer.linear(up));
         let second = x.through(&layer.linear(gate));
         let product = {
-            let active = second.activated(*act);
+            let active = second.activated(*act, &layer.params);
             first.mul(&active)
         };
         let output = product.through(&layer.linear(down));

@@ -328,14 +328,14 @@ impl<'a> Model<'a> {
         match &layer.block.ffn {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let mut hidden = x.through(&layer.linear(up));
-                hidden = hidden.activated(*act);
+                hidden = hidden.activated(*act, &layer.params);
                 hidden = hidden.dropout(drops);
                 hidden.through(&layer.linear(down))
             }
             FeedForward::Dense(Mlp::Gated { gate, up, down, act }) => {
                 let active = {
                     let gated = x.through(&layer.linear(gate));
-                    gated.activated(*act)
+                    gated.activated(*act, &layer.params)
                 };
                 let up = x.through(&layer.linear(up));
                 let mut hidden = active.mul(&up);

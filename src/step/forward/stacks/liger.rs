@@ -83,7 +83,24 @@ impl<'m> Tensor<'m> {
 pub(in crate::step::forward) fn fuses(act: Activation) -> bool {
     match act {
         Activation::Silu | Activation::Gelu | Activation::GeluTanh => true,
-        Activation::GeluNew | Activation::BloomGelu | Activation::Relu | Activation::Relu2 => false,
+        Activation::GeluNew
+        | Activation::GeluFast
+        | Activation::GeluPython
+        | Activation::GeluClipped
+        | Activation::QuickGelu
+        | Activation::Hardswish
+        | Activation::Laplace
+        | Activation::LeakyRelu
+        | Activation::Linear
+        | Activation::Mish
+        | Activation::Relu
+        | Activation::Relu2
+        | Activation::Relu6
+        | Activation::Sigmoid
+        | Activation::SqrtSoftplus
+        | Activation::Tanh
+        | Activation::Xielu
+        | Activation::BloomGelu => false,
     }
 }
 

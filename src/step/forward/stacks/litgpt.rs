@@ -11,7 +11,7 @@ use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
 use crate::scenario::{LoraTargets, Method, Scenario};
-use crate::step::attention::{Arguments, scaled_dot_product};
+use crate::step::attention::{Arguments, Kernel};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::inputs::{Embedded, Shared};
@@ -109,7 +109,7 @@ impl Loader<'_> {
         if count > 0 {
             let rank = self.scenario.lora.rank;
             layer.adapter =
-                Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), false));
+                Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), None));
         }
         layer
     }
@@ -202,10 +202,12 @@ impl<'a> Model<'a> {
         k = k.repeat_heads(groups);
         v = v.repeat_heads(groups);
         let attended = {
-            let kernel = self.kernel(q.value.dtype, None, false, [attention.head_dim; 2]);
-            let scores = self.scores(attention, kernel, attention.heads);
+            let scores = self.scores(attention, Kernel::Eager, attention.heads);
             let causal = attention.causal;
-            scaled_dot_product(scores, &Arguments { q: &q, k: &k, v: &v, mask: None, causal, dropout: false })
+            self.scaled_dot_product(
+                scores,
+                &Arguments { q: &q, k: &k, v: &v, mask: None, causal, dropout: false },
+            )
         };
         let attended = attended.to_tokens();
         let output = attended.through(&layer.linear(&attention.output));
@@ -222,14 +224,14 @@ impl<'a> Model<'a> {
                 let gated = x.through(&layer.linear(gate));
                 let up = x.through(&layer.linear(up));
                 let product = {
-                    let active = gated.activated(*act);
+                    let active = gated.activated(*act, &layer.params);
                     active.mul(&up)
                 };
                 product.through(&layer.linear(down))
             }
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let mut hidden = x.through(&layer.linear(up));
-                hidden = hidden.activated(*act);
+                hidden = hidden.activated(*act, &layer.params);
                 hidden.through(&layer.linear(down))
             }
             FeedForward::Dense(Mlp::GatedFused { .. }) | FeedForward::Moe(_) | FeedForward::None => {
@@ -297,6 +299,7 @@ impl<'m> Tensor<'m> {
         match norm.kind {
             NormKind::LayerNorm { .. }
             | NormKind::LayerNormPlain
+            | NormKind::LayerNormBare
             | NormKind::LayerNormPlusOne
             | NormKind::LayerNormPython
             | NormKind::Identity => self.normed(norm),

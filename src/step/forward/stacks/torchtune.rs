@@ -11,7 +11,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, WeightFormat};
-use crate::step::attention::{Arguments, scaled_dot_product};
+use crate::step::attention::{Arguments, Kernel};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::adapters::lora_is_on;
@@ -238,11 +238,9 @@ impl<'a> Model<'a> {
         keys = expanded(&keys);
         values = expanded(&values);
         let mut attended = {
-            let kernel = self.kernel(queries.value.dtype, None, false, [attention.head_dim; 2]);
-            let scores = self.scores(attention, kernel, attention.heads);
             let arguments =
                 Arguments { q: &queries, k: &keys, v: &values, mask: None, causal: true, dropout: false };
-            scaled_dot_product(scores, &arguments)
+            self.scaled_dot_product(self.scores(attention, Kernel::Eager, attention.heads), &arguments)
         };
         attended = attended.to_tokens();
         let output = attended.torchtune_through(&layer.linear(&attention.output));
@@ -294,7 +292,7 @@ impl<'a> Model<'a> {
         };
         let mut h = {
             let gated = x.torchtune_through(&layer.linear(gate));
-            gated.activated(*act)
+            gated.activated(*act, &layer.params)
         };
         h = {
             let up = x.torchtune_through(&layer.linear(up));

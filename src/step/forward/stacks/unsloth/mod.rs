@@ -268,8 +268,9 @@ impl<'a> Model<'a> {
 
     /// PyTorch's choice, but for cuDNN's kernel on compute capability 10, which Unsloth keeps out of training.
     fn unsloth_kernel(&self, attention: &Attention, q: &Tensor<'a>, grouped: bool) -> Kernel {
-        let dtype = self.autocast.unwrap_or(q.value.dtype);
-        match self.kernel(dtype, None, grouped, [attention.head_dim; 2]) {
+        let kv_heads = if grouped { attention.kv_heads } else { attention.heads };
+        let given = Arguments { q, k: q, v: q, mask: None, causal: true, dropout: false };
+        match self.kernel(self.scores(attention, Kernel::Eager, kv_heads), &given) {
             Kernel::Cudnn if self.device.capability >= 100 => Kernel::Flash,
             kernel => kernel,
         }
