@@ -1,4 +1,6 @@
 // Starts the app, whose two files Trunk names in the script element, and then keeps the page for later without a network.
+// Until it runs nothing on the page takes an input, which would be lost.
+document.getElementById("app").inert = true;
 const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
 const app = await import(js);
 await app.default({ module_or_path: wasm });

@@ -130,10 +130,12 @@ pub fn catch_crashes() {
     }));
 }
 
-/// Takes away what stood on the page before the app did, and hands over where the app belongs.
+/// Takes away what stood on the page before the app did, and hands over where the app belongs, which answers from now on.
 pub fn stage() -> Option<web_sys::HtmlElement> {
     let stage = document().get_element_by_id("app")?;
     stage.set_inner_html("");
+    // As `load.js` left it: an attribute that is not there is as good.
+    let _ = stage.remove_attribute("inert");
     stage.dyn_into().ok()
 }
 

@@ -34,7 +34,7 @@ test("everything that the page does keeps the policy", async ({ headroom, page }
   await headroom.open("#v=1&method=full&2.b=8");
   await headroom.parts.getByRole("button").first().click();
   await headroom.choice("Model").click();
-  await page.getByRole("button", { name: "Bring your own" }).click();
+  await page.getByRole("button", { name: "Use a config.json or Hub id" }).click();
   await expect(page.getByRole("dialog")).toBeVisible();
   await page.keyboard.press("Escape");
   await headroom.fits.scrollIntoViewIfNeeded();

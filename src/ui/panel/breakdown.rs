@@ -127,6 +127,8 @@ fn Row(
     let of_active = move |look: fn(Part, &Memory) -> String| {
         state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
     };
+    let width =
+        move || state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned());
     let explanation = move || {
         open.get().then(|| {
             let lines = state.current().detail.get().map(|detail| detail.lines.clone()).unwrap_or_default();
@@ -154,7 +156,7 @@ fn Row(
             </td>
             <td class="bar" aria-hidden="true" hidden=compared>
                 <svg>
-                    <rect width=move || of_active(length) height="100%" rx="2" />
+                    <rect width=width height="100%" rx="2" />
                 </svg>
             </td>
         </tr>

@@ -14,6 +14,8 @@ export class HeadroomPage {
   /** Opens the page with what a link says (or nothing) and waits for the answer. */
   async open(query = "") {
     await this.page.goto(query || ".");
+    // the first answer stands there before the code that takes inputs does
+    await expect(this.page.locator("html")).toHaveAttribute("data-state", "ready");
     await expect(this.verdict).toContainText(/\d/);
   }
 
