@@ -129,7 +129,7 @@ fn random_steps_are_predicted() {
 }
 
 /// Architectures and settings that `tools/draw_steps.py` drew, far from any published model: widths, heads of any size,
-/// activations and switches that nobody had in mind. The worst is t5 in pure float16, whose clamping is not followed to the end.
+/// activations and switches that nobody had in mind. The worst are two steps of t5.
 #[test]
 fn drawn_steps_are_predicted() {
     let report = check::check(&read(DRAWN), false).expect("the file is an array of rows");

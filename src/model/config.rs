@@ -221,6 +221,11 @@ impl<'a> Config<'a> {
         self.defaults.map_or_else(|| self.has(key), |defaults| defaults.contains_key(key))
     }
 
+    /// Whether a config of a class without known defaults says nothing of that key, not even null.
+    pub fn is_left_out(&self, key: &'static str) -> bool {
+        self.defaults.is_none() && self.member(key).is_none()
+    }
+
     /// The first key that is on or above 0 and whose name has one of these parts.
     pub fn key_with(&self, parts: &[&str]) -> Option<&'a str> {
         let is_on = |value: &Value| match value {

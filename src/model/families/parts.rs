@@ -75,13 +75,15 @@ pub fn attention(
     }
 }
 
-/// The activation that a config names.
+/// The activation that a config names. Classes that are not transformers' own (internlm2, chatglm) have silu where no key says
+/// otherwise.
 ///
 /// # Errors
 /// An [`Issue`] where it is null, or no entry of transformers' `ACT2FN` that is modelled.
 pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, Issue> {
     match config.text(key)? {
         Some(name) => named_activation(key, name, config.model_type),
+        None if config.is_left_out(key) => Ok(Activation::Silu),
         None => Err(refusal(format!("{key} is null or missing: the activation function is not known"))
             .with_fix("give the name of one, such as \"silu\" or \"gelu\"")),
     }
@@ -197,4 +199,28 @@ pub fn decoder(
         notes: Vec::new(),
         counted: Counted::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::config::parse;
+
+    #[track_caller]
+    fn refused(act: &str, message: &str) {
+        let config = format!(
+            r#"{{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 128, "vocab_size": 256, "hidden_act": {act}}}"#
+        );
+        let issue = parse(&config).expect_err("it is no activation").to_string();
+        assert!(issue.contains(message), "{issue}");
+    }
+
+    #[test]
+    fn an_activation_is_never_taken_for_another() {
+        refused("null", "hidden_act is null");
+        refused("\"gelu_pytorch\"", "no activation function for");
+        refused("\"prelu\"", "whose slope is a parameter");
+        refused("\"xielu\"", "modelled for apertus only");
+        refused("7", "hidden_act is 7");
+    }
 }
