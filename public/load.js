@@ -1,30 +1,39 @@
-// Starts the app, whose two files Trunk names in the script element, and then keeps the page for later without a network.
-// Until it runs nothing on the page takes an input, which would be lost.
+// Starts the app, whose two files Trunk names in the script element, and then keeps the page for later without a network:
+// a version that does not start is one that a newer one must be able to replace.
+// Until the app runs nothing on the page takes an input, which would be lost.
 document.getElementById("app").inert = true;
-const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
-const app = await import(js);
-await app.default({ module_or_path: wasm });
 
 const workers = navigator.serviceWorker;
-const registration = await workers?.register("sw.js").catch(() => undefined);
-registration?.addEventListener("updatefound", offer);
-if (registration?.waiting) offer();
-
-// A newer version is kept beside this one until it is asked for: a page never changes under its visitor's hands.
-function offer() {
-  const newer = registration.installing ?? registration.waiting;
-  const ready = () => {
-    if (newer.state === "installed" && workers.controller) document.getElementById("update").hidden = false;
-  };
-  newer.addEventListener("statechange", ready);
-  ready();
+const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
+try {
+  const app = await import(js);
+  await app.default({ module_or_path: wasm });
+} finally {
+  const registration = await workers?.register("sw.js").catch(() => undefined);
+  if (registration) watch(registration);
 }
 
-let asked = false;
-document.getElementById("take-update").addEventListener("click", () => {
-  asked = true;
-  registration.waiting?.postMessage("update");
-});
-workers?.addEventListener("controllerchange", () => {
-  if (asked) location.reload();
-});
+// A newer version is kept beside this one until it is asked for: a page never changes under its visitor's hands.
+function watch(registration) {
+  const offer = () => {
+    const newer = registration.installing ?? registration.waiting;
+    const ready = () => {
+      if (newer?.state === "installed" && workers.controller) document.getElementById("update").hidden = false;
+    };
+    newer?.addEventListener("statechange", ready);
+    ready();
+  };
+  registration.addEventListener("updatefound", offer);
+  offer();
+
+  let asked = false;
+  document.getElementById("take-update").addEventListener("click", () => {
+    asked = true;
+    // another tab may have taken it already
+    if (registration.waiting) registration.waiting.postMessage("update");
+    else location.reload();
+  });
+  workers.addEventListener("controllerchange", () => {
+    if (asked) location.reload();
+  });
+}

@@ -3,7 +3,9 @@
 const VERSION = "";
 const FILES = [];
 
-const OWN = `headroom-${VERSION}`;
+// Several pages may share an origin.
+const PREFIX = `headroom ${registration.scope} `;
+const OWN = PREFIX + VERSION;
 
 addEventListener("install", (event) => {
   if (FILES.length === 0) return skipWaiting();
@@ -17,7 +19,7 @@ addEventListener("activate", (event) => {
 
 // The version before this one stays: an old tab may still ask for its files.
 async function forgetOldVersions() {
-  const names = (await caches.keys()).filter((name) => name.startsWith("headroom-") && name !== OWN);
+  const names = (await caches.keys()).filter((name) => name.startsWith(PREFIX) && name !== OWN);
   await Promise.all(names.slice(0, -1).map((name) => caches.delete(name)));
 }
 
@@ -34,6 +36,6 @@ addEventListener("fetch", (event) => {
 async function answer(request) {
   const page = request.mode === "navigate" && new URL(request.url).pathname === new URL(registration.scope).pathname;
   const own = await caches.open(OWN);
-  const kept = await own.match(page ? "index.html" : request, { ignoreSearch: true });
+  const kept = await own.match(page ? "./" : request, { ignoreSearch: true });
   return kept ?? (await caches.match(request, { ignoreSearch: true })) ?? fetch(request);
 }

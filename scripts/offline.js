@@ -7,6 +7,8 @@ import { join } from "node:path";
 const dist = process.argv[2] ?? "dist";
 const isKept = (name) => statSync(join(dist, name)).isFile() && !["sw.js", "robots.txt"].includes(name);
 const files = readdirSync(dist, { recursive: true }).filter(isKept).sort();
+// The page is asked for by its folder; some hosts redirect its file name there.
+const addresses = files.map((name) => (name === "index.html" ? "./" : name));
 
 const hash = createHash("sha256");
 for (const name of files) hash.update(name).update(readFileSync(join(dist, name)));
@@ -16,6 +18,6 @@ const path = join(dist, "sw.js");
 const source = readFileSync(path, "utf8");
 const written = source
   .replace('const VERSION = "";', `const VERSION = ${JSON.stringify(version)};`)
-  .replace("const FILES = [];", `const FILES = ${JSON.stringify(files)};`);
-if (!written.includes(version) || !written.includes("index.html")) throw new Error(`${path} has no place for its files`);
+  .replace("const FILES = [];", `const FILES = ${JSON.stringify(addresses)};`);
+if (!written.includes(version) || !written.includes('"./"')) throw new Error(`${path} has no place for its files`);
 writeFileSync(path, written);

@@ -1,12 +1,10 @@
 //! The answer: [`estimate`] executes one training step of a [`Scenario`] and says what it needs.
 
 use crate::issue::{Field, Issue, Severity};
-pub use crate::memory::Memory;
+use crate::memory::Memory;
 use crate::scenario::Scenario;
 use crate::step;
 use crate::units::Bytes;
-
-pub use crate::memory::{Category, Iteration, Parameters, Parts, Peak, Phase};
 
 /// The answer to a [`Scenario`]: always one, even to a scenario that cannot be estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]

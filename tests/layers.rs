@@ -110,6 +110,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 fn uses(source: &str) -> Vec<String> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    assert!(!code.contains("crate::{"), "name the modules one by one: {source}");
     let named = lines.flat_map(|line| line.split("crate::").skip(1));
     named.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()).collect()
 }

@@ -28,6 +28,20 @@ struct Frozen {
 
 /// Each `NAME.link` in `fixtures/links` is frozen for ever, with what it opens in `NAME.json`: the scenarios, written
 /// out in full, and how many notices the reader sees.
+/// What other pages put behind an address takes nothing away from an old link.
+#[test]
+fn a_fragment_without_keys_leaves_the_query() {
+    for link in [
+        "?v=1&b=4&method=full#main",
+        "?v=1&b=4&method=full#",
+        "#v=1&b=4&method=full",
+        "?x=1#v=1&b=4&method=full",
+    ] {
+        let shared = decode(link);
+        assert_eq!((shared.scenarios[0].batch, shared.scenarios[0].method), (4, Method::Full), "{link}");
+    }
+}
+
 #[test]
 fn frozen_links_open_the_same_scenarios() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/links");

@@ -1,5 +1,7 @@
 //! The page as a whole: what stands where, and how it starts.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use leptos::prelude::*;
@@ -16,6 +18,9 @@ use super::sync;
 use super::theme::Theme;
 use crate::issue::Issue;
 use crate::share;
+
+/// How long, in milliseconds, the app waits for the close look at the first answer before it takes over without.
+const PATIENCE: u32 = 3000;
 
 /// What the page begins with.
 #[derive(Clone, Default)]
@@ -45,10 +50,19 @@ pub fn start() {
     let desk = Desk::default();
     if start.link.is_empty() {
         // The first answer stands on the page already. The app takes over once it knows as much.
+        let waiting = Rc::new(Cell::new(Some((start, desk.clone()))));
+        let take_over = move |detail: Option<Arc<Detail>>| {
+            if let Some((start, desk)) = waiting.take() {
+                mount(Start { detail, ..start }, desk);
+            }
+        };
+        let impatient = take_over.clone();
+        let patience = browser::Later::default();
+        patience.run(PATIENCE, move || impatient(None));
         let look = Question::Detail(Box::default());
-        desk.clone().ask(Place::Scenario(0), look, move |answer| {
-            let detail = answer.and_then(question::Answer::detail).map(Arc::from);
-            mount(Start { detail, ..start }, desk);
+        desk.ask(Place::Scenario(0), look, move |answer| {
+            patience.cancel();
+            take_over(answer.and_then(question::Answer::detail).map(Arc::from));
         });
     } else {
         mount(start, desk);

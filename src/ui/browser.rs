@@ -13,13 +13,12 @@ use wasm_bindgen_futures::JsFuture;
 use crate::issue::Issue;
 use crate::model::config::check_length;
 
-/// What the address says: its fragment, else its query, without `#` or `?`. Links had a query until the scenario moved
-/// behind `#`, which is never sent to the host.
+/// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
+/// host, or the query that links had before.
 pub fn link() -> String {
     let location = window().location();
-    let fragment = location.hash().unwrap_or_default();
-    let said = if fragment.len() > 1 { fragment } else { location.search().unwrap_or_default() };
-    said.strip_prefix(['#', '?']).unwrap_or(&said).to_owned()
+    let said = |part: Result<String, JsValue>| part.unwrap_or_default();
+    said(location.search()) + &said(location.hash())
 }
 
 /// Whether the address has a query.

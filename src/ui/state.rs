@@ -28,13 +28,19 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The close look at the scenario, as soon as there is one of just this scenario.
+    pub fn close_look(self) -> Option<Arc<Detail>> {
+        let detail = self.detail.get();
+        self.scenario.with(|scenario| detail.filter(|detail| detail.is_of(scenario)))
+    }
+
     /// Looks at the scenario and its figures: those of the close look as soon as there are any, the tensors' until then.
     /// `None` where there are none.
     pub fn answer<T>(self, look: impl FnOnce(&Scenario, &Memory, &Gpu) -> T) -> Option<T> {
-        let detail = self.detail.get();
+        let detail = self.close_look();
         self.scenario.with(|scenario| {
             let gpu = scenario.gpu().ok()?;
-            match detail.filter(|detail| detail.is_of(scenario)) {
+            match detail {
                 Some(detail) => Some(look(scenario, &detail.memory, &gpu)),
                 None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu))),
             }
@@ -43,15 +49,12 @@ impl Slot {
 
     /// Whether a close look at the scenario is still to come.
     pub fn is_awaited(self) -> bool {
-        let is_known = |detail: &Option<Arc<Detail>>| {
-            self.scenario.with(|scenario| detail.as_ref().is_some_and(|detail| detail.is_of(scenario)))
-        };
-        self.estimate.with(|estimate| estimate.memory.is_some()) && !self.detail.with(is_known)
+        self.estimate.with(|estimate| estimate.memory.is_some()) && self.close_look().is_none()
     }
 
     /// Whether it fits, and the verdict on that.
     pub fn fit(self) -> Option<(Fit, Verdict)> {
-        let detail = self.detail.get();
+        let detail = self.close_look();
         self.answer(|scenario, memory, gpu| {
             let fit = fits(memory, gpu);
             (fit, Detail::verdict(detail.as_deref(), scenario, &fit))

@@ -135,7 +135,7 @@ fn peak(state: State, width: u32) -> String {
 fn step(state: State, width: u32) -> String {
     let unit = state.unit();
     let slot = state.current();
-    let detail = slot.detail.get();
+    let detail = slot.close_look();
     let drawn = slot.answer(|_, memory, gpu| {
         let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
         timeline::draw(moments, memory.context, gpu.memory, unit, width)

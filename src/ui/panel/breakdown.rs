@@ -131,7 +131,7 @@ fn Row(
         move || state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned());
     let explanation = move || {
         open.get().then(|| {
-            let lines = state.current().detail.get().map(|detail| detail.lines.clone()).unwrap_or_default();
+            let lines = state.current().close_look().map(|detail| detail.lines.clone()).unwrap_or_default();
             let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
             explanation(part, &bytes, lines, state.unit())
         })

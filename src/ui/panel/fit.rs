@@ -73,13 +73,18 @@ pub fn Table() -> impl IntoView {
     let mut asked_last = None;
     Effect::new(move || {
         let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
-        if visible.get() && asked_last.as_ref() != Some(&question) {
+        if asked_last.as_ref() == Some(&question) {
+            return;
+        }
+        // What was asked of an earlier scenario is of no use any more, whether the table is seen or not.
+        for index in 0..=MODELS.len() {
+            state.desk.with_value(|desk| desk.forget(Place::Row(index)));
+        }
+        timer.cancel();
+        if visible.get() {
             busy.set(true);
             let (base, memory) = question.clone();
             asked_last = Some(question);
-            for index in 0..=MODELS.len() {
-                state.desk.with_value(|desk| desk.forget(Place::Row(index)));
-            }
             timer.run(REST, move || ask(state, &base, memory, rows, busy));
         }
     });
@@ -131,7 +136,6 @@ fn ask(
         let model = listed(index).map_or_else(|| base.model.clone(), |id| ModelChoice::Catalogue(id.into()));
         let question = Question::Row(Box::new(Scenario { model, ..base.clone() }), memory);
         let take = move |answer: Option<Answer>| {
-            state.troubled.set(answer.is_none());
             let found = answer.and_then(Answer::row);
             rows.update(|rows| rows[index] = found);
             if index == MODELS.len() {

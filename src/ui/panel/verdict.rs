@@ -21,7 +21,7 @@ pub fn Verdict() -> impl IntoView {
     let html = move || {
         let slot = state.current();
         let unit = state.unit();
-        let detail = slot.detail.get();
+        let detail = slot.close_look();
         let answer = slot
             .answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, detail.as_deref(), unit));
         answer.unwrap_or_else(|| slot.estimate.with(verdict::excuse))
