@@ -4,11 +4,10 @@
 //! cuda/attention_backward.cu (flash, memory-efficient, cuDNN), attention.cpp `_scaled_dot_product_attention_math`;
 //! transformers 5.17 integrations/sdpa_attention.py and the models' `eager_attention_forward`.
 
-use super::autograd::{Edge, Grad, INPUTS, Input};
+use super::autograd::{Grad, INPUTS, Input};
 use super::backward::{Op, Results};
 use super::kernels::Device;
 use super::machine::{Machine, NOTHING, State};
-use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -41,8 +40,8 @@ pub(super) struct Scores {
     pub enable_gqa: bool,
     /// How many texts share the row, where the kernel is told where each begins; otherwise 0.
     pub texts: u64,
-    /// The mask, where it is a leaf that gets a gradient (t5's zeros under checkpointing).
-    pub bias: Option<ParamId>,
+    /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
+    pub bias: Option<Input>,
 }
 
 impl Scores {
@@ -196,10 +195,12 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
         (scores, [q, k, v])
     };
     let mut state = machine.state.borrow_mut();
+    let wanting = bias.as_ref().map(|bias| Input::from(&bias.value)).filter(Input::wants);
+    let scores = Scores { bias: wanting, ..scores };
     state.graph.scores.push(scores);
     let known = state.graph.scores.len() as u32 - 1;
     let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
-    state.expect_bias(scores.bias);
+    state.expect_gradient(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
     let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
     for tensor in bias.iter().chain(operands) {
@@ -514,7 +515,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
-    let biased = scores.bias.map(|id| (id, state.alloc(scores.numel(), dtype, "attention (bias gradient)")));
+    let biased = scores.bias.map(|bias| (bias, make(state, scores.numel(), Layout::Heads)));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
         Kernel::Flash | Kernel::Package => {
@@ -562,11 +563,13 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
         }
         Kernel::Math | Kernel::Eager => {}
     }
-    if let Some((id, storage)) = biased {
-        let numel = scores.numel() / scores.batch.max(1);
-        let sum = state.alloc(numel, dtype, "sum");
-        state.release(storage);
-        state.give(Edge::Param(id), Grad::new(sum, numel, dtype, Layout::Tokens));
+    if let Some((bias, mut grad)) = biased {
+        if grad.numel > bias.numel {
+            let sum = state.alloc(bias.numel, dtype, "sum");
+            state.release(grad.storage);
+            grad = Grad::new(sum, bias.numel, dtype, Layout::Tokens);
+        }
+        state.give(bias.edge, grad);
     }
     state.release(output);
     let mut wanted: Results = [None; INPUTS];

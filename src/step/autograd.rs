@@ -11,6 +11,7 @@ use super::attention::Scores;
 use super::backward;
 use super::linear::Layer;
 use super::machine::{Machine, NOTHING, State, Storage, StorageId};
+use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -32,7 +33,10 @@ pub(super) enum Edge {
 }
 
 /// Stands for a node of the graph that a recomputation builds and throws away.
-pub(super) const DISCARDED: u32 = u32::MAX;
+const DISCARDED: u32 = u32::MAX;
+
+/// The edge of a leaf that a recomputation makes and throws away.
+pub(super) const DISCARDED_LEAF: Edge = Edge::Node { node: DISCARDED, output: 0 };
 
 /// A gradient on its way.
 #[derive(Clone, Copy, Debug)]
@@ -139,9 +143,11 @@ pub(super) struct Frame {
     /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
     /// the function that runs both.
     kept: Vec<StorageId>,
-    /// Where checkpointing is reentrant: a second output that nobody uses, whose gradient autograd makes of zeros before the
-    /// recomputation.
-    unused: Option<Value>,
+    /// Where checkpointing is reentrant: outputs beside the layer's result. The function that runs the layer again holds their
+    /// gradients too, which autograd makes of zeros where nobody used the output.
+    returned: Vec<Value>,
+    /// Where checkpointing is reentrant: leaves that the layer made, which go with the function that ran it again.
+    leaves: Vec<ParamId>,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -232,6 +238,22 @@ impl Graph {
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
     pub fn take_held(&mut self) -> Vec<StorageId> {
         std::mem::take(&mut self.held)
+    }
+
+    /// The layer whose first pass runs, where checkpointing is reentrant.
+    fn reentrant_frame(&mut self) -> Option<&mut Frame> {
+        let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
+        self.frames.get_mut(frame)
+    }
+
+    /// Notes a leaf that the running layer makes; whether it goes with that layer's frame.
+    pub fn note_leaf(&mut self, leaf: ParamId) -> bool {
+        let frame = self.reentrant_frame();
+        let belongs = frame.is_some();
+        if let Some(frame) = frame {
+            frame.leaves.push(leaf);
+        }
+        belongs
     }
 
     /// Where the gradients of a node's outputs wait.
@@ -403,12 +425,11 @@ impl State {
         node
     }
 
-    /// Notes what the running checkpointed layer returns beside its result, for nobody.
-    pub fn note_unused(&mut self, value: &Value) {
-        let graph = &mut self.graph;
-        let frame = (graph.recording as usize).checked_sub(1).filter(|_| graph.reentrant);
-        if let (Some(frame), true) = (frame, value.requires_grad()) {
-            graph.frames[frame].unused = Some(*value);
+    /// Notes what the running checkpointed layer returns beside its result.
+    pub fn note_returned(&mut self, value: &Value) {
+        let frame = self.graph.reentrant_frame().filter(|_| value.requires_grad());
+        if let Some(frame) = frame {
+            frame.returned.push(*value);
         }
     }
 
@@ -468,7 +489,8 @@ impl Machine {
                 layer,
                 packed,
                 kept: Vec::new(),
-                unused: None,
+                returned: Vec::new(),
+                leaves: Vec::new(),
             };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;

@@ -265,8 +265,9 @@ impl<'a> Training<'a> {
         self.machine().state.borrow_mut().category = Category::Temporaries;
         let model = &self.model;
         self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
-        self.machine().state.borrow_mut().drop_leaves();
-        let held = self.machine().state.borrow_mut().graph.take_held();
+        // the graph of the outputs that are kept holds its leaves too
+        let mut held = self.machine().state.borrow_mut().take_leaves();
+        held.extend(self.machine().state.borrow_mut().graph.take_held());
         if kept {
             self.kept.1 = held;
         } else {

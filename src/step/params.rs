@@ -128,10 +128,13 @@ impl State {
 }
 
 impl State {
-    /// A leaf that is no parameter but gets a gradient all the same; see [`State::drop_leaves`]. Its own storage is kept
+    /// A leaf that is no parameter but gets a gradient all the same; see [`State::take_leaves`]. Its own storage is kept
     /// until then if it is `held`.
     pub fn leaf(&mut self, value: &Value, held: bool) -> ParamId {
-        let storage = if held || self.graph.offload.is_some() { value.storage } else { NOTHING };
+        let id = self.params.list.len() as ParamId;
+        let passing = self.graph.note_leaf(id);
+        let held = (held || self.graph.offload.is_some()) && !passing;
+        let storage = if held { value.storage } else { NOTHING };
         self.retain(storage);
         self.params.leaves += 1;
         let body = self.params.body;
@@ -150,25 +153,31 @@ impl State {
             expected: 0,
             waiting: None,
         });
-        self.params.list.len() as ParamId - 1
+        id
     }
 
-    /// Notes that a node of the graph will give a leaf a gradient.
-    pub fn expect_bias(&mut self, leaf: Option<ParamId>) {
-        if let Some(leaf) = leaf.filter(|_| self.graph.enabled && !self.graph.is_recomputing()) {
+    /// Notes that a node of the graph will give an input that is none of its own a gradient.
+    pub fn expect_gradient(&mut self, input: Option<Input>) {
+        let edge =
+            input.filter(|_| self.graph.enabled && !self.graph.is_recomputing()).map(|input| input.edge);
+        if let Some(Edge::Param(leaf)) = edge {
             self.params.list[leaf as usize].expected += 1;
         }
     }
 
-    /// Forgets the leaves of the last graph with their gradients.
-    pub fn drop_leaves(&mut self) {
-        for _ in 0..std::mem::take(&mut self.params.leaves) {
-            let Some(leaf) = self.params.list.pop() else { continue };
-            let held = [leaf.waiting.map_or(NOTHING, |grad| grad.storage), leaf.grad, leaf.storage];
-            match &mut self.graph.offload {
-                Some(offload) => offload.reached.extend(held),
-                None => held.into_iter().for_each(|storage| self.release(storage)),
+    /// Forgets the leaves of the last graph; what they hold, with their gradients, is the caller's to free.
+    pub fn take_leaves(&mut self) -> Vec<StorageId> {
+        let first = self.params.list.len() - std::mem::take(&mut self.params.leaves);
+        let leaves = self.params.list.drain(first..).rev();
+        let held: Vec<StorageId> = leaves
+            .flat_map(|leaf| [leaf.waiting.map_or(NOTHING, |grad| grad.storage), leaf.grad, leaf.storage])
+            .collect();
+        match &mut self.graph.offload {
+            Some(offload) => {
+                offload.reached.extend(held);
+                Vec::new()
             }
+            None => held,
         }
     }
 

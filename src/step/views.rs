@@ -113,8 +113,11 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.expand(…)` to so many elements: a view.
+    /// `x.expand(…)` to so many elements: a view, the tensor itself if it has as many.
     pub fn expanded_to(&self, numel: u64) -> Tensor<'m> {
+        if numel == self.value.numel {
+            return self.clone();
+        }
         self.apply(|state, x| {
             let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
             state.retain(x.storage);

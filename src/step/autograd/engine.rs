@@ -188,14 +188,36 @@ impl State {
         }
     }
 
-    /// The gradient of an output that nobody used is a tensor of zeros, which the function's arguments hold
-    /// (`materialize_grads` of torch.autograd.Function).
-    fn materialize_zeros(&mut self, frame: usize) {
-        let Some(value) = self.graph.frames[frame].unused else { return };
-        let zeros = self.alloc(value.numel, value.dtype, "zeros");
-        self.retain(zeros);
-        self.graph.frames[frame].kept.push(zeros);
-        self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));
+    /// The function's arguments hold the gradients of outputs beside the layer's result. That of an output that nobody used
+    /// is a tensor of zeros (`materialize_grads` of torch.autograd.Function).
+    fn keep_returned(&mut self, frame: usize) {
+        for value in std::mem::take(&mut self.graph.frames[frame].returned) {
+            let storage = match self.waiting(value.edge) {
+                Some(waiting) => {
+                    self.retain(waiting.storage);
+                    waiting.storage
+                }
+                None => {
+                    let zeros = self.alloc(value.numel, value.dtype, "zeros");
+                    self.retain(zeros);
+                    self.expect_gradient(Some(value));
+                    self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));
+                    zeros
+                }
+            };
+            self.graph.frames[frame].kept.push(storage);
+        }
+    }
+
+    /// The gradient that waits at an edge.
+    fn waiting(&self, edge: Edge) -> Option<Grad> {
+        match edge {
+            Edge::None => None,
+            Edge::Param(param) => self.params.list[param as usize].waiting,
+            Edge::Node { node, output } => {
+                self.graph.pending[self.graph.pending_of(node).start + usize::from(output)]
+            }
+        }
     }
 
     /// The last node of a frame that saved anything lets go of what the frame holds.
@@ -207,7 +229,12 @@ impl State {
         frame.nodes -= 1;
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
+            let leaves = std::mem::take(&mut frame.leaves);
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));
+            for leaf in leaves {
+                let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
+                self.release(grad);
+            }
             if node.frame == 1 {
                 self.drop_left();
             }
@@ -285,7 +312,7 @@ impl Machine {
             let mut state = self.state.borrow_mut();
             if state.graph.reentrant {
                 state.keep_gradients(frame, node);
-                state.materialize_zeros(frame);
+                state.keep_returned(frame);
             }
             state.graph.recomputing = frame as u32 + 1;
             state.graph.frames[frame].done = true;

@@ -336,6 +336,7 @@ impl<'a> Model<'a> {
         let between = embeddings.positions.is_some()
             || embeddings.norm.is_some()
             || self.encoder.is_some()
+            || self.scenario.training_loop.keeps_outputs
             || self.scenario.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
         let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.apart != Apart::Few || between);

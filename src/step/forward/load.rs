@@ -366,8 +366,9 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
-        // the first layer is given what needs no gradient, or what is of another element type
-        let first_apart = scenario.method != Method::Full && !inputs_require_grad
+        // the first layer is given what needs no gradient, what the outputs' graph holds, or what is of another element type
+        let keeps_leaf = scenario.training_loop.keeps_outputs;
+        let first_apart = scenario.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
             || apart == Apart::First;

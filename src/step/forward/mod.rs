@@ -293,7 +293,7 @@ impl<'a> Model<'a> {
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
         if let Some(weights) = &weights {
             let mut state = self.machine.state.borrow_mut();
-            state.note_unused(&weights.value);
+            state.note_returned(&weights.value);
             state.keep_output(weights.value.storage);
         }
         if !self.machine.state.borrow().graph.is_recomputing() {

@@ -6,11 +6,12 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product, Scores};
-use crate::step::autograd::Edge;
+use crate::step::attention::{Kernel, Product};
+use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
+use crate::step::linear::{Layer, Weight};
 use crate::step::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
@@ -27,6 +28,12 @@ enum Bias<'t, 'm> {
 struct Biases<'m> {
     own: Tensor<'m>,
     cross: Option<Tensor<'m>>,
+}
+
+impl<'m> Biases<'m> {
+    fn all(&self) -> impl Iterator<Item = &Tensor<'m>> {
+        [&self.own].into_iter().chain(&self.cross)
+    }
 }
 
 impl<'a> Model<'a> {
@@ -149,6 +156,9 @@ impl<'a> Model<'a> {
                 };
                 let output = self.machine.checkpointed(index, hidden, arguments, || {
                     let (output, own) = run();
+                    let mut state = self.machine.state.borrow_mut();
+                    own.all().for_each(|bias| state.note_returned(&bias.value));
+                    drop(state);
                     drop(made.replace(Some(own)));
                     output
                 });
@@ -182,8 +192,13 @@ impl<'a> Model<'a> {
             Tensor { machine: self.machine, value: *value }
         });
         self.machine.state.borrow_mut().autocast = self.autocast;
-        let output = self.t5_layer(layer, hidden, &shared);
-        drop(output);
+        let (output, made) = self.t5_layer(layer, hidden, &shared);
+        {
+            let mut state = self.machine.state.borrow_mut();
+            let returned = [&output].into_iter().chain(made.all());
+            returned.for_each(|tensor| state.keep_output(tensor.value.storage));
+        }
+        drop((output, made));
         drop(shared);
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
@@ -231,7 +246,16 @@ impl<'a> Model<'a> {
 
     /// float16 is clamped after each half.
     fn clamped(&self, hidden: Tensor<'a>) -> Tensor<'a> {
-        if hidden.value.dtype == Dtype::F16 { hidden.keeping_input("clamp") } else { hidden }
+        if hidden.value.dtype != Dtype::F16 {
+            return hidden;
+        }
+        {
+            // `torch.isinf`: the magnitudes, then where they are infinite
+            let magnitudes = self.constant(hidden.value.numel, Dtype::F16, "isinf (magnitudes)");
+            let _infinite = self.constant(hidden.value.numel, Dtype::Bool, "isinf");
+            drop(magnitudes);
+        }
+        hidden.keeping_input("clamp")
     }
 
     /// `T5LayerSelfAttention`, or `T5LayerCrossAttention` with a `source` of keys and values.
@@ -283,16 +307,14 @@ impl<'a> Model<'a> {
                 let numel = scores.numel() / self.scenario.batch.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let learns = self.scenario.checkpointing != Checkpointing::Off
-                    && !self.machine.state.borrow().graph.is_recomputing();
-                if learns { self.require_grad(zeros) } else { zeros }
+                let recomputing = self.machine.state.borrow().graph.is_recomputing();
+                match (self.scenario.checkpointing, recomputing) {
+                    (Checkpointing::Off, _) => zeros,
+                    (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
+                    (_, false) => self.require_grad(zeros),
+                }
             }
         };
-        let leaf = match bias.value.edge {
-            Edge::Param(leaf) => Some(leaf),
-            Edge::None | Edge::Node { .. } => None,
-        };
-        let scores = Scores { bias: leaf, ..scores };
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
@@ -312,15 +334,23 @@ impl<'a> Model<'a> {
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))
         } else {
-            // a leaf is given its gradient by the kernel itself
-            let plain = leaf.map(|_| bias.detach());
-            let mask = self.bias_as_mask(plain.as_ref().unwrap_or(&bias), mask, attention.causal);
-            drop(plain);
+            let mask = self.bias_as_mask(&bias, mask, attention.causal);
             (self.kernel_output(scores, &heads, Some(&mask), false, drops), None)
         };
         output = output.through(&layer.linear(&attention.output));
         drop(heads);
         (output, bias, weights)
+    }
+
+    /// `wo` is given its input in its weight's element type, which autocast changes again.
+    fn as_weight(&self, x: Tensor<'a>, layer: &Layer) -> Tensor<'a> {
+        match layer.weight {
+            Weight::Plain(id) => {
+                let dtype = self.machine.state.borrow().params.list[id as usize].dtype;
+                x.to(dtype)
+            }
+            Weight::Quantised(_) => x,
+        }
     }
 
     /// `T5DenseActDense` and `T5DenseGatedActDense`.
@@ -329,7 +359,7 @@ impl<'a> Model<'a> {
             FeedForward::Dense(Mlp::Plain { up, down, act }) => {
                 let mut hidden = x.through(&layer.linear(up));
                 hidden = hidden.activated(*act, &layer.params);
-                hidden = hidden.dropout(drops);
+                hidden = self.as_weight(hidden.dropout(drops), &layer.linear(down));
                 hidden.through(&layer.linear(down))
             }
             FeedForward::Dense(Mlp::Gated { gate, up, down, act }) => {
@@ -339,7 +369,7 @@ impl<'a> Model<'a> {
                 };
                 let up = x.through(&layer.linear(up));
                 let mut hidden = active.mul(&up);
-                hidden = hidden.dropout(drops);
+                hidden = self.as_weight(hidden.dropout(drops), &layer.linear(down));
                 let output = hidden.through(&layer.linear(down));
                 drop((active, up));
                 output
