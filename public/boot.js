@@ -12,7 +12,10 @@ try {
 if (location.hash.length > 1 || location.search) root.dataset.link = "";
 
 function failed() {
-  if (root.dataset.state === "loading") root.dataset.state = "unloaded";
+  if (root.dataset.state !== "loading") return;
+  root.dataset.state = "unloaded";
+  // what stands there is to be read, if no more
+  document.getElementById("app")?.removeAttribute("inert");
 }
 addEventListener("error", failed, true);
 addEventListener("unhandledrejection", failed);

@@ -72,7 +72,7 @@ test.describe("without JavaScript", () => {
   test.use({ javaScriptEnabled: false });
 
   test("the first answer is there, with a word", async ({ headroom, page }) => {
-    await headroom.open();
+    await page.goto(".");
     await expect(headroom.verdict).toContainText("Fits");
     await expect(headroom.verdict).toContainText("PyTorch reserves");
     await expect(headroom.parts).toContainText("Weights");
