@@ -180,7 +180,7 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
     remarks
 }
 
-/// What [`json`] writes is of this form; one that readers of it would stumble over has another number.
+/// What [`fn@json`] writes is of this form; one that readers of it would stumble over has another number.
 pub const SCHEMA: &str = "headroom-estimate/1";
 
 /// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate. Where `up_to_failure` is

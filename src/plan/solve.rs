@@ -187,7 +187,7 @@ impl Sample {
     }
 }
 
-/// The largest `n` from 1 to `cap` whose sample fits, for samples that grow with `n`.
+/// The largest `n` from 1 to `cap` whose sample fits, for samples that grow with `n`; an error where 1 has no sample.
 ///
 /// Memory is piecewise linear in the batch, so a line through two samples lands on the answer or beside it; two more
 /// evaluations prove it. Where the line does not converge, halving the bracket does.
@@ -204,15 +204,18 @@ fn largest(cap: u64, mut sample: impl FnMut(u64) -> Result<Sample, Issue>) -> Re
         let [a, b] = line;
         let guess = if patience < 3 { crossing(a, b) } else { low + (high - low) / 2 };
         let guess = guess.clamp(low + 1, high - 1);
-        let result = sample(guess)?;
+        // What is refused for its number alone runs no more than what does not fit.
+        let result = sample(guess).ok();
         let before = high - low;
-        if result.fits() {
+        if result.is_some_and(Sample::fits) {
             low = guess;
         } else {
             high = guess;
         }
         patience = if (high - low) <= before / 2 { 0 } else { patience + 1 };
-        line = [if b.0 == guess { a } else { b }, (guess, result.excess())];
+        if let Some(result) = result {
+            line = [if b.0 == guess { a } else { b }, (guess, result.excess())];
+        }
     }
     Ok(Fitting::UpTo(low, first.needed))
 }
