@@ -324,8 +324,9 @@ fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The least memory of a card that was ever written into a link as a bare number of bytes: the page's boxes take no less.
-const LEAST_BARE_BYTES: u64 = BYTES_PER_GIB / 2;
+/// From here on a bare number is bytes, as old links wrote what is no whole MiB; below it a unit was forgotten, for nobody has
+/// a card of a million gigabytes.
+const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
 
 fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
