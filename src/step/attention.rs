@@ -7,7 +7,7 @@
 use super::autograd::{Grad, INPUTS, Input};
 use super::backward::{Op, Results};
 use super::kernels::Device;
-use super::machine::{Machine, NOTHING, State};
+use super::machine::{Machine, NOTHING, State, StorageId};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -304,12 +304,8 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
     }
     let square = scores.sequence.saturating_mul(scores.sequence);
     let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
-    let mut state = machine.state.borrow_mut();
-    let scalars = ["zero", "lowest"].map(|name| state.alloc(1, dtype, name));
-    let value = state.new_like(&whole, dtype, "additive mask", mask.value.edge);
-    scalars.into_iter().rev().for_each(|scalar| state.release(scalar));
-    drop(state);
-    Tensor { machine, value }
+    let storage = machine.state.borrow_mut().additive(whole.numel, dtype);
+    Tensor { machine, value: Value { storage, dtype, ..whole } }
 }
 
 /// Rows of the memory-efficient kernel's mask begin at multiples of so many elements (attention.cpp `preprocess_mask`).
@@ -382,6 +378,7 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
         let mut state = machine.state.borrow_mut();
         let masked = state.alloc(scores.numel(), Dtype::Bool, "masked");
         let rows = state.alloc(scores.rows(), Dtype::Bool, "masked rows");
+        state.scratch(weights.value.dtype.bytes(), "zero");
         state.release(rows);
         state.release(masked);
     }
@@ -396,10 +393,12 @@ fn math_of<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'m
     };
     drop(weights);
     drop((k_all, v_all));
-    drop(additive);
     drop(scaled);
-    drop((q, k, v));
+    let given = additive.filter(|_| given.mask.is_some());
+    drop((v, k, q));
     drop(returned);
+    // the caller's
+    drop(given);
     result
 }
 
@@ -410,7 +409,7 @@ fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
     let ones = state.alloc(numel, Dtype::Bool, "ones");
     let lower = state.alloc(numel, Dtype::Bool, "tril");
     state.release(ones);
-    let storage = state.alloc(numel, Dtype::F32, "additive mask");
+    let storage = state.additive(numel, Dtype::F32);
     state.release(lower);
     drop(state);
     let value = Value::plain(storage, numel, Dtype::F32);
@@ -474,10 +473,18 @@ pub(super) struct Product {
 }
 
 impl State {
+    /// `at::where(mask, 0, -inf)` of `convert_boolean_attn_mask`.
+    fn additive(&mut self, numel: u64, dtype: Dtype) -> StorageId {
+        let scalars = ["zero", "lowest"].map(|name| self.alloc(1, dtype, name));
+        let storage = self.alloc(numel, dtype, "additive mask");
+        scalars.into_iter().rev().for_each(|scalar| self.release(scalar));
+        storage
+    }
+
     /// Heads as a batch of matrices: operands that lie token after token are copied (unless the batch is one sequence,
     /// where the view needs no copy).
     pub fn dense(&mut self, value: &Value, batch: u64) -> Value {
-        if value.layout == Layout::Heads || batch <= 1 {
+        if matches!(value.layout, Layout::Heads | Layout::Either) || batch <= 1 {
             self.retain(value.storage);
             return *value;
         }
@@ -517,7 +524,8 @@ impl State {
             self.save_view(node, &a);
         }
         let storage = self.alloc_product(numel, a.dtype, "matmul");
-        let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
+        let (dtype, shape) = (a.dtype, Layout::Heads);
+        let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node(Op::Unbatched { batch }, [(&product).into(), Input::NONE, Input::NONE]);
         self.release(b.storage);
@@ -536,7 +544,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output token after token
-    let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
+    let copies = scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];

@@ -279,7 +279,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
     match node.op {
         Op::Pass => [Some(share(state, grad)), None, None],
         Op::Reshape => {
-            let result = if matches!(grad.layout, Layout::Tokens | Layout::Columns) {
+            let result = if matches!(grad.layout, Layout::Tokens | Layout::Columns | Layout::Either) {
                 Grad { view: true, ..share(state, grad) }
             } else {
                 Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
@@ -331,7 +331,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Minimum => [Some(activations::minimum_backward(state, grad)), None, None],
         Op::Where => activations::where_backward(state, [first, second], grad),
         Op::MeanRows => fresh(state, grad, (first.numel, first.layout), "mean"),
-        Op::Slice { whole } => fresh(state, grad, (whole, first.shape), "slice"),
+        Op::Slice { whole } => fresh(state, grad, (whole, first.dense_layout()), "slice"),
         Op::Cat => {
             let mut results = [None; INPUTS];
             for (input, result) in node.inputs.iter().zip(&mut results) {
@@ -343,7 +343,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         }
         Op::Split => [Some(split(state, node, *grads)), None, None],
         Op::Pieces | Op::Fan => [None; INPUTS],
-        Op::Expand => fresh(state, grad, (first.numel, first.shape), "sum"),
+        Op::Expand => fresh(state, grad, (first.numel, first.dense_layout()), "sum"),
         Op::Embedding { rows } => rare::embedding(state, &first, rows, grad),
         Op::Linear(shape) => {
             let grad = linear::dense_gradient(state, grad);

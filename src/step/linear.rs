@@ -406,7 +406,7 @@ pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
         Layout::Columns => true,
         // a product takes one transposed matrix as it is
         Layout::Heads => state.sequences > 1,
-        Layout::Tokens | Layout::Expanded => false,
+        Layout::Tokens | Layout::Expanded | Layout::Either => false,
     };
     if !transposed {
         return grad;

@@ -287,7 +287,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Negate, [x.into(), Input::NONE, Input::NONE]);
             // the slice of a tensor that lies head after head is as dense as its shape says
-            let dense = Value { layout: x.shape, ..*x };
+            let dense = Value { layout: x.dense_layout(), ..*x };
             state.new_like(&dense, x.dtype, "neg", node.output(0))
         })
     }

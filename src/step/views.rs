@@ -40,6 +40,14 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// The same, known to be of so many heads.
+    pub fn of_heads(mut self, heads: u64) -> Tensor<'m> {
+        if heads == 1 && matches!(self.value.layout, Layout::Tokens | Layout::Heads) {
+            self.value.layout = Layout::Either;
+        }
+        self
+    }
+
     /// Both: `x.view(batch, sequence, heads, head).transpose(1, 2)`.
     pub fn to_heads(&self) -> Tensor<'m> {
         self.split_heads().heads_first()
@@ -51,7 +59,7 @@ impl<'m> Tensor<'m> {
             let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
             let edge = node.output(0);
             match x.layout {
-                Layout::Tokens => {
+                Layout::Tokens | Layout::Either => {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
@@ -94,7 +102,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node(Op::Cat, [x.into(), y.into(), Input::NONE]);
-            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
+            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.dense_layout(), ..*x };
             state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
         })
     }
@@ -144,7 +152,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
             state.retain(x.storage);
-            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
+            let layout = if x.layout == Layout::Either { Layout::Tokens } else { x.layout };
+            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), layout, ..*x }
         })
     }
 

@@ -108,7 +108,7 @@ impl State {
             return None;
         }
         // the copy to the CPU is made of dense memory
-        let storage = if broadcast || value.layout == value.shape && dense {
+        let storage = if broadcast || value.layout == value.dense_layout() && dense {
             self.retain(value.storage);
             value.storage
         } else {
@@ -166,7 +166,7 @@ impl State {
         }
         if let (Op::Attention(_), true) = (node.op, any) {
             for input in &mut node.inputs {
-                input.layout = input.shape;
+                input.layout = input.dense_layout();
             }
         }
     }

@@ -31,8 +31,18 @@ pub(super) fn embedding(state: &mut State, first: &Input, rows: u64, grad: Grad)
 /// A batched product of views of tensors with more dimensions.
 pub(super) fn bmm(state: &mut State, [first, second]: [Input; 2], layout: Layout, grad: Grad) -> Results {
     let view = true;
-    let other = second.wants().then(|| Grad { layout, view, ..product(state, second.numel, grad.dtype) });
-    let own = first.wants().then(|| Grad { view, ..product(state, first.numel, grad.dtype) });
+    let of = |input: Input, layout: Layout| {
+        let one_head = input.layout == Layout::Either && layout == Layout::Heads;
+        if one_head { Layout::Either } else { layout }
+    };
+    let other = second.wants().then(|| {
+        let layout = of(second, layout);
+        Grad { layout, view, ..product(state, second.numel, grad.dtype) }
+    });
+    let own = first.wants().then(|| {
+        let layout = of(first, Layout::Heads);
+        Grad { layout, view, ..product(state, first.numel, grad.dtype) }
+    });
     [own, other, None]
 }
 

@@ -206,7 +206,7 @@ impl<'a> Model<'a> {
     }
 
     fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
-        let (embedded, shared) = self.prepare();
+        let (embedded, mut shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
@@ -234,11 +234,16 @@ impl<'a> Model<'a> {
         if self.scenario.checkpointing == Checkpointing::Off {
             self.machine.state.borrow_mut().drop_left();
         }
+        // the forward's arguments go first, then its variables
+        let values = shared.map(|tensor| tensor.value);
         drop(positions);
+        drop(shared.positions.take());
         drop(locals);
         drop(kept);
+        drop((shared.full.take(), shared.sliding.take()));
+        drop(shared);
         drop(self.outputs.take());
-        (hidden, shared.map(|tensor| tensor.value))
+        (hidden, values)
     }
 
     fn layer_or_checkpoint(
