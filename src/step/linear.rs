@@ -391,9 +391,17 @@ impl<'m> Tensor<'m> {
                     drop(low);
                     high.scale()
                 };
-                let delta = if autocast { delta } else { delta.to(dtype) };
+                let delta = if autocast {
+                    delta
+                } else {
+                    let cast = delta.to(dtype);
+                    drop(delta);
+                    cast
+                };
                 let sum = base.add(&delta);
                 drop(base);
+                drop(x);
+                drop(delta);
                 sum
             }
         }

@@ -136,7 +136,8 @@ impl<'a> Model<'a> {
                 }
                 if attention.clipped {
                     let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
-                    let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
+                    let limited = all.map(|projected| projected.limited_in_place());
+                    let [q, k, v] = limited.map(|limited| limited.to_heads());
                     return Heads { q, k, v };
                 }
                 if self.modeling.head_norms == HeadNorms::AfterRotary {

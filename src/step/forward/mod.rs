@@ -41,7 +41,7 @@ use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
 pub(super) use families::fills_cache;
-use inputs::{Embedded, Seen, Shared};
+use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use stretches::Apart;
 
 /// A layer on the machine: its description and its parameters.
@@ -264,7 +264,11 @@ impl<'a> Model<'a> {
                 if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
-                self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
+                let positional = self.modeling.mask_by_position.then_some(MASK);
+                self.machine.checkpointed(index, hidden, arguments, || {
+                    self.machine.state.borrow_mut().graph.note_named(|place| Some(place) != positional);
+                    self.layer(layer, hidden, shared)
+                })
             }
             Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }

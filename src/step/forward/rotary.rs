@@ -251,7 +251,7 @@ impl<'a> Model<'a> {
                 let [q, k] = [&heads.q, &heads.k].map(|x| {
                     let straight = x.to(Dtype::F32).mul_constant(&cos);
                     let rotated = x.half_rotated().to(Dtype::F32).mul_constant(&sin);
-                    straight.add(&rotated)
+                    straight.into_sum(rotated)
                 });
                 let turned = (q.to(types[0]), k.to(types[1]));
                 drop((cos, sin));
@@ -268,7 +268,7 @@ impl<'a> Model<'a> {
                     };
                     half.mul_constant(sin)
                 };
-                straight.add(&rotated)
+                straight.into_sum(rotated)
             }),
         };
         let turned = (q.to(types[0]), k.to(types[1]));
@@ -287,8 +287,8 @@ impl<'m> Tensor<'m> {
     fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let [a, b] = self.split([half, half]);
-        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        let first = a.mul_constant(cos).into_difference(b.mul_constant(sin));
+        let second = b.mul_constant(cos).into_sum(a.mul_constant(sin));
         first.cat(&second)
     }
 
@@ -304,8 +304,8 @@ impl<'m> Tensor<'m> {
         cos: &Tensor<'m>,
         sin: &Tensor<'m>,
     ) -> Tensor<'m> {
-        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        let first = a.mul_constant(cos).into_difference(b.mul_constant(sin));
+        let second = b.mul_constant(cos).into_sum(a.mul_constant(sin));
         first.cat(&second)
     }
 
@@ -332,6 +332,6 @@ impl<'m> Tensor<'m> {
             let rotated = self.half_rotated();
             rotated.mul_constant(sin)
         };
-        straight.add(&turned)
+        straight.into_sum(turned)
     }
 }
