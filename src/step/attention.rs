@@ -40,6 +40,8 @@ pub(super) struct Scores {
     pub enable_gqa: bool,
     /// How many texts share the row, where the kernel is told where each begins; otherwise 0.
     pub texts: u64,
+    /// Whether probabilities are dropped out.
+    pub dropout: bool,
     /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
     pub bias: Option<Input>,
 }
@@ -199,7 +201,7 @@ fn fused<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     };
     let mut state = machine.state.borrow_mut();
     let wanting = bias.as_ref().map(|bias| Input::from(&bias.value)).filter(Input::wants);
-    let scores = Scores { bias: wanting, ..scores };
+    let scores = Scores { bias: wanting, dropout: given.dropout, ..scores };
     state.graph.scores.push(scores);
     let known = state.graph.scores.len() as u32 - 1;
     let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
@@ -289,11 +291,17 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
         return;
     }
     let rows = scores.rows().saturating_mul(splits);
-    let width = scores.head_dim.div_ceil(32).saturating_mul(32);
+    let width = rounded_dim(scores.head_dim);
     let sums = state.alloc(rows, Dtype::F32, "attention (partial log-sum-exp)");
     let output = state.alloc(rows.saturating_mul(width), Dtype::F32, "attention (partial output)");
-    state.release(output);
     state.release(sums);
+    state.release(output);
+}
+
+/// Elements of a head in the flash kernels' accumulators (flash_api.cpp `head_size_rounded`; measured from 32 to 256).
+fn rounded_dim(head_dim: u64) -> u64 {
+    let step = if head_dim <= 128 { 32 } else { 64 };
+    head_dim.div_ceil(step).saturating_mul(step)
 }
 
 /// `convert_boolean_attn_mask`: a boolean mask becomes an additive one of the queries' element type, one per sequence of
@@ -535,7 +543,7 @@ impl State {
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
+pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32, grad: Grad) -> Results {
     let scores = state.graph.scores[scores as usize];
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
@@ -543,9 +551,12 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
-    // the flash kernel reads its output token after token
-    let copies = scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
-    let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
+    // the flash kernel reads its output and the gradient of that token after token
+    let copied = |layout: Layout| {
+        scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either)
+    };
+    let copies = [(grad.layout, "attention (output's gradient)"), (inputs[0].layout, "attention (output)")]
+        .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
     let biased = scores.bias.map(|bias| (bias, make(state, scores.numel(), Layout::Heads)));
@@ -556,9 +567,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
                 0 => scores.sequence.div_ceil(128).saturating_mul(128),
                 texts => scores.sequence.saturating_add(texts.saturating_mul(128)),
             };
-            let widest = if scores.kernel == Kernel::Flash { 192 } else { 128 };
-            let dims = if scores.head_dim <= widest { 32 } else { 64 };
-            let dims = scores.head_dim.div_ceil(dims).saturating_mul(dims);
+            let dims = rounded_dim(scores.head_dim);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
             let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
             let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
@@ -604,7 +613,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) 
         }
         state.give(bias.edge, grad);
     }
-    state.release(output);
+    copies.into_iter().rev().for_each(|copy| state.release(copy));
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
         if input.wants() {

@@ -386,7 +386,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         Op::Clamp => [Some(scan::clamp_backward(state, grad)), None, None],
         Op::Cumsum => [Some(scan::cumsum_backward(state, first.shape, grad)), None, None],
         Op::Solve { triangles } => scan::solve_backward(state, node, triangles, grad),
-        Op::Attention(scores) => attention::backward(state, [first, second, third], scores),
+        Op::Attention(scores) => attention::backward(state, [first, second, third], scores, grad),
         Op::Nll { numel } => loss::nll_backward(state, numel, first.dtype),
         Op::RowsWhere { rows, width } => {
             [Some(log_probs::rows_where_backward(state, &first, grad, (rows, width))), None, None]

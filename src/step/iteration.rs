@@ -251,9 +251,10 @@ impl<'a> Training<'a> {
         self.machine().state.borrow_mut().category = Category::Activations;
         let before = RefCell::new(std::mem::take(&mut self.kept));
         let Output { loss, outputs, shared } = self.model.forward(&|| {
+            // the loss and its graph come first
             let (outputs, held) = before.take();
-            drop(outputs);
             self.free(held);
+            drop(outputs);
         });
         let kept = self.model.scenario.training_loop.keeps_outputs;
         if kept {
@@ -266,8 +267,8 @@ impl<'a> Training<'a> {
         let model = &self.model;
         self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine().state.borrow_mut().take_leaves();
-        held.extend(self.machine().state.borrow_mut().graph.take_held());
+        let mut held = self.machine().state.borrow_mut().graph.take_held();
+        held.extend(self.machine().state.borrow_mut().take_leaves());
         if kept {
             self.kept.1 = held;
         } else {

@@ -211,6 +211,7 @@ impl<'a> Model<'a> {
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
             texts: 0,
+            dropout: false,
             bias: None,
         }
     }
