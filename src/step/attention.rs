@@ -548,6 +548,7 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32, 
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64, layout: Layout| {
+        let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };

@@ -205,11 +205,12 @@ impl<'m> Tensor<'m> {
         state.release(factor.storage);
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
-        if float.requires_grad() {
-            state.save_view(node, &x);
-        }
+        // the weight is `other`, which is saved before `self`
         if x.requires_grad() {
             state.save(node, float.storage);
+        }
+        if float.requires_grad() {
+            state.save_view(node, &x);
         }
         let value = state.new_like(&x, x.dtype, "mul", node.output(0));
         state.release(float.storage);
@@ -230,26 +231,29 @@ impl<'m> Tensor<'m> {
             if !plus_one {
                 drop(state);
                 let factor = Tensor { machine, value: float };
-                return self.times_factor(&factor);
+                return self.times_factor(&factor, norm.kind == NormKind::LayerNormPython);
             }
             let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
         };
-        self.times_factor(&factor)
+        self.times_factor(&factor, false)
     }
 
-    /// `factor[width] * x[rows, width]`.
-    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+    /// `factor[width] * x[rows, width]`, or with the factor behind: the second operand is saved before the first.
+    fn times_factor(&self, factor: &Tensor<'m>, first: bool) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        if !first && x.requires_grad() {
+            state.save(node, factor.value.storage);
+        }
         if factor.value.requires_grad() {
             state.save_view(node, &x);
         }
-        if x.requires_grad() {
+        if first && x.requires_grad() {
             state.save(node, factor.value.storage);
         }
         let value = state.new_like(&x, x.dtype, "mul", node.output(0));
@@ -321,9 +325,10 @@ impl<'m> Tensor<'m> {
         let one_head = norm.heads > 1;
         let strided = one_head && cast == self.value.dtype;
         let node = state.node(Op::LayerNorm { one_head, strided }, inputs);
+        // in the order of their names: bias, input, weight
+        state.save(node, copies[1]);
         state.save_view(node, &x);
         state.save(node, copies[0]);
-        state.save(node, copies[1]);
         let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
         let dense = Value { layout: x.dense_layout(), ..x };
         let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
