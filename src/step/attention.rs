@@ -462,7 +462,8 @@ impl Machine {
         let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
         drop(state);
         drop(bias);
-        let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
+        let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
+        let heads = Value { layout, shape: Layout::Heads, ..a.value };
         Tensor { machine: self, value: Value { storage, numel, edge: node.output(0), ..heads } }
     }
 }

@@ -321,9 +321,9 @@ impl<'m> Tensor<'m> {
         let x = state.cast(&self.value, cast);
         inputs[0] = (&x).into();
         let rows = x.numel / norm.width.max(1);
-        // one head of several does not lie row after row, but for its copy in another type
+        // heads do not lie row after row; a copy of one of several in another type does
         let one_head = norm.heads > 1;
-        let strided = one_head && cast == self.value.dtype;
+        let strided = if one_head { cast == self.value.dtype } else { x.layout != x.dense_layout() };
         let node = state.node(Op::LayerNorm { one_head, strided }, inputs);
         // in the order of their names: bias, input, weight
         state.save(node, copies[1]);
@@ -363,11 +363,12 @@ pub(super) fn layer_norm_backward(
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
             let storage = state.alloc(input.numel, input.dtype, "layer_norm");
-            *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
+            *result = Some(Grad::new(storage, input.numel, input.dtype, input.dense_layout()));
         }
     }
-    // a slice of the gradient of all heads
-    let is_dense = !one_head || state.sequences == 1 && grad.layout == Layout::Heads;
+    // of one head it is a slice of the gradient of all
+    let lies_dense = matches!(grad.layout, Layout::Either | Layout::Expanded) || grad.layout == input.shape;
+    let is_dense = lies_dense && (!one_head || state.sequences == 1);
     if !is_dense {
         state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
     }
