@@ -277,22 +277,18 @@ const ROBERTA: Modeling = Modeling { positions: PositionIds::Counted, ..BERT };
 const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, ..LLAMA };
 const BART: Modeling =
     Modeling { runs_encoder: true, caches_with_labels: false, logits_bias: true, ..own(Code::Bart) };
-const SPARSE: Modeling = Modeling {
-    router: Router::Groups,
-    peft: EXPERTS,
-    mask_arguments: true,
-    ..own(Code::DeepseekSparse)
-};
+const SPARSE: Modeling =
+    Modeling { router: Router::Groups, peft: EXPERTS, mask_arguments: true, ..own(Code::DeepseekSparse) };
 
 /// The row of a model type; none where it has no row.
 pub fn of(model_type: &str) -> Option<Modeling> {
     Some(match model_type {
         "llama" | "internlm" | "internlm2" | "baichuan" | "minicpm" | "mistral" | "mistral3"
-        | "ministral3" | "arcee" | "starcoder2" | "qwen3_vl_text" | "olmo" | "olmo2" | "phi3" | "seed_oss"
-        | "hyperclovax" | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone" | "hunyuan_v1_dense"
-        | "youtu" | "minicpm3" | "codegen" | "chatglm" | "dbrx" => LLAMA,
-        "ministral" | "smollm3" | "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" | "qwen3" | "olmo3" | "cwm"
-        | "vaultgemma" | "lfm2" => QWEN,
+        | "ministral3" | "arcee" | "starcoder2" | "qwen3_vl_text" | "olmo" | "olmo2" | "phi3"
+        | "seed_oss" | "hyperclovax" | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone"
+        | "hunyuan_v1_dense" | "youtu" | "minicpm3" | "codegen" | "chatglm" | "dbrx" => LLAMA,
+        "ministral" | "smollm3" | "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" | "qwen3" | "olmo3"
+        | "cwm" | "vaultgemma" | "lfm2" => QWEN,
         "xglm" => Modeling { mask_by_position: true, ..LLAMA },
         "gemma" => GEMMA,
         "gemma2" => Modeling { mask_arguments: true, ..GEMMA },
@@ -322,9 +318,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "apertus" => Modeling { head_norms: HeadNorms::Last, ..LLAMA },
         "exaone4" => Modeling { head_norms: HeadNorms::Last, ..QWEN },
         "nanochat" => Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA },
-        "phi" => {
-            Modeling { rotary_join: RotaryJoin::Kept, head_norms: HeadNorms::Last, ..own(Code::Phi) }
-        }
+        "phi" => Modeling { rotary_join: RotaryJoin::Kept, head_norms: HeadNorms::Last, ..own(Code::Phi) },
         "persimmon" => KEPT,
         "stablelm" => Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT },
         "mixtral" => Modeling { router: Router::Mixtral, ..MOE },

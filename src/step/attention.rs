@@ -554,9 +554,8 @@ pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32, 
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output and the gradient of that token after token
-    let copied = |layout: Layout| {
-        scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either)
-    };
+    let copied =
+        |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
     let copies = [(grad.layout, "attention (output's gradient)"), (inputs[0].layout, "attention (output)")]
         .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
     let [lq, lk, lv] = inputs.map(|input| input.layout);

@@ -356,7 +356,7 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
         }
         Op::Bmm { second: layout } => rare::bmm(state, [first, second], layout, grad),
         Op::Chunked => rare::chunked(state, grad),
-        Op::Unbatched { batch } => rare::unbatched(state, batch, grad),
+        Op::Unbatched { batch } => rare::unbatched(state, first, batch, grad),
         Op::Baddbmm => rare::baddbmm(state, [second, third], grad),
         Op::Index { rows, width } => {
             [Some(indexing::index_backward(state, &first, grad, rows, width)), None, None]

@@ -1,7 +1,7 @@
 //! The decoders from before llama: gpt2, gpt_bigcode, gpt_neo, gpt_neox, bloom, falcon, mpt.
 
 use super::parts;
-use super::parts::{LAYER_NORM, activation, decoder, dropout, per_head, repeated, rotated, stack};
+use super::parts::{LAYER_NORM, activation, decoder, dropout, per_head, repeated, rotated};
 use crate::issue::Issue;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
@@ -127,12 +127,12 @@ fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
     Ok(model)
 }
 
-/// gpt_neo: every other layer sees a window only.
+/// gpt_neo: local layers see a window only, for which their code changes what is in a mask of the same size as the others'.
+/// Which ones they are (`attention_types`) makes no difference.
 fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size_or("intermediate_size", 4 * hidden)?;
-    let window = config.optional("window_size")?;
     let projection = Projection::Separate {
         q: Linear::new("attn.attention.q_proj", hidden, hidden),
         k: Linear::new("attn.attention.k_proj", hidden, hidden),
@@ -148,7 +148,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
             attention: Norm::new("ln_1", hidden, LAYER_NORM),
             mlp: Norm::new("ln_2", hidden, LAYER_NORM),
         },
-        mixer: Mixer::None,
+        mixer: Mixer::Attention(attention),
         cross: None,
         ffn: FeedForward::Dense(Mlp::Plain {
             up: Linear::new("mlp.c_fc", hidden, inner).with_bias(true),
@@ -166,11 +166,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
             "ln_2",
         ],
     };
-    // Configs list the kinds of layers as [[["global", "local"], 12]]; all that are published alternate.
-    let layers = stack((0..config.depth("num_hidden_layers")?).map(|layer| layer % 2 == 1), |windowed| {
-        let window = window.filter(|_| windowed);
-        Ok(Block { mixer: Mixer::Attention(Attention { window, ..attention.clone() }), ..block.clone() })
-    })?;
+    let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = decoder(config, "wte", layers, Norm::new("ln_f", hidden, LAYER_NORM))?;
     let rows = config.size("max_position_embeddings")?;
     model.embeddings.positions = Some(Table { name: "wpe", rows, width: hidden });

@@ -57,8 +57,9 @@ pub(super) fn chunked(state: &mut State, grad: Grad) -> Results {
 }
 
 /// A batch of matrices as heads of a batch of sequences.
-pub(super) fn unbatched(state: &mut State, batch: u64, grad: Grad) -> Results {
-    let result = if grad.layout == Layout::Tokens && batch > 1 {
+pub(super) fn unbatched(state: &mut State, heads: Input, batch: u64, grad: Grad) -> Results {
+    let one_head = heads.layout == Layout::Either;
+    let result = if grad.layout == Layout::Tokens && batch > 1 && !one_head {
         Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
     } else {
         Grad { view: true, layout: Layout::Heads, ..share(state, grad) }

@@ -109,12 +109,7 @@ impl<'a> Model<'a> {
         Heads { q: q.of_heads(heads), k: k.of_heads(kv_heads), v: v.of_heads(kv_heads) }
     }
 
-    fn projections(
-        &self,
-        layer: &BoundLayer<'a>,
-        attention: &Attention,
-        x: &Tensor<'a>,
-    ) -> Heads<'a> {
+    fn projections(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
         let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {

@@ -409,9 +409,12 @@ impl<'a> Model<'a> {
             Stack::Transformers | Stack::Trl | Stack::Liger if scenario.method == Method::Qlora => {
                 architecture.last_of_layers()
             }
-            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt | Stack::Torchtune => {
-                None
-            }
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Unsloth
+            | Stack::Litgpt
+            | Stack::Torchtune => None,
         };
         let kinds = match encoder {
             None if last.is_some() => stretches_but_last(&architecture.order, whole, 1),
