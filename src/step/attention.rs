@@ -6,8 +6,9 @@
 
 use super::autograd::{Grad, INPUTS, Input};
 use super::backward::{Op, Results};
-use super::kernels::Device;
-use super::machine::{Machine, NOTHING, State};
+use super::device::Device;
+use super::heap::NOTHING;
+use super::machine::{Machine, State};
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;

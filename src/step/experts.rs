@@ -5,9 +5,10 @@
 
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
+use super::heap::NOTHING;
 use super::kernels;
 use super::linear::Adapter;
-use super::machine::{Machine, NOTHING, State};
+use super::machine::{Machine, State};
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 

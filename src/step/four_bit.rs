@@ -2,7 +2,7 @@
 //!
 //! Source: bitsandbytes 0.50 backends/cuda/ops.py `_gemm_4bit_use_custom_cuda`.
 
-use super::kernels::Device;
+use super::device::Device;
 use super::linear::Shape;
 use crate::dtype::Dtype;
 

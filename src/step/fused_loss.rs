@@ -5,8 +5,9 @@
 
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
+use super::heap::{NOTHING, StorageId};
 use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
+use super::machine::State;
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;

@@ -3,7 +3,8 @@
 use super::autograd::{Edge, Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
 use super::four_bit;
-use super::machine::{NOTHING, State, StorageId};
+use super::heap::{NOTHING, StorageId};
+use super::machine::State;
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use super::torchao;
@@ -97,7 +98,7 @@ impl State {
         let value = Value::plain(NOTHING, param.numel, param.dtype).at(edge);
         let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
         let bytes = param.numel.saturating_mul(target.bytes());
-        let category = if self.graph.is_recomputing() {
+        let category = if self.recomputing {
             crate::memory::Category::Temporaries
         } else {
             crate::memory::Category::WeightCopies

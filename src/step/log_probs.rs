@@ -7,9 +7,10 @@
 use super::autograd::{Grad, Input, Node};
 use super::backward::{Op, Results};
 use super::fused_loss::lengths;
+use super::heap::{NOTHING, StorageId};
 use super::kernels;
 use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
+use super::machine::State;
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;

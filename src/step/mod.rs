@@ -1,10 +1,10 @@
 //! The symbolic execution of a training step.
 //!
-//! - `machine`: storages, event stream; `ledger`: live bytes; `tensor`: handles with Python's lifetimes; `repeat`: one run on
-//!   behalf of many;
+//! - `heap`: storages, live bytes, event stream; `device` and `kernels`: the card and the scratch space of CUDA kernels;
+//! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: one run on behalf of many;
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
 //! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
-//!   `kernels`, `splits`: scratch space of CUDA kernels;
+//!   `splits`: how attention kernels split their work;
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
 //!   `allocate`: what the allocator makes of it.
@@ -14,14 +14,15 @@ mod allocate;
 mod attention;
 mod autograd;
 mod backward;
+mod device;
 mod experts;
 mod forward;
 mod four_bit;
 mod fused_loss;
+mod heap;
 mod indexing;
 mod iteration;
 mod kernels;
-mod ledger;
 mod linear;
 mod log_probs;
 mod loss;

@@ -2,7 +2,8 @@
 
 use super::autograd::{Grad, INPUTS, Input, Node};
 use super::backward::{Op, Results};
-use super::machine::{NOTHING, State};
+use super::heap::NOTHING;
+use super::machine::State;
 use super::params::ParamId;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;

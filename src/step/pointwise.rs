@@ -2,7 +2,8 @@
 
 use super::autograd::{Edge, Input};
 use super::backward::Op;
-use super::machine::{NOTHING, State};
+use super::heap::NOTHING;
+use super::machine::State;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 

@@ -5,8 +5,9 @@
 
 use super::autograd::{Grad, Input, Node};
 use super::backward::{Op, Results};
+use super::heap::StorageId;
 use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape};
-use super::machine::{State, StorageId};
+use super::machine::State;
 use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;

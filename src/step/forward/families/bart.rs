@@ -12,7 +12,7 @@ use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::load::weights_dtype;
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch, find};
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};

@@ -307,7 +307,7 @@ impl<'a> Model<'a> {
                 let numel = scores.numel() / self.scenario.batch.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let recomputing = self.machine.state.borrow().graph.is_recomputing();
+                let recomputing = self.machine.state.borrow().recomputing;
                 match (self.scenario.checkpointing, recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),

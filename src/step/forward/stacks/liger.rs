@@ -11,7 +11,8 @@ use crate::model::blocks::{Activation, NormKind};
 use crate::scenario::{Scenario, Stack};
 use crate::step::autograd::{Grad, INPUTS, Input, Node};
 use crate::step::backward::{Op, Results};
-use crate::step::machine::{NOTHING, State};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
 use crate::step::norm::NormLayer;
 use crate::step::tensor::{Layout, Tensor};
 

@@ -11,8 +11,9 @@ use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::{Model, find};
 use crate::step::fused_loss::lengths;
+use crate::step::heap::{NOTHING, StorageId};
 use crate::step::linear::{Shape, Weight};
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::machine::State;
 use crate::step::tensor::{Tensor, Value};
 
 /// Logits that a piece has at least (`_MIN_LOGITS`), within the rows below.

@@ -23,8 +23,8 @@ use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::heap::NOTHING;
 use crate::step::linear;
-use crate::step::machine::NOTHING;
 use crate::step::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
