@@ -7,11 +7,11 @@ mod offload;
 
 pub(super) use offload::Offload;
 
-use super::attention::Scores;
 use super::backward;
 use super::heap::{NOTHING, Storage, StorageId};
-use super::linear::Layer;
 use super::machine::{Machine, State};
+use super::ops::attention::Scores;
+use super::ops::linear::Layer;
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;

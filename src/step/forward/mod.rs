@@ -26,12 +26,12 @@ mod stretches;
 
 use std::cell::RefCell;
 
-use super::attention::{Arguments, Choice, Kernel, Scores};
 use super::device::Device;
-use super::experts::Expert;
-use super::linear;
 use super::machine::Machine;
-use super::norm::NormLayer;
+use super::ops::attention::{Arguments, Choice, Kernel, Scores};
+use super::ops::experts::Expert;
+use super::ops::linear;
+use super::ops::norm::NormLayer;
 use super::params::ParamId;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;

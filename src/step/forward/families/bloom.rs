@@ -2,10 +2,10 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear};
-use crate::step::attention::{Kernel, Product};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::ops::attention::{Kernel, Product};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

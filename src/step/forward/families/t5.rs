@@ -6,13 +6,13 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
 use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
-use crate::step::linear::{Layer, Weight};
-use crate::step::norm::NormLayer;
+use crate::step::ops::attention::{Kernel, Product};
+use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
 /// What a layer takes as the bias of its scores.

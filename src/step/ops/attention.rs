@@ -4,19 +4,19 @@
 //! cuda/attention_backward.cu (flash, memory-efficient, cuDNN), attention.cpp `_scaled_dot_product_attention_math`;
 //! transformers 5.17 integrations/sdpa_attention.py and the models' `eager_attention_forward`.
 
-use super::autograd::{Grad, INPUTS, Input};
-use super::backward::{Op, Results};
-use super::device::Device;
-use super::heap::NOTHING;
-use super::machine::{Machine, State};
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::AttentionKernel;
+use crate::step::autograd::{Grad, INPUTS, Input};
+use crate::step::backward::{Op, Results};
+use crate::step::device::Device;
+use crate::step::heap::NOTHING;
+use crate::step::machine::{Machine, State};
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The kernels of `scaled_dot_product_attention`, and the Python that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kernel {
+pub(in crate::step) enum Kernel {
     Eager,
     Flash,
     Efficient,
@@ -28,7 +28,7 @@ pub(super) enum Kernel {
 
 /// The shape of an attention's scores, as its kernels need it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scores {
+pub(in crate::step) struct Scores {
     pub kernel: Kernel,
     pub batch: u64,
     pub heads: u64,
@@ -64,7 +64,7 @@ impl Scores {
 
 /// What the choice of kernel depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
+pub(in crate::step) struct Choice {
     pub wanted: AttentionKernel,
     pub dtype: Dtype,
     pub device: Device,
@@ -158,7 +158,7 @@ impl Choice {
 }
 
 /// Attention's arguments: queries, keys and values shaped by heads.
-pub(super) struct Arguments<'t, 'm> {
+pub(in crate::step) struct Arguments<'t, 'm> {
     pub q: &'t Tensor<'m>,
     pub k: &'t Tensor<'m>,
     pub v: &'t Tensor<'m>,
@@ -169,7 +169,7 @@ pub(super) struct Arguments<'t, 'm> {
 }
 
 /// `F.scaled_dot_product_attention` with the chosen kernel: `[batch, heads, sequence, head]`.
-pub(super) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
+pub(in crate::step) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     match scores.kernel {
         Kernel::Math | Kernel::Eager => math(scores, given),
         Kernel::Flash | Kernel::Efficient | Kernel::Cudnn | Kernel::Package => fused(scores, given),
@@ -438,7 +438,7 @@ impl Machine {
 
 /// The shape of a batched product.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Product {
+pub(in crate::step) struct Product {
     /// Elements of the result.
     pub numel: u64,
     /// Sequences of the batch.
@@ -503,7 +503,7 @@ impl State {
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-pub(super) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
+pub(in crate::step) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
     let scores = state.graph.scores[scores as usize];
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
