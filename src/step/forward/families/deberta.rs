@@ -8,7 +8,7 @@ use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model, find};
 use crate::step::heap::NOTHING;
-use crate::step::ops::attention::Product;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Model<'a> {

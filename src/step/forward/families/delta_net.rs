@@ -10,7 +10,7 @@ use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
 use crate::step::autograd::{Edge, Input};
 use crate::step::backward::Op;
-use crate::step::ops::attention::Product;
+use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::promoted;
 use crate::step::ops::scan::DELTA_CHUNK;

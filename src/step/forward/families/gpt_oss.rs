@@ -2,7 +2,7 @@
 
 use crate::step::forward::Model;
 use crate::step::forward::layer::Mixed;
-use crate::step::ops::attention::Product;
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 

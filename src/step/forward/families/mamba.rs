@@ -8,8 +8,8 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
-use crate::step::ops::attention::Product;
 use crate::step::ops::linear::Weight;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Model<'a> {

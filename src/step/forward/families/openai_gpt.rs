@@ -4,7 +4,7 @@ use crate::model::blocks::{Attention, Linear, Norm};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
-use crate::step::ops::attention::Product;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

@@ -10,8 +10,9 @@ use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
-use crate::step::ops::attention::{Kernel, Product};
+use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
