@@ -5,10 +5,8 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::scenario::{Checkpointing, Mask, Stack};
-use crate::step::autograd::{Edge, HELD, Input};
-use crate::step::backward::Op;
+use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
-use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
@@ -387,19 +385,5 @@ impl<'a> Model<'a> {
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
         self.architecture.blocks.iter().filter_map(|block| block.mixer.attention())
-    }
-}
-
-impl State {
-    /// `F.embedding`.
-    fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
-        let input = self.parameter_input(table);
-        let node = self.node(Op::Embedding { rows }, [input, Input::NONE, Input::NONE]);
-        // the batch's own are there anyway, but for hooks that move what is saved
-        let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
-        self.save(node, if ids == NOTHING { batch } else { ids });
-        let numel = rows.saturating_mul(width);
-        let storage = self.alloc(numel, input.dtype, "embedding");
-        Value::plain(storage, numel, input.dtype).at(node.output(0))
     }
 }

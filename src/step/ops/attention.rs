@@ -9,7 +9,6 @@ mod math;
 mod splits;
 
 pub(in crate::step) use choice::Choice;
-pub(in crate::step) use fused::backward;
 
 use crate::dtype::Dtype;
 use crate::step::autograd::Input;

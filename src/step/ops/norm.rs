@@ -1,9 +1,9 @@
 //! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
 
+use super::pointwise::{mul_backward, pass_backward, sub_backward};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
-use crate::step::autograd::{Grad, INPUTS, Input, Node};
-use crate::step::backward::{Op, Results};
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
@@ -157,7 +157,7 @@ impl<'m> Tensor<'m> {
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let weight = state.parameter_input(weight);
-        let node = state.node(Op::MulWeight, [weight, (&x).into(), Input::NONE]);
+        let node = state.row_node([&weight, &x], mul_backward);
         if weight.wants() {
             state.save_view(node, &x);
         }
@@ -177,13 +177,13 @@ impl<'m> Tensor<'m> {
         let input = state.parameter_input(weight);
         let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
         if plus_one {
-            let node = state.node(Op::Pass, [(&factor).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&factor], pass_backward);
             factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
         }
         let float = state.cast(&factor, Dtype::F32);
         state.release(factor.storage);
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&float, &x], mul_backward);
         if float.requires_grad() {
             state.save_view(node, &x);
         }
@@ -211,7 +211,7 @@ impl<'m> Tensor<'m> {
                 let factor = Tensor { machine, value: float };
                 return self.times_factor(&factor);
             }
-            let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&float], pass_backward);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
@@ -224,7 +224,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&factor.value, &x], mul_backward);
         if factor.value.requires_grad() {
             state.save_view(node, &x);
         }
@@ -241,7 +241,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MinusRows, [(&x).into(), (&rows.value).into(), Input::NONE]);
+        let node = state.node([&x, &rows.value], sub_backward);
         let value = state.new_like(&x, x.dtype, "sub", node.output(0));
         drop(state);
         Tensor { machine, value }
@@ -252,7 +252,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
             let rows = x.numel / norm.width.max(1);
-            let node = state.node(Op::LayerNorm { rows }, [x.into(), weight, Input::NONE]);
+            let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
             state.save(node, NOTHING);
             let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
@@ -280,7 +280,7 @@ impl<'m> Tensor<'m> {
         let shifted = norm.weight.filter(|_| plus_one).map(|id| {
             let input = state.parameter_input(id);
             let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let node = state.node(Op::Pass, [(&value).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&value], pass_backward);
             state.new_like(&value, value.dtype, "add", node.output(0))
         });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
@@ -290,12 +290,12 @@ impl<'m> Tensor<'m> {
             let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
-            inputs[slot + 1] = (&value).into();
+            inputs[slot + 1] = value;
         }
         let x = state.cast(&self.value, cast);
-        inputs[0] = (&x).into();
+        inputs[0] = x;
         let rows = x.numel / norm.width.max(1);
-        let node = state.node(Op::LayerNorm { rows }, inputs);
+        let node = state.node(inputs.each_ref(), layer_norm_backward);
         state.save_view(node, &x);
         state.save(node, copies[0]);
         state.save(node, copies[1]);
@@ -317,12 +317,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
-pub(in crate::step) fn layer_norm_backward(
-    state: &mut State,
-    node: &Node,
-    _rows: u64,
-    grad: Grad,
-) -> Results {
+fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {

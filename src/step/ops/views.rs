@@ -1,16 +1,18 @@
 //! Views, and the copies that PyTorch makes where a view will not do.
 
+use super::indexing::topk_backward;
 use super::pointwise::promoted;
 use crate::dtype::Dtype;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::step::autograd::{Grad, Node, Results, fresh, like, only, share_view};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head)`.
     pub fn split_heads(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Reshape, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], reshape_backward);
             state.retain(x.storage);
             Value { edge: node.output(0), ..*x }
         })
@@ -33,7 +35,7 @@ impl<'m> Tensor<'m> {
     /// `x.transpose(1, 2)` of what [`Tensor::split_heads`] made.
     pub fn heads_first(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], transpose_backward);
             state.retain(x.storage);
             Value { edge: node.output(0), shape: Layout::Heads, ..*x }
         })
@@ -47,7 +49,7 @@ impl<'m> Tensor<'m> {
     /// `x.transpose(1, 2).contiguous().reshape(batch, sequence, heads · head)`.
     pub fn to_tokens(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], transpose_backward);
             let edge = node.output(0);
             match x.layout {
                 Layout::Tokens => {
@@ -68,7 +70,7 @@ impl<'m> Tensor<'m> {
             return self.clone();
         }
         self.apply(|state, x| {
-            let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], slice_backward);
             state.retain(x.storage);
             Value { edge: node.output(0), numel, ..*x }
         })
@@ -78,7 +80,7 @@ impl<'m> Tensor<'m> {
     pub fn split<const N: usize>(&self, numels: [u64; N]) -> [Tensor<'m>; N] {
         let node = {
             let mut state = self.machine.state.borrow_mut();
-            state.node_of(Op::Split, [(&self.value).into(), Input::NONE, Input::NONE], N as u8)
+            state.split_node(N as u8, [&self.value], split_backward)
         };
         std::array::from_fn(|index| {
             self.with(|value| {
@@ -92,7 +94,7 @@ impl<'m> Tensor<'m> {
     pub fn cat(&self, other: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
-            let node = state.node(Op::Cat, [x.into(), y.into(), Input::NONE]);
+            let node = state.node([x, y], cat_backward);
             let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
             state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
         })
@@ -107,7 +109,7 @@ impl<'m> Tensor<'m> {
     /// `broadcast_to` over the heads of a group, then `flatten`: a copy that lies token after token.
     pub fn broadcast(&self, times: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], expand_backward);
             let whole = Value { numel: x.numel.saturating_mul(times), ..*x };
             state.new_like(&whole, x.dtype, "flatten", node.output(0))
         })
@@ -119,7 +121,7 @@ impl<'m> Tensor<'m> {
             return self.clone();
         }
         self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], expand_backward);
             state.retain(x.storage);
             Value { numel, edge: node.output(0), ..*x }
         })
@@ -128,7 +130,7 @@ impl<'m> Tensor<'m> {
     /// `x.max(dim=-1, keepdim=True).values` of so many rows.
     pub fn highest_of_rows(&self, rows: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], topk_backward);
             let values = Value { numel: rows, ..*x };
             let values = state.new_like(&values, x.dtype, "max", node.output(0));
             let indices = state.alloc(rows, Dtype::I64, "max (indices)");
@@ -141,7 +143,7 @@ impl<'m> Tensor<'m> {
     /// `repeat_kv` of a single head: a view.
     pub fn expanded_heads(&self, times: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], expand_backward);
             state.retain(x.storage);
             Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
         })
@@ -153,7 +155,7 @@ impl<'m> Tensor<'m> {
             return self.clone();
         }
         self.apply(|state, x| {
-            let node = state.node(Op::Expand, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], expand_backward);
             let whole = Value { numel: x.numel.saturating_mul(times), layout: x.shape, ..*x };
             state.new_like(&whole, x.dtype, "repeat_kv", node.output(0))
         })
@@ -164,7 +166,7 @@ impl<'m> Tensor<'m> {
         let outputs = u8::try_from(numels.len()).unwrap_or(u8::MAX);
         let node = {
             let mut state = self.machine.state.borrow_mut();
-            state.node_of(Op::Pieces, [(&self.value).into(), Input::NONE, Input::NONE], outputs)
+            state.pieces_node(outputs, &self.value)
         };
         let piece = |(index, numel): (u8, &u64)| {
             self.with(|value| {
@@ -174,4 +176,47 @@ impl<'m> Tensor<'m> {
         };
         (0..outputs).zip(numels).map(piece).collect()
     }
+}
+
+/// The last dimension split into heads, or heads joined into it: a view, of which the gradient is a copy where it does not
+/// lie token after token.
+pub(in crate::step) fn reshape_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(if matches!(grad.layout, Layout::Tokens | Layout::Columns) {
+        share_view(state, grad)
+    } else {
+        Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
+    })
+}
+
+/// A transposition of sequence and heads: a view.
+pub(in crate::step) fn transpose_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(share_view(state, grad))
+}
+
+/// A slice's gradient is the whole tensor's.
+pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let whole = node.inputs[0];
+    only(fresh(state, grad, (whole.numel, whole.shape), "slice"))
+}
+
+/// The gradients of the pieces (zeros for those without one) are joined into the whole's.
+fn split_backward(state: &mut State, node: &Node, grads: &Results) -> Results {
+    let whole = node.inputs[0];
+    let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
+    let zeros = whole.numel.saturating_sub(known);
+    let zeros = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
+    let storage = state.alloc(whole.numel, whole.dtype, "cat");
+    state.release(zeros);
+    only(Grad::new(storage, whole.numel, whole.dtype, whole.shape))
+}
+
+/// The gradients of the parts are views.
+pub(in crate::step) fn cat_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    node.inputs.map(|input| input.wants().then(|| Grad { numel: input.numel, ..share_view(state, grad) }))
+}
+
+/// An expanded view, copied or not: a sum.
+pub(in crate::step) fn expand_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let narrow = node.inputs[0];
+    only(fresh(state, grad, (narrow.numel, narrow.shape), "sum"))
 }
