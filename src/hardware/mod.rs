@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod memory;
+mod rent;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use crate::issue::{Field, Issue};
 use crate::units::Bytes;
 
 pub use catalogue::{gpus, search};
+pub use rent::{Machine, cheapest};
 
 /// A CUDA compute capability, such as 8.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
