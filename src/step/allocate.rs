@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Event, StorageId, rounded};
+use super::heap::record::Event;
+use super::heap::{StorageId, rounded};
 use super::replay::Recording;
 use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};

@@ -7,10 +7,11 @@ mod offload;
 
 pub(super) use offload::Offload;
 
-use super::attention::Scores;
 use super::backward;
-use super::linear::Layer;
-use super::machine::{Machine, NOTHING, State, Storage, StorageId};
+use super::heap::{NOTHING, Storage, StorageId};
+use super::machine::{Machine, State};
+use super::ops::attention::Scores;
+use super::ops::linear::Layer;
 use super::params::ParamId;
 use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
@@ -178,8 +179,6 @@ pub(super) struct Graph {
     recording: u32,
     /// The frame that is being recomputed, counted from 1.
     recomputing: u32,
-    /// A recomputation has all that it needs: the rest of the layer does not run.
-    pub stopped: bool,
     /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
     pub reentrant: bool,
     /// What the pieces of each stack lead to, by the number of its node.
@@ -206,7 +205,6 @@ impl Default for Graph {
             enabled: true,
             recording: 0,
             recomputing: 0,
-            stopped: false,
             reentrant: false,
             fans: Vec::new(),
             held: Vec::new(),
@@ -260,11 +258,6 @@ impl Graph {
     fn pending_of(&self, node: u32) -> std::ops::Range<usize> {
         let Node { pending, outputs, .. } = self.nodes[node as usize];
         pending as usize..pending as usize + usize::from(outputs)
-    }
-
-    /// Whether a checkpointed layer is being recomputed.
-    pub fn is_recomputing(&self) -> bool {
-        self.recomputing != 0
     }
 
     fn clear(&mut self) {
@@ -324,8 +317,8 @@ impl State {
         (0..outputs).for_each(|_| graph.pending.push(None));
         let frame = graph.recording;
         let category =
-            if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        let module = self.module;
+            if self.heap.category == Category::Logits { Category::Logits } else { Category::Temporaries };
+        let module = self.heap.module;
         let node = Node { op, inputs, saved: (saved, saved), pending, outputs, category, module, frame };
         graph.nodes.push(node);
         NodeRef(graph.nodes.len() as u32 - 1)
@@ -343,7 +336,7 @@ impl State {
     }
 
     fn save_value(&mut self, node: NodeRef, storage: StorageId, value: Option<&Value>) {
-        if node == NodeRef::NONE || self.graph.stopped {
+        if node == NodeRef::NONE || self.stopped {
             return;
         }
         if self.graph.recomputing != 0 {
@@ -352,7 +345,7 @@ impl State {
             let frame = &mut graph.frames[graph.recomputing as usize - 1];
             frame.recomputed.push(storage);
             if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant {
-                graph.stopped = true;
+                self.heap.stopped = true;
             }
             return;
         }

@@ -5,21 +5,22 @@
 
 mod rare;
 
-use super::activations;
-use super::attention;
 use super::autograd::{Grad, INPUTS, Node};
-use super::experts;
+use super::forward::stacks::fused_loss;
 use super::forward::stacks::liger;
+use super::forward::stacks::trl::log_probs;
 use super::forward::stacks::unsloth::functions;
-use super::fused_loss;
-use super::indexing;
+use super::heap::{NOTHING, StorageId};
 use super::kernels;
-use super::linear;
-use super::log_probs;
-use super::loss;
-use super::machine::{NOTHING, State, StorageId};
-use super::norm;
-use super::scan;
+use super::machine::State;
+use super::ops::activations;
+use super::ops::attention;
+use super::ops::experts;
+use super::ops::indexing;
+use super::ops::linear;
+use super::ops::loss;
+use super::ops::norm;
+use super::ops::scan;
 use super::tensor::Layout;
 use crate::dtype::Dtype;
 

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 
+use super::device::Device;
 use super::forward::{Apart, Model, Output};
-use super::kernels::Device;
-use super::ledger::higher;
-use super::machine::{Machine, NOTHING, StorageId};
+use super::heap::ledger::higher;
+use super::heap::{NOTHING, StorageId};
+use super::machine::Machine;
 use super::optimizer::Stepper;
 use super::plan::Plan;
 use super::support;

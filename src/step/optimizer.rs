@@ -3,8 +3,9 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
-use super::machine::{BLOCK, NOTHING, State, StorageId, rounded};
+use super::machine::State;
 use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;

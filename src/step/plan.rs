@@ -1,8 +1,8 @@
 //! How much of a run is recorded.
 
+use super::device::Device;
 use super::forward::{Apart, Model};
 use super::iteration::Training;
-use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;

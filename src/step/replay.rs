@@ -6,11 +6,13 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::device::Device;
 use super::forward::{Apart, Model};
+use super::heap::ledger::Ledger;
+use super::heap::record::{Event, Maker, Record};
+use super::heap::{Storage, rounded};
 use super::iteration::Training;
-use super::kernels::Device;
-use super::ledger::Ledger;
-use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
+use super::machine::Machine;
 use super::plan::{ITERATIONS, Plan};
 use super::support;
 use crate::allocator::Settings;
@@ -140,7 +142,7 @@ impl Recording {
         // what the loop still holds is freed after the run, which is no part of the recording
         let Record { events, makers, born } = machine.state.borrow_mut().record.take().unwrap_or_default();
         drop(training);
-        let storages = machine.state.into_inner().storages;
+        let storages = machine.state.into_inner().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
     }
 

@@ -1,8 +1,8 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
+use super::device::Device;
 use super::forward::{Model, fills_cache};
-use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{

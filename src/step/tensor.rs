@@ -1,7 +1,8 @@
 //! Tensor handles: a size, an element type, a place in the autograd graph; no data.
 
 use super::autograd::Edge;
-use super::machine::{Machine, NOTHING, StorageId};
+use super::heap::{NOTHING, StorageId};
+use super::machine::Machine;
 use crate::dtype::Dtype;
 
 /// The order of a tensor's elements in memory. Shapes with heads are `[batch, heads, sequence, head]`; whether such a

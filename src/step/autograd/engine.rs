@@ -8,8 +8,9 @@
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
 use crate::step::backward;
-use crate::step::machine::{Machine, NOTHING, State};
-use crate::step::repeat::Repeat;
+use crate::step::heap::NOTHING;
+use crate::step::heap::Repeat;
+use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor};
 
 impl State {
@@ -251,7 +252,7 @@ impl State {
             [leaf.grad, waiting]
         });
         for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
-            self.storages[storage as usize].times = self.repeating;
+            self.heap.counts_once(storage);
         }
     }
 }
@@ -315,6 +316,7 @@ impl Machine {
                 state.keep_returned(frame);
             }
             state.graph.recomputing = frame as u32 + 1;
+            state.recomputing = true;
             state.graph.frames[frame].done = true;
             let Frame { layer, input: mut value, packed, .. } = state.graph.frames[frame];
             match packed {
@@ -326,7 +328,8 @@ impl Machine {
         recompute(layer, Tensor { machine: self, value });
         let mut state = self.state.borrow_mut();
         state.graph.recomputing = 0;
-        state.graph.stopped = false;
+        state.recomputing = false;
+        state.stopped = false;
         state.category = outer;
     }
 }

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use super::super::backward::Op;
-use super::super::machine::{NOTHING, State, StorageId};
+use super::super::heap::{NOTHING, StorageId};
+use super::super::machine::State;
 use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
 use crate::dtype::Dtype;
@@ -112,7 +113,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc_as(self.category, bytes, value.dtype, "contiguous")
+            self.alloc(value.numel, value.dtype, "contiguous")
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)

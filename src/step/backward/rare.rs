@@ -2,8 +2,9 @@
 
 use super::{Results, like, product, share};
 use crate::step::autograd::{Grad, Input};
+use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::machine::State;
 use crate::step::tensor::Layout;
 
 /// A difference: the second operand's gradient is the negative.

@@ -6,7 +6,7 @@ use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::{LoraTargets, Method, Scenario, Stack};
-use crate::step::linear::Adapter;
+use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
 
 /// What a linear layer is to LoRA's targets.

@@ -5,7 +5,8 @@ use super::layer::Mixed;
 use super::{BoundLayer, Model, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 

@@ -6,7 +6,7 @@ use super::attention::Heads;
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
 use crate::scenario::{AttentionKernel, Lengths, Mask};
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

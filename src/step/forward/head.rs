@@ -6,9 +6,9 @@ use crate::dtype::Dtype;
 use crate::model::modeling::Code;
 use crate::model::{HeadTransform, Objective};
 use crate::scenario::LossKernel;
-use crate::step::linear::{Layer, Weight};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
+use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
 
 /// Pieces that torchtune cuts a sequence into (`num_output_chunks`).

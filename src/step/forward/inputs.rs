@@ -7,7 +7,8 @@ use crate::model::modeling::{Code, HeadNorms};
 use crate::scenario::{Checkpointing, Mask, Stack};
 use crate::step::autograd::{Edge, HELD, Input};
 use crate::step::backward::Op;
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 

@@ -5,7 +5,7 @@ use super::inputs::{Seen, Shared};
 use super::layer::Mixed;
 use super::{BoundLayer, Model};
 use crate::model::blocks::{Latent, LatentQuery, Rotary};
-use crate::step::attention::{Kernel, Scores};
+use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

@@ -17,11 +17,12 @@ use crate::model::blocks::{
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
-use crate::step::experts::Expert;
-use crate::step::kernels::Device;
-use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
-use crate::step::machine::{Machine, NOTHING, State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::step::device::Device;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::{Machine, State};
+use crate::step::ops::experts::Expert;
+use crate::step::ops::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.

@@ -8,8 +8,8 @@ use crate::model::blocks::{
     Wiring,
 };
 use crate::scenario::Stack;
-use crate::step::linear;
-use crate::step::norm::NormLayer;
+use crate::step::ops::linear;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// Puts a layer on the machine.

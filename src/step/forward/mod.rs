@@ -26,12 +26,12 @@ mod stretches;
 
 use std::cell::RefCell;
 
-use super::attention::{Arguments, Choice, Kernel, Scores};
-use super::experts::Expert;
-use super::kernels::Device;
-use super::linear;
+use super::device::Device;
 use super::machine::Machine;
-use super::norm::NormLayer;
+use super::ops::attention::{Arguments, Choice, Kernel, Scores};
+use super::ops::experts::Expert;
+use super::ops::linear;
+use super::ops::norm::NormLayer;
 use super::params::ParamId;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
@@ -296,7 +296,7 @@ impl<'a> Model<'a> {
             state.note_returned(&weights.value);
             state.keep_output(weights.value.storage);
         }
-        if !self.machine.state.borrow().graph.is_recomputing() {
+        if !self.machine.state.borrow().recomputing {
             drop(self.outputs.replace(weights));
         }
     }

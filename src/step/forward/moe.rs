@@ -8,8 +8,8 @@ use super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Linear, Moe};
 use crate::model::modeling::Router;
-use crate::step::experts::{Delta, Expert};
-use crate::step::linear::Weight;
+use crate::step::ops::experts::{Delta, Expert};
+use crate::step::ops::linear::Weight;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 

@@ -7,13 +7,14 @@ use crate::model::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::load::weights_dtype;
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch, find};
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 

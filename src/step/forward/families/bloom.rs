@@ -2,10 +2,11 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear};
-use crate::step::attention::{Kernel, Product};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

@@ -2,13 +2,13 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::attention::Product;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Model<'a> {

@@ -8,14 +8,14 @@ use super::super::{Apart, BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
-use crate::step::attention::Product;
 use crate::step::autograd::{Edge, Input};
 use crate::step::backward::Op;
-use crate::step::norm::NormLayer;
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::promoted;
+use crate::step::ops::scan::DELTA_CHUNK;
 use crate::step::params::ParamId;
-use crate::step::pointwise::promoted;
 use crate::step::repeat::runs_apart;
-use crate::step::scan::DELTA_CHUNK;
 use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Model<'a> {

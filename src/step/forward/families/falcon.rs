@@ -2,11 +2,12 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
-use crate::step::attention::{Arguments, Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

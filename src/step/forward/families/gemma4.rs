@@ -8,8 +8,9 @@ use crate::step::forward::inputs::{Embedded, Seen, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::router::Routed;
 use crate::step::forward::{BoundLayer, Model};
-use crate::step::machine::{State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::Tensor;
 
 /// How many layers at the end hold the last one that sees a window and the last one that sees everything.

@@ -1,8 +1,8 @@
 //! models/gpt_oss/modeling_gpt_oss.py.
 
-use crate::step::attention::Product;
 use crate::step::forward::Model;
 use crate::step::forward::layer::Mixed;
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 

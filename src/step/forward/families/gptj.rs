@@ -2,11 +2,11 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::attention::Product;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

@@ -6,10 +6,10 @@
 use super::super::{BoundLayer, Model};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
-use crate::step::attention::Product;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
-use crate::step::linear::Weight;
+use crate::step::ops::linear::Weight;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Model<'a> {

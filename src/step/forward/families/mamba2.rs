@@ -8,9 +8,9 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
-use crate::step::norm::NormLayer;
+use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::promoted;
 use crate::step::params::ParamId;
-use crate::step::pointwise::promoted;
 use crate::step::tensor::{Tensor, Value};
 
 /// The sizes of a scan, in elements.

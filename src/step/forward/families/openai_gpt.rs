@@ -1,10 +1,10 @@
 //! models/openai/modeling_openai.py: the first gpt, which writes its attention out and norms behind its halves.
 
 use crate::model::blocks::{Attention, Linear, Norm};
-use crate::step::attention::Product;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
 impl<'a> Model<'a> {

@@ -7,11 +7,11 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
 use crate::scenario::AttentionKernel;
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
 
 /// Positions for which the code keeps a factor per layer (`range(1, 32768)`).

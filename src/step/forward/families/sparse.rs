@@ -3,13 +3,13 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Rotary};
-use crate::step::attention::{Kernel, Scores};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Seen, Shared};
 use crate::step::forward::latent::turned;
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Model};
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Model<'a> {
@@ -87,7 +87,7 @@ impl<'a> Model<'a> {
         drop((residual, q, q_pass, q_turned));
         drop((compressed, low, k_turned));
         drop((heads, index_mask));
-        if self.shares_choice() && !self.machine.state.borrow().graph.is_recomputing() {
+        if self.shares_choice() && !self.machine.state.borrow().recomputing {
             drop(self.outputs.replace(Some(chosen)));
         }
         Mixed { output, weights }

@@ -6,13 +6,14 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
 use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
-use crate::step::linear::{Layer, Weight};
-use crate::step::norm::NormLayer;
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
 /// What a layer takes as the bias of its scores.
@@ -307,7 +308,7 @@ impl<'a> Model<'a> {
                 let numel = scores.numel() / self.scenario.batch.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let recomputing = self.machine.state.borrow().graph.is_recomputing();
+                let recomputing = self.machine.state.borrow().recomputing;
                 match (self.scenario.checkpointing, recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),

@@ -1,5 +1,5 @@
 //! transformers with Liger's kernels (`use_liger_kernel=True`): RMS norms, rotary positions and gated products as one kernel
-//! each, and the head with its loss ([`crate::step::fused_loss`]).
+//! each, and the head with its loss ([`crate::step::forward::stacks::fused_loss`]).
 //!
 //! Source: liger-kernel 0.8.5 ops/rms_norm.py, ops/rope.py, ops/swiglu.py, ops/geglu.py and transformers/monkey_patch.py.
 //! Compared with the allocator's trace of that code.
@@ -11,8 +11,9 @@ use crate::model::blocks::{Activation, NormKind};
 use crate::scenario::{Scenario, Stack};
 use crate::step::autograd::{Grad, INPUTS, Input, Node};
 use crate::step::backward::{Op, Results};
-use crate::step::machine::{NOTHING, State};
-use crate::step::norm::NormLayer;
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Layout, Tensor};
 
 /// Families that were compared.

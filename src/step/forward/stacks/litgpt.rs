@@ -11,16 +11,16 @@ use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
 use crate::scenario::{LoraTargets, Method, Scenario};
-use crate::step::attention::{Arguments, Kernel};
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
 use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::linear::{self, Adapter};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::linear::{self, Adapter};
+use crate::step::ops::loss;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 

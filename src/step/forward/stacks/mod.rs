@@ -3,10 +3,11 @@
 //! A stack is two things: the modules as that project writes them (its description of a block, derived here from
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
+pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step::forward) mod torchtune;
-mod trl;
+pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;

@@ -4,14 +4,16 @@
 //! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
 //! allocator's trace.
 
+pub(in crate::step) mod log_probs;
+
 use super::texts;
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::{Mask, Scenario, StepTime};
+use crate::step::forward::stacks::trl::log_probs::Head;
 use crate::step::forward::{Model, adapters, find};
-use crate::step::linear::Weight;
-use crate::step::log_probs::Head;
+use crate::step::ops::linear::Weight;
 use crate::step::tensor::Tensor;
 
 /// Families whose step was compared.

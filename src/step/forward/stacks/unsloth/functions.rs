@@ -6,8 +6,9 @@
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, NodeRef};
 use crate::step::backward::{Op, Results};
-use crate::step::linear::{Layer, Weight};
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::{Layer, Weight};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 

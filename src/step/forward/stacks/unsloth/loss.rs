@@ -9,10 +9,11 @@ use super::functions::Function;
 use crate::dtype::Dtype;
 use crate::step::autograd::Input;
 use crate::step::backward::Op;
+use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::forward::{Model, find};
-use crate::step::fused_loss::lengths;
-use crate::step::linear::{Shape, Weight};
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::{Shape, Weight};
 use crate::step::tensor::{Tensor, Value};
 
 /// Logits that a piece has at least (`_MIN_LOGITS`), within the rows below.

@@ -19,13 +19,13 @@ use crate::scenario::{
     AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
     StepTime, WeightFormat,
 };
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{BoundLayer, Model};
-use crate::step::linear;
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::linear;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
 /// Families that were compared.

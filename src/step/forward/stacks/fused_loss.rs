@@ -3,13 +3,14 @@
 //! Source: liger-kernel 0.8.5 ops/fused_linear_cross_entropy.py and transformers/model/loss_utils.py; cut-cross-entropy
 //! 25.1.1 cce.py, cce_lse_forward.py, indexed_dot.py and cce_backward.py. Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Rows of a block of the kernel's locks, and columns.
 const LOCK_ROWS: u64 = 128;
@@ -158,13 +159,13 @@ fn piece(rows: u64, shape: Shape) -> u64 {
 
 /// Lengths of the pieces of a whole, each of `length` but the last: those between the second and the last repeat the
 /// second.
-pub(super) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
+pub(in crate::step) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
     let (full, rest) = ((whole / length).min(2), whole % length);
     (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
 }
 
 /// The gradients that the forward pass made.
-pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
+pub(in crate::step) fn liger_backward(state: &mut State, node: &Node) -> Results {
     let mut results: Results = [None; INPUTS];
     for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {
         if input.wants() {
@@ -177,7 +178,7 @@ pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
 }
 
 /// `cce_backward_kernel`.
-pub(super) fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
+pub(in crate::step) fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     let [input, weight, _] = node.inputs;
     // the order in which the kernel visits the vocabulary
     let values = state.alloc(shape.output, Dtype::F32, "sort");

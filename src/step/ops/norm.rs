@@ -1,16 +1,17 @@
 //! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::machine::{NOTHING, State};
-use super::params::ParamId;
-use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
+use crate::step::autograd::{Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Tensor, Value};
 
 /// A norm on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NormLayer {
+pub(in crate::step) struct NormLayer {
     pub name: &'static str,
     pub width: u64,
     pub kind: NormKind,
@@ -316,7 +317,12 @@ impl<'m> Tensor<'m> {
 }
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
-pub(super) fn layer_norm_backward(state: &mut State, node: &Node, _rows: u64, grad: Grad) -> Results {
+pub(in crate::step) fn layer_norm_backward(
+    state: &mut State,
+    node: &Node,
+    _rows: u64,
+    grad: Grad,
+) -> Results {
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {

@@ -1,10 +1,10 @@
 //! Views, and the copies that PyTorch makes where a view will not do.
 
-use super::autograd::Input;
-use super::backward::Op;
 use super::pointwise::promoted;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::Input;
+use crate::step::backward::Op;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head)`.

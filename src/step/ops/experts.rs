@@ -3,17 +3,18 @@
 //! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward`; peft 0.21 tuners/lora/layer.py
 //! `ParamWrapper` for adapters of parameters that are no layer's own.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::kernels;
 use super::linear::Adapter;
-use super::machine::{Machine, NOTHING, State};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
+use crate::step::autograd::{Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::heap::NOTHING;
+use crate::step::kernels;
+use crate::step::machine::{Machine, State};
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The matrices of all experts, `[experts, output, input]` (or the last two the other way round), on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Expert {
+pub(in crate::step) struct Expert {
     pub weight: ParamId,
     /// A bias for each expert.
     pub bias: Option<ParamId>,
@@ -69,7 +70,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+pub(in crate::step) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {
         let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
@@ -87,7 +88,7 @@ pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Res
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
-pub(super) fn grouped_backward(state: &mut State, node: &Node, groups: u64, grad: Grad) -> Results {
+pub(in crate::step) fn grouped_backward(state: &mut State, node: &Node, groups: u64, grad: Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
@@ -130,7 +131,7 @@ impl State {
 }
 
 /// The low-rank factors that peft adds to a parameter while its module runs.
-pub(super) enum Delta<'m> {
+pub(in crate::step) enum Delta<'m> {
     /// `[experts, output, rank]` and `[experts, rank, input]`, folded in with one `baddbmm`.
     Factors([Tensor<'m>; 2]),
     /// Their product, where the parameter is one matrix.
@@ -206,7 +207,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// `baddbmm`'s backward: both factors, scaled; the left one is copied again.
-pub(super) fn fold_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+pub(in crate::step) fn fold_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
     let [_, left, right] = node.inputs;
     let mut results: Results = [None; INPUTS];
     let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, "factor");

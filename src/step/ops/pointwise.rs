@@ -1,13 +1,14 @@
 //! Element-wise operations, casts and dropout.
 
-use super::autograd::{Edge, Input};
-use super::backward::Op;
-use super::machine::{NOTHING, State};
-use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Edge, Input};
+use crate::step::backward::Op;
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::tensor::{Tensor, Value};
 
 /// The element type of an operation on two tensors.
-pub(super) fn promoted(a: Dtype, b: Dtype) -> Dtype {
+pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
     if a == b || b.bytes() < a.bytes() { a } else { b }
 }
 

@@ -1,11 +1,11 @@
 //! Indexing, sorting and choosing: operations whose indices are tensors of their own.
 
-use super::autograd::{Edge, Grad, Input};
-use super::backward::Op;
-use super::kernels;
-use super::machine::State;
-use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Edge, Grad, Input};
+use crate::step::backward::Op;
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::tensor::{Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `x[index]` over the first dimension: `rows` rows of `width` elements. The index is kept.
@@ -96,7 +96,13 @@ impl<'m> Tensor<'m> {
 }
 
 /// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
-pub(super) fn index_backward(state: &mut State, whole: &Input, grad: Grad, rows: u64, width: u64) -> Grad {
+pub(in crate::step) fn index_backward(
+    state: &mut State,
+    whole: &Input,
+    grad: Grad,
+    rows: u64,
+    width: u64,
+) -> Grad {
     let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
     Grad::new(storage, whole.numel, grad.dtype, whole.layout)

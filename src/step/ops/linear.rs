@@ -1,18 +1,19 @@
 //! Linear layers: plain, 4-bit, and with a LoRA adapter.
 
-use super::autograd::{Edge, Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
 use super::four_bit;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
 use super::torchao;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
+use crate::step::autograd::{Edge, Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Features of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(in crate::step) struct Shape {
     pub input: u64,
     pub output: u64,
 }
@@ -26,7 +27,7 @@ impl Shape {
 
 /// How a 4-bit weight is dequantised.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quantised {
+pub(in crate::step) struct Quantised {
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
     /// Element type that the weight had before: what dequantising gives in backward.
@@ -42,13 +43,13 @@ pub(super) struct Quantised {
 }
 
 /// Weights of one 4-bit scale (bitsandbytes' default block size).
-pub(super) const QUANT_BLOCK: u64 = 64;
+pub(in crate::step) const QUANT_BLOCK: u64 = 64;
 /// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
-pub(super) const DOUBLE_QUANT_BLOCK: u64 = 256;
+pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
 /// A linear layer on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layer {
+pub(in crate::step) struct Layer {
     pub name: &'static str,
     pub shape: Shape,
     pub weight: Weight,
@@ -60,7 +61,7 @@ pub(super) struct Layer {
 
 /// The weight of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Weight {
+pub(in crate::step) enum Weight {
     /// A parameter.
     Plain(ParamId),
     /// A frozen 4-bit weight.
@@ -69,7 +70,7 @@ pub(super) enum Weight {
 
 /// A LoRA adapter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Adapter {
+pub(in crate::step) struct Adapter {
     pub a: ParamId,
     pub b: ParamId,
     pub rank: u64,
@@ -97,7 +98,7 @@ impl State {
         let value = Value::plain(NOTHING, param.numel, param.dtype).at(edge);
         let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
         let bytes = param.numel.saturating_mul(target.bytes());
-        let category = if self.graph.is_recomputing() {
+        let category = if self.recomputing {
             crate::memory::Category::Temporaries
         } else {
             crate::memory::Category::WeightCopies
@@ -401,7 +402,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// The view that flattens a layer's output copies a gradient that is transposed.
-pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
     let transposed = match grad.layout {
         Layout::Columns => true,
         // a product takes one transposed matrix as it is
@@ -417,7 +418,7 @@ pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
-pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
+pub(in crate::step) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
     let [x, weight, bias] = node.inputs;
     let mut results: Results = [None; INPUTS];
     if weight.wants() && !bias.wants() {
@@ -445,7 +446,7 @@ fn weight_grad(state: &mut State, shape: Shape, dtype: Dtype) -> Grad {
 }
 
 /// MatMul4Bit's backward: the weight is dequantised once more.
-pub(super) fn backward_4bit(
+pub(in crate::step) fn backward_4bit(
     state: &mut State,
     node: &Node,
     shape: Shape,

@@ -4,18 +4,18 @@
 //! Sources: transformers 5.17 activations.py; tools/autograd/derivatives.yaml of PyTorch 2.11. What autocast runs in
 //! float32 is listed in aten/src/ATen/autocast_mode.h: `pow`, `softplus` and `expm1` are, `erf`, `tanh` and `sigmoid` not.
 
-use super::autograd::{Grad, INPUTS, Input};
-use super::backward::{Op, Results, like};
-use super::machine::State;
-use super::params::ParamId;
 use super::pointwise::promoted;
-use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::model::blocks::{Activation, XIELU_PARAMETERS};
+use crate::step::autograd::{Grad, INPUTS, Input};
+use crate::step::backward::{Op, Results, like};
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::Tensor;
 
 impl<'m> Tensor<'m> {
     /// Runs an activation function; `own` are the parameters of its layer by name, some of which may be the function's.
-    pub(super) fn activated(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
+    pub(in crate::step) fn activated(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
         match act {
             Activation::Silu => self.keeping_input("silu"),
             Activation::Gelu | Activation::GeluTanh => self.keeping_input("gelu"),
@@ -219,22 +219,22 @@ fn chain(state: &mut State, grad: Grad, operations: &[&'static str]) -> Grad {
 }
 
 /// `2.0 / sqrt(M_PI) * exp(-(self.pow(2))) * grad`.
-pub(super) fn erf_backward(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn erf_backward(state: &mut State, grad: Grad) -> Grad {
     chain(state, grad, &["pow", "neg", "exp", "mul", "mul"])
 }
 
 /// `grad * (result + 1)`.
-pub(super) fn expm1_backward(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn expm1_backward(state: &mut State, grad: Grad) -> Grad {
     chain(state, grad, &["add", "mul"])
 }
 
 /// `grad / (2 * result)`.
-pub(super) fn sqrt_backward(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn sqrt_backward(state: &mut State, grad: Grad) -> Grad {
     chain(state, grad, &["mul", "div"])
 }
 
 /// `where(self == other, grad / 2, grad).masked_fill_(self > other, 0)`.
-pub(super) fn minimum_backward(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn minimum_backward(state: &mut State, grad: Grad) -> Grad {
     let half = like(state, grad, "div");
     let equal = state.alloc(grad.numel, Dtype::Bool, "eq");
     let result = like(state, grad, "where");
@@ -244,7 +244,7 @@ pub(super) fn minimum_backward(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// `where(condition, grad, 0)` and `where(condition, 0, grad)`.
-pub(super) fn where_backward(state: &mut State, inputs: [Input; 2], grad: Grad) -> Results {
+pub(in crate::step) fn where_backward(state: &mut State, inputs: [Input; 2], grad: Grad) -> Results {
     let mut results: Results = [None; INPUTS];
     for (input, result) in inputs.into_iter().zip(&mut results) {
         if input.wants() {

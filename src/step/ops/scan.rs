@@ -1,12 +1,12 @@
 //! Operations of state spaces and linear attention that nothing else needs: running sums, padding, triangular systems,
 //! chunks of a sequence.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::machine::State;
 use super::pointwise::promoted;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, INPUTS, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `unsqueeze`, `squeeze` or a view that splits a dimension: its gradient is a view too.
@@ -131,10 +131,10 @@ fn pointers(state: &mut State, matrices: u64) {
 }
 
 /// The length of the chunks of the gated delta rule (models/qwen3_next `torch_chunk_gated_delta_rule`).
-pub(super) const DELTA_CHUNK: u64 = 64;
+pub(in crate::step) const DELTA_CHUNK: u64 = 64;
 
 /// linalg_solve_triangular_backward: the right side's gradient, then the triangles'.
-pub(super) fn solve_backward(state: &mut State, node: &Node, triangles: u64, grad: Grad) -> Results {
+pub(in crate::step) fn solve_backward(state: &mut State, node: &Node, triangles: u64, grad: Grad) -> Results {
     let [a, b, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
     let right = state.alloc(b.numel, grad.dtype, "solve_triangular");
@@ -156,7 +156,7 @@ pub(super) fn solve_backward(state: &mut State, node: &Node, triangles: u64, gra
 }
 
 /// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
-pub(super) fn clamp_backward(state: &mut State, grad: Grad) -> Grad {
+pub(in crate::step) fn clamp_backward(state: &mut State, grad: Grad) -> Grad {
     let zero = state.alloc(1, grad.dtype, "zero");
     let masks = [state.alloc(grad.numel, Dtype::Bool, "ge"), state.alloc(grad.numel, Dtype::Bool, "le")];
     let storage = state.alloc(grad.numel, grad.dtype, "where");
@@ -165,7 +165,7 @@ pub(super) fn clamp_backward(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`, from a copy where the gradient is not contiguous.
-pub(super) fn cumsum_backward(state: &mut State, shape: Layout, grad: Grad) -> Grad {
+pub(in crate::step) fn cumsum_backward(state: &mut State, shape: Layout, grad: Grad) -> Grad {
     let new = |state: &mut State, name| state.alloc(grad.numel, grad.dtype, name);
     let flipped = new(state, "flip");
     let summed = new(state, "cumsum");

@@ -3,13 +3,14 @@
 //! Source: torchao 0.10 dtypes/nf4tensor.py (`from_tensor`, `get_original_weight`, `dequantize_scalers`, `LinearNF4`).
 //! Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, Input, Node};
-use super::backward::{Op, Results};
 use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape};
-use super::machine::{State, StorageId};
-use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::autograd::{Grad, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Value};
 
 /// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
 const CHUNK: u64 = 1 << 20;
@@ -116,7 +117,7 @@ impl State {
 }
 
 /// `LinearNF4.backward`.
-pub(super) fn backward(
+pub(in crate::step) fn backward(
     state: &mut State,
     node: &Node,
     shape: Shape,

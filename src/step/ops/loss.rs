@@ -1,17 +1,17 @@
 //! The loss: cross entropy over the vocabulary.
 
-use super::autograd::{Grad, INPUTS, Input};
-use super::backward::{Op, Results};
-use super::machine::{Machine, State};
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::autograd::{Grad, INPUTS, Input};
+use crate::step::backward::{Op, Results};
+use crate::step::machine::{Machine, State};
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
 const MOST_PIECES: u64 = 200;
 
 /// Lengths of the pieces of `whole`, each of `length` but the last.
-pub(super) fn pieces(whole: u64, length: u64) -> Vec<u64> {
+pub(in crate::step) fn pieces(whole: u64, length: u64) -> Vec<u64> {
     let length = length.max(whole.div_ceil(MOST_PIECES)).max(1);
     let full = whole / length;
     let rest = whole.saturating_sub(full.saturating_mul(length));
@@ -63,7 +63,11 @@ impl<'m> Tensor<'m> {
 
 /// The labels as `ForCausalLMLoss` shifts them: padded by one, then sliced; the slice is copied unless the batch is one
 /// sequence. Returns both: the padded ones are a local variable of that function.
-pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (Tensor<'_>, Tensor<'_>) {
+pub(in crate::step) fn shifted_labels(
+    machine: &Machine,
+    batch: u64,
+    sequence: u64,
+) -> (Tensor<'_>, Tensor<'_>) {
     let mut state = machine.state.borrow_mut();
     let mut make = |numel: u64, name: &'static str| {
         let bytes = numel.saturating_mul(Dtype::I64.bytes());
@@ -81,7 +85,7 @@ pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (T
 }
 
 /// nll_loss_backward: a gradient as large as the log-probabilities.
-pub(super) fn nll_backward(state: &mut State, numel: u64, dtype: Dtype) -> Results {
+pub(in crate::step) fn nll_backward(state: &mut State, numel: u64, dtype: Dtype) -> Results {
     let storage = state.alloc(numel, dtype, "nll_loss");
     let mut results: Results = [None; INPUTS];
     results[0] = Some(Grad::new(storage, numel, dtype, Layout::Tokens));

@@ -4,15 +4,16 @@
 //! Source: trl 1.16 kernels/chunked_logprob.py `ChunkedLogProbFunction` and trainer/utils.py `add_fused_lm_head`, which
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, Input, Node};
-use super::backward::{Op, Results};
-use super::fused_loss::lengths;
-use super::kernels;
-use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Input, Node};
+use crate::step::backward::{Op, Results};
+use crate::step::forward::stacks::fused_loss::lengths;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Rows of a tile (`TOKEN_CHUNK_SIZE`), at most.
 const ROWS: u64 = 4096;
@@ -24,14 +25,14 @@ const STATISTICS: usize = 7;
 
 /// The output head, as far as its products go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(in crate::step) struct Head {
     pub shape: Shape,
     pub weight: ParamId,
     pub bias: Option<ParamId>,
 }
 
 /// What is told of each row.
-pub(super) struct Scores<'m> {
+pub(in crate::step) struct Scores<'m> {
     pub log_probs: Tensor<'m>,
     pub entropy: Tensor<'m>,
     /// Whether the label is the likeliest token.
@@ -140,7 +141,7 @@ impl State {
 }
 
 /// `ChunkedLogProbFunction.backward`: every tile of the logits again; gradients are summed in float32.
-pub(super) fn backward(
+pub(in crate::step) fn backward(
     state: &mut State,
     node: &Node,
     shape: Shape,
@@ -190,7 +191,7 @@ pub(super) fn backward(
 }
 
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
-pub(super) fn rows_where_backward(
+pub(in crate::step) fn rows_where_backward(
     state: &mut State,
     whole: &Input,
     grad: Grad,
@@ -204,7 +205,7 @@ pub(super) fn rows_where_backward(
 }
 
 /// masked_scatter_backward: `grad.masked_select(mask)`.
-pub(super) fn scattered_where_backward(state: &mut State, part: &Input, grad: Grad) -> Grad {
+pub(in crate::step) fn scattered_where_backward(state: &mut State, part: &Input, grad: Grad) -> Grad {
     let found = kernels::true_positions(state, grad.numel, part.numel);
     let storage = state.alloc(part.numel, grad.dtype, "masked_select");
     state.release(found);
