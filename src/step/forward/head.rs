@@ -1,7 +1,7 @@
 //! The head and the loss.
 
 use super::families::single;
-use super::{Model, find, stacks};
+use super::{Pass, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::modeling::Code;
 use crate::model::{HeadTransform, Objective};
@@ -14,7 +14,7 @@ use crate::step::tensor::{Tensor, Value};
 /// Pieces that torchtune cuts a sequence into (`num_output_chunks`).
 const PIECES: u64 = 8;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The head and the loss; returns the loss and what the model's output holds.
     pub(super) fn head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = &self.architecture.head;
@@ -30,7 +30,7 @@ impl<'a> Model<'a> {
             }
         };
         let head = bound(head.linear.name);
-        let kernel = stacks::loss_kernel(self.scenario);
+        let kernel = stacks::loss_kernel(self.member);
         let (loss, logits) = match (kernel, head.weight) {
             (LossKernel::Standard | LossKernel::Full, _)
             | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
@@ -40,7 +40,7 @@ impl<'a> Model<'a> {
             (LossKernel::Liger, Weight::Plain(weight)) => {
                 let input = self.scaled(transformed);
                 let (_padded, _labels) =
-                    loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
+                    loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
                 (input.liger_loss(head.shape, weight), Vec::new())
             }
             (LossKernel::Cut, Weight::Plain(weight)) => {
@@ -111,7 +111,7 @@ impl<'a> Model<'a> {
         let logits = self.logits(&hidden, head);
         drop(hidden);
         let logits = self.finished(logits);
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let loss = match self.architecture.head.objective {
             Objective::CausalLm => {
                 let float = logits.to(Dtype::F32);
@@ -134,7 +134,7 @@ impl<'a> Model<'a> {
 
     /// torchtune's `CEWithChunkedOutputLoss`: pieces of the sequence, each made float32 by itself.
     fn logits_in_pieces(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
         let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
@@ -146,7 +146,7 @@ impl<'a> Model<'a> {
             let whole = |piece: &Tensor<'a>| if copies { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
         };
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
         let losses = logits.iter().zip(&rows).map(|(piece, rows)| {
             let labels = if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() };
             piece.to(Dtype::F32).cross_entropy(&labels)
@@ -159,7 +159,7 @@ impl<'a> Model<'a> {
 
     /// The batch's labels: on the machine already.
     fn labels(&self) -> Tensor<'a> {
-        let value = Value::plain(NOTHING, self.scenario.tokens(), Dtype::I64);
+        let value = Value::plain(NOTHING, self.batch.tokens(), Dtype::I64);
         Tensor { machine: self.machine, value }
     }
 }

@@ -11,7 +11,7 @@ use crate::step::attention::{Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::load::weights_dtype;
-use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch, find};
+use crate::step::forward::{BoundLayer, Given, Output, Pass, Stretch, find};
 use crate::step::machine::NOTHING;
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
@@ -27,7 +27,7 @@ struct Half<'t, 'm> {
     decodes: Option<(&'t Tensor<'m>, &'t Tensor<'m>)>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BartForConditionalGeneration.forward`.
     pub(in crate::step::forward) fn bart(&self) -> Output<'a> {
         let (Some(encoder), Some(described)) = (&self.encoder, &self.architecture.encoder) else {
@@ -67,7 +67,7 @@ impl<'a> Model<'a> {
         if !self.modeling.logits_bias {
             return logits.clone();
         }
-        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.scenario.precision));
+        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.member.precision));
         logits.add_row(&Tensor { machine: self.machine, value: bias })
     }
 
@@ -76,7 +76,7 @@ impl<'a> Model<'a> {
         let ids = half.decodes.map(|(ids, _)| ids);
         let table = &self.architecture.embeddings.tokens;
         let embedded = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             let rows = rows.scale();
             if self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
@@ -92,7 +92,7 @@ impl<'a> Model<'a> {
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
             range = (!counts).then(|| self.range());
-            ones = Some(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
+            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, "attention mask"));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
@@ -103,16 +103,16 @@ impl<'a> Model<'a> {
         let per_token = shifted && half.decodes.is_none();
         let sines = counts.then(|| {
             let _ids = self.counted_positions();
-            let numel = self.scenario.tokens().saturating_mul(self.architecture.hidden);
-            self.constant(numel, weights_dtype(self.scenario.precision), "positions")
+            let numel = self.batch.tokens().saturating_mul(self.architecture.hidden);
+            self.constant(numel, weights_dtype(self.member.precision), "positions")
         });
         let positions = sines.or_else(|| {
             half.positions.map(|(table, param)| {
-                let rows = if per_token { self.scenario.tokens() } else { self.scenario.sequence };
+                let rows = if per_token { self.batch.tokens() } else { self.batch.length };
                 self.within(table.name, || {
                     let counted = match &range {
                         Some(range) => range.clone(),
-                        None => self.constant(self.scenario.sequence, Dtype::I64, "range"),
+                        None => self.constant(self.batch.length, Dtype::I64, "range"),
                     };
                     let ids =
                         if shifted { counted.fresh(rows, Dtype::I64, "positions") } else { counted.clone() };
@@ -160,7 +160,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        match self.scenario.checkpointing {
+        match self.member.checkpointing {
             Checkpointing::Off => self.bart_layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =
@@ -298,7 +298,7 @@ impl<'a> Model<'a> {
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
             let shape =
-                Product { numel: scores.numel(), batch: self.scenario.batch, groups: 1, transposed: true };
+                Product { numel: scores.numel(), batch: self.batch.sequences, groups: 1, transposed: true };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
                 product.scale()

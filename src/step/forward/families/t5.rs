@@ -10,7 +10,7 @@ use crate::step::attention::{Kernel, Product};
 use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
-use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
+use crate::step::forward::{BoundLayer, Given, Output, Pass, Stretch};
 use crate::step::linear::{Layer, Weight};
 use crate::step::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
@@ -36,7 +36,7 @@ impl<'m> Biases<'m> {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `T5ForConditionalGeneration.forward`.
     pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
         let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
@@ -61,9 +61,9 @@ impl<'a> Model<'a> {
 
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let ids = self.constant(tokens, Dtype::I64, "decoder ids");
-        drop(self.constant(tokens.saturating_sub(self.scenario.batch), Dtype::I64, "clone"));
+        drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, "clone"));
         drop(self.constant(tokens, Dtype::Bool, "ignored"));
         ids
     }
@@ -78,7 +78,7 @@ impl<'a> Model<'a> {
     ) -> (Tensor<'a>, Shared<Value>) {
         let table = &self.architecture.embeddings.tokens;
         let looked_up = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
             } else {
@@ -139,7 +139,7 @@ impl<'a> Model<'a> {
             given.alibi = Some(made.own);
             given.cross_bias = made.cross.or(given.cross_bias.take());
         };
-        match self.scenario.checkpointing {
+        match self.member.checkpointing {
             Checkpointing::Off => {
                 let (output, made) = run();
                 note(made);
@@ -304,11 +304,11 @@ impl<'a> Model<'a> {
             (Bias::Given(bias), _) => bias.clone(),
             (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
             (Bias::Own, None) => {
-                let numel = scores.numel() / self.scenario.batch.max(1);
+                let numel = scores.numel() / self.batch.sequences.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.state.borrow().graph.is_recomputing();
-                match (self.scenario.checkpointing, recomputing) {
+                match (self.member.checkpointing, recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
                     (_, false) => self.require_grad(zeros),
@@ -318,7 +318,7 @@ impl<'a> Model<'a> {
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
-            let batch = self.scenario.batch;
+            let batch = self.batch.sequences;
             let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
