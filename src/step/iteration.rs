@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::forward::{Apart, Model, Output};
+use super::gradient::OnGrad;
 use super::kernels::Device;
 use super::ledger::higher;
 use super::machine::{Machine, NOTHING, StorageId};
@@ -14,7 +15,7 @@ use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::{self, Batch, Member};
-use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase};
+use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase, Stage};
 use crate::model::Architecture;
 use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
 use crate::units::Bytes;
@@ -86,6 +87,11 @@ fn parameters(architecture: &Architecture, member: &Member, machine: &Machine) -
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
+/// The phases of an iteration: training is its first act, the optimizer's step the second.
+const FORWARD: Phase = Phase { act: 0, stage: Stage::Forward };
+const BACKWARD: Phase = Phase { act: 0, stage: Stage::Backward };
+const STEP: Phase = Phase { act: 1, stage: Stage::Step };
+
 /// A model in training.
 pub(super) struct Training<'a> {
     model: Model<'a>,
@@ -150,7 +156,7 @@ impl<'a> Training<'a> {
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);
         if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
-            state.stepper = Some(Stepper { optimizer: training.optimizer, has_state: false });
+            state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
         }
     }
 
@@ -188,7 +194,7 @@ impl<'a> Training<'a> {
         self.micro_batches();
         self.optimize();
         let first = highest(&self.notes.peaks);
-        self.notes.peaks.retain(|(phase, _)| *phase != Phase::Step);
+        self.notes.peaks.retain(|(phase, _)| phase.stage != Stage::Step);
         let resting = self.machine().state.borrow().ledger.parts;
         for (_, peak) in &mut self.notes.peaks {
             for category in [Category::Optimizer, Category::Workspace] {
@@ -211,25 +217,26 @@ impl<'a> Training<'a> {
 
     fn optimize(&mut self) {
         let Some(training) = self.model.member.training else { return };
-        self.notes.begin(Phase::Step);
+        self.notes.begin(STEP);
         {
             let mut state = self.machine().state.borrow_mut();
-            if let Some(stepper) = &mut state.stepper {
-                stepper.has_state = true;
-            } else {
-                if training.clips {
-                    state.clip();
-                }
-                if self.has_state {
-                    state.step(training.optimizer);
-                } else {
-                    state.first_step(training.optimizer);
+            match &mut state.on_grad {
+                OnGrad::Step(stepper) => stepper.has_state = true,
+                OnGrad::Keep => {
+                    if training.clips {
+                        state.clip();
+                    }
+                    if self.has_state {
+                        state.step(training.optimizer);
+                    } else {
+                        state.first_step(training.optimizer);
+                    }
                 }
             }
         }
         self.has_state = true;
         self.stepped = self.machine().state.borrow().events();
-        self.notes.end(Phase::Step);
+        self.notes.end(STEP);
     }
 
     fn forget_gradients(&self) {
@@ -239,14 +246,14 @@ impl<'a> Training<'a> {
     }
 
     fn forward_and_backward(&mut self, batch: Batch) {
-        self.notes.begin(Phase::Forward);
+        self.notes.begin(FORWARD);
         if self.model.member.offloading == Offloading::On {
             self.begin_offloading();
         }
         self.machine().state.borrow_mut().category = Category::Activations;
         let before = RefCell::new(std::mem::take(&mut self.kept));
         let pass = self.model.pass(batch);
-        let Output { loss, outputs, shared } = pass.forward(&|| {
+        let Output { loss, outputs, shared } = pass.loss(pass.hidden(), &|| {
             let (outputs, held) = before.take();
             drop(outputs);
             self.free(held);
@@ -256,8 +263,8 @@ impl<'a> Training<'a> {
             self.kept.0 = outputs.iter().map(Tensor::detach).collect();
         }
         drop(outputs);
-        self.notes.end(Phase::Forward);
-        self.notes.begin(Phase::Backward);
+        self.notes.end(FORWARD);
+        self.notes.begin(BACKWARD);
         self.machine().state.borrow_mut().category = Category::Temporaries;
         self.machine().backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
@@ -268,7 +275,7 @@ impl<'a> Training<'a> {
         } else {
             self.free(held);
         }
-        self.notes.end(Phase::Backward);
+        self.notes.end(BACKWARD);
     }
 
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
@@ -321,9 +328,9 @@ impl Notes<'_> {
 
 /// The highest of the peaks of each phase.
 fn highest(peaks: &[(Phase, Peak)]) -> Iteration {
-    let mut iteration = Iteration::default();
+    let mut iteration = Iteration { phases: Vec::with_capacity(3) };
     for (phase, peak) in peaks {
-        let highest = &mut iteration.phases[*phase as usize];
+        let highest = iteration.phase_mut(*phase);
         *highest = higher(*highest, *peak);
     }
     iteration

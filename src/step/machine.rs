@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 
 use super::autograd::Graph;
+use super::gradient::OnGrad;
 use super::kernels::Device;
 use super::ledger::Ledger;
-use super::optimizer::Stepper;
 use super::params::{ParamId, Params};
 use super::repeat::OneRun;
 use crate::dtype::Dtype;
@@ -128,8 +128,8 @@ pub(super) struct State {
     pub unmodelled: Option<&'static str>,
     /// Whether every body that ran on behalf of others was fed what it returned, and left what there was to leave.
     pub alike: bool,
-    /// How parameters step as soon as their gradients are there, where they do.
-    pub stepper: Option<Stepper>,
+    /// What happens to a gradient as soon as it is there.
+    pub on_grad: OnGrad,
     /// What only one run of the running bodies does.
     pub one_run: OneRun,
 }
@@ -373,7 +373,7 @@ impl Machine {
                 early: None,
                 unmodelled: None,
                 alike: true,
-                stepper: None,
+                on_grad: OnGrad::Keep,
                 one_run: OneRun::default(),
             }),
         }

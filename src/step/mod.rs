@@ -6,7 +6,7 @@
 //! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
 //!   `kernels`, `splits`: scratch space of CUDA kernels;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
+//! - `gradient`: the door through which a gradient leaves; `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
 //!   `allocate`: what the allocator makes of it.
 
 mod activations;
@@ -18,6 +18,7 @@ mod experts;
 mod forward;
 mod four_bit;
 mod fused_loss;
+mod gradient;
 mod indexing;
 mod iteration;
 mod kernels;

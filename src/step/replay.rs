@@ -152,7 +152,7 @@ impl Recording {
     /// The peaks of the first iteration and of the one that is shown, in tensors: what [`run`](super::run) says of them, event
     /// by event.
     pub fn iterations(&self) -> [Iteration; 2] {
-        let mut iterations = [Iteration::default(); 2];
+        let mut iterations = [(); 2].map(|()| Iteration::default());
         let mut ledger = Ledger::default();
         let mut categories = self.born.clone();
         let mut phase = None;
@@ -173,9 +173,11 @@ impl Recording {
             }
             let Some(phase) = phase else { continue };
             for (iteration, events) in iterations.iter_mut().zip([&(self.loaded..self.first), &self.shown]) {
-                let peak: &mut Peak = &mut iteration.phases[phase as usize];
-                if events.contains(&index) && ledger.current > peak.bytes.0 {
-                    *peak = Peak::of(ledger.parts);
+                if events.contains(&index) {
+                    let peak = iteration.phase_mut(phase);
+                    if ledger.current > peak.bytes.0 {
+                        *peak = Peak::of(ledger.parts);
+                    }
                 }
             }
         }

@@ -178,6 +178,18 @@ pub(super) struct Given<T> {
     pub encoder: Option<T>,
 }
 
+/// What a model makes of a batch before its head.
+pub(super) struct Hidden<'m> {
+    /// The last hidden states.
+    states: Tensor<'m>,
+    /// What the layers were given.
+    given: Given<Shared<Value>>,
+    /// The decoder's ids beside an encoder, where a variable of the model's forward keeps them.
+    ids: Option<Tensor<'m>>,
+    /// What an encoder made, which is part of the output.
+    encoded: Option<Tensor<'m>>,
+}
+
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
@@ -220,37 +232,53 @@ impl<'a> Model<'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// `outputs = model(input_ids, labels=labels)`; `replace` runs when the script's variable of the output lets go of what
-    /// it held.
-    pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
+    /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
+    pub fn hidden(&self) -> Hidden<'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
-        if self.encoder.is_some() {
-            let output = if self.modeling.code == Code::Bart { self.bart() } else { self.t5() };
-            replace();
-            return output;
+        match &self.encoder {
+            None => self.decoder(),
+            Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
+            Some(encoder) => self.t5(encoder),
         }
-        let (hidden, shared) = self.decoder();
-        let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.member.stack {
-            Stack::Trl => self.trl_head(hidden, replace),
+    }
+
+    /// The head and the loss of the batch's labels: with [`Pass::hidden`] `outputs = model(input_ids, labels=labels)`.
+    /// `replace` runs when the script's variable of the output lets go of what it held.
+    pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
+        let Hidden { states, given, ids, encoded } = hidden;
+        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || match self.member.stack {
+            Stack::Trl => self.trl_head(states, replace),
             Stack::Transformers | Stack::Liger => {
                 let output =
-                    if self.modeling.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
-                replace();
+                    if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
+                if encoded.is_none() {
+                    replace();
+                }
                 output
             }
-            Stack::Litgpt => self.litgpt_head(hidden, replace),
-            Stack::Torchtune => self.torchtune_head(hidden, replace),
-            Stack::Unsloth => self.unsloth_head(hidden, replace),
+            Stack::Litgpt => self.litgpt_head(states, replace),
+            Stack::Torchtune => self.torchtune_head(states, replace),
+            Stack::Unsloth => self.unsloth_head(states, replace),
         });
-        logits.append(&mut self.cache.borrow_mut());
+        drop(ids);
+        outputs.append(&mut self.cache.borrow_mut());
+        let encodes = encoded.is_some();
+        outputs.extend(encoded);
+        self.leave_autocast();
+        if encodes {
+            replace();
+        }
+        Output { loss, outputs, shared: given }
+    }
+
+    /// The end of `with torch.autocast(…)`.
+    fn leave_autocast(&self) {
         let mut state = self.machine.state.borrow_mut();
         state.autocast = None;
         state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs: logits, shared: Given { layers: shared, encoder: None } }
     }
 
-    fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
+    fn decoder(&self) -> Hidden<'a> {
         let (embedded, shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
@@ -283,7 +311,8 @@ impl<'a> Pass<'_, 'a> {
         drop(locals);
         drop(kept);
         drop(self.outputs.take());
-        (hidden, shared.map(|tensor| tensor.value))
+        let given = Given { layers: shared.map(|tensor| tensor.value), encoder: None };
+        Hidden { states: hidden, given, ids: None, encoded: None }
     }
 
     fn layer_or_checkpoint(
@@ -329,9 +358,7 @@ impl<'a> Pass<'_, 'a> {
         state.keep_output(output.value.storage);
         drop(state);
         drop(output);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.

@@ -2,7 +2,6 @@
 //! encoder, and a decoder that attends to it.
 
 use crate::dtype::Dtype;
-use crate::memory::Category;
 use crate::model::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
@@ -11,7 +10,7 @@ use crate::step::attention::{Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::load::weights_dtype;
-use crate::step::forward::{BoundLayer, Given, Output, Pass, Stretch, find};
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch, find};
 use crate::step::machine::NOTHING;
 use crate::step::norm::NormLayer;
 use crate::step::params::ParamId;
@@ -29,14 +28,12 @@ struct Half<'t, 'm> {
 
 impl<'a> Pass<'_, 'a> {
     /// `BartForConditionalGeneration.forward`.
-    pub(in crate::step::forward) fn bart(&self) -> Output<'a> {
-        let (Some(encoder), Some(described)) = (&self.encoder, &self.architecture.encoder) else {
-            unreachable!("called for models with an encoder")
-        };
+    pub(in crate::step::forward) fn bart(&self, encoder: &BoundEncoder) -> Hidden<'a> {
+        let described = self.architecture.encoder.as_ref().and_then(|encoder| encoder.positions.as_ref());
         let ids = self.shifted_right();
         let (encoded, given) = self.bart_half(&Half {
             stretches: &encoder.stretches,
-            positions: described.positions.as_ref().zip(encoder.positions),
+            positions: described.zip(encoder.positions),
             first_norm: encoder.norm.as_ref(),
             last_norm: encoder.final_norm.as_ref(),
             decodes: None,
@@ -45,21 +42,15 @@ impl<'a> Pass<'_, 'a> {
             norm.as_ref().map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name))
         };
         let embeddings = &self.architecture.embeddings;
-        let (hidden, own) = self.bart_half(&Half {
+        let (states, own) = self.bart_half(&Half {
             stretches: &self.stretches,
             positions: embeddings.positions.as_ref().zip(self.outside.positions),
             first_norm: own(&embeddings.norm).as_ref(),
             last_norm: own(&self.architecture.final_norm).as_ref(),
             decodes: Some((&ids, &encoded)),
         });
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
-        drop(ids);
-        outputs.push(encoded);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+        let given = Given { layers: own, encoder: Some(given) };
+        Hidden { states, given, ids: Some(ids), encoded: Some(encoded) }
     }
 
     /// `lm_logits + self.final_logits_bias`: a buffer.
@@ -188,9 +179,7 @@ impl<'a> Pass<'_, 'a> {
         self.machine.state.borrow_mut().autocast = self.autocast;
         drop(self.bart_layer(&self.layers[index], hidden, &shared));
         drop(shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `BartEncoderLayer.forward`, `BartDecoderLayer.forward`: norms behind the parts (bart) or before them (mbart).

@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 
 use crate::dtype::Dtype;
-use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
 use crate::step::attention::{Kernel, Product};
 use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
-use crate::step::forward::{BoundLayer, Given, Output, Pass, Stretch};
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch};
 use crate::step::linear::{Layer, Weight};
 use crate::step::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
@@ -38,25 +37,18 @@ impl<'m> Biases<'m> {
 
 impl<'a> Pass<'_, 'a> {
     /// `T5ForConditionalGeneration.forward`.
-    pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
-        let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
+    pub(in crate::step::forward) fn t5(&self, encoder: &BoundEncoder) -> Hidden<'a> {
         let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
         let ids = self.shifted_right();
         let norm = self.architecture.final_norm.as_ref();
         let norm = norm.and_then(|norm| self.outside.norms.iter().find(|bound| bound.name == norm.name));
-        let (mut hidden, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
+        let (mut states, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
         drop(ids);
         if self.architecture.head.tied {
-            hidden = hidden.scale();
+            states = states.scale();
         }
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
-        outputs.append(&mut self.cache.borrow_mut());
-        outputs.push(encoded);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+        let given = Given { layers: own, encoder: Some(given) };
+        Hidden { states, given, ids: None, encoded: Some(encoded) }
     }
 
     /// `_shift_right`: the decoder's input.
@@ -200,9 +192,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop((output, made));
         drop(shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `T5Block.forward`.

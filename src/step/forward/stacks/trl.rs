@@ -108,12 +108,8 @@ impl<'a> Pass<'_, 'a> {
         self.count_true(positions);
         drop(hidden);
         replace();
-        {
-            // accelerate's autocast is around the model alone
-            let mut state = self.machine.state.borrow_mut();
-            state.autocast = None;
-            state.clear_cast_cache();
-        }
+        // accelerate's autocast is around the model alone
+        self.leave_autocast();
         let losses = log_probs.negate();
         let loss = losses.sum_rows(positions);
         // how many labels there are, and how many of them were the likeliest
