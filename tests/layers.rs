@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "text",
     "units",
     "dtype",
@@ -14,6 +14,7 @@ const LAYERS: [&str; 20] = [
     "hardware",
     "model",
     "scenario",
+    "job",
     "allocator",
     "step",
     "estimate",

@@ -5,14 +5,15 @@
 //! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
 //! - `ops`: the operations;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
-//!   `allocate`: what the allocator makes of it.
+//! - `gradient`: the door through which a gradient leaves; `optimizer` and `iteration`: the step and the loop around it;
+//! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
 
 mod allocate;
 mod autograd;
 mod backward;
 mod device;
 mod forward;
+mod gradient;
 mod heap;
 mod iteration;
 mod kernels;

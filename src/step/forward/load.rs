@@ -9,6 +9,7 @@ use super::stacks::torchtune::Positions;
 use super::stretches::{Apart, stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{
@@ -16,7 +17,7 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::{HeadTransform, Table};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
 use crate::step::device::Device;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::{Machine, State};
@@ -43,9 +44,11 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     }
 }
 
-/// How parameters are stored under a scenario.
+/// How parameters are stored under a member.
 pub(super) struct Loader<'a> {
-    pub scenario: &'a Scenario,
+    pub member: &'a Member,
+    /// The largest batch that it will be given.
+    pub batch: Batch,
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
@@ -63,7 +66,7 @@ pub(super) struct Loader<'a> {
 
 impl Loader<'_> {
     fn trains_base(&self) -> bool {
-        self.scenario.method == Method::Full
+        self.member.method == Method::Full
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
@@ -77,12 +80,12 @@ impl Loader<'_> {
         let shape = Shape { input: spec.input, output: spec.output };
         // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
         let kept = spec.name.ends_with(".DenseReluDense.wo");
-        let quantised = self.scenario.method == Method::Qlora
+        let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
-        let weight = match (quantised, self.scenario.stack) {
+        let weight = match (quantised, self.member.stack) {
             (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
             (true, Stack::Torchtune) => {
                 let quantised;
@@ -112,7 +115,7 @@ impl Loader<'_> {
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
-        let double = self.scenario.quantization.double_quant;
+        let double = self.member.quantization.double_quant;
         self.has_quantised = true;
         let numel = spec.weight_numel();
         let scales = numel.div_ceil(QUANT_BLOCK);
@@ -133,19 +136,19 @@ impl Loader<'_> {
             store(scales.saturating_mul(4), Dtype::F32, "scales");
         }
         self.state.note_shapes(first, (spec.output, spec.input));
-        let compute = match self.scenario.precision {
+        let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.scenario.precision),
+        let early = self.member.quantization.format == WeightFormat::Nf4Early;
+        let origin = match self.member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.member.precision),
             // torchao's are another affair
             Stack::Torchtune | Stack::Unsloth => compute,
             // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
             Stack::Litgpt => Dtype::F16,
         };
-        let opened = match self.scenario.stack {
+        let opened = match self.member.stack {
             Stack::Litgpt => origin,
             _ if early => origin,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
@@ -175,8 +178,8 @@ impl Loader<'_> {
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
-        let lora = self.scenario.lora;
-        let adapted = lora_is_on(self.scenario)
+        let lora = self.member.lora;
+        let adapted = lora_is_on(self.member)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
@@ -213,7 +216,7 @@ impl Loader<'_> {
         };
         let weight = weight.then(|| self.parameter((1, spec.width)));
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let liger = liger::norm(self.scenario, spec.kind, self.sandwich);
+        let liger = liger::norm(self.member, spec.kind, self.sandwich);
         NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
     }
 
@@ -238,7 +241,7 @@ impl Loader<'_> {
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let adapted = adapts_idle(self.scenario, path);
+                let adapted = adapts_idle(self.member, path);
                 self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
@@ -263,7 +266,7 @@ impl Loader<'_> {
     /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
     fn widen_state(&mut self, table: ParamId) {
         if let Some(param) = self.state.params.list.get_mut(table as usize) {
-            param.wide_state = self.scenario.stack == Stack::Trl;
+            param.wide_state = self.member.stack == Stack::Trl;
         }
     }
 }
@@ -302,29 +305,30 @@ fn load_layers<'a>(
 
 impl<'a> Model<'a> {
     /// Puts the model on the machine; layer by layer those that are `apart`, otherwise one of each kind on behalf of all.
+    /// `batch` is the largest that it will be given.
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
         modeling: Modeling,
-        scenario: &'a Scenario,
+        (member, batch): (&'a Member, Batch),
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
-        let base = weights_dtype(scenario.precision);
+        let base = weights_dtype(member.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
-        let own = scenario.stack == Stack::Unsloth;
-        let prepared = scenario.method == Method::Qlora
-            && scenario.quantization.prepare
-            && !matches!(scenario.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
+        let own = member.stack == Stack::Unsloth;
+        let prepared = member.method == Method::Qlora
+            && member.quantization.prepare
+            && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
-        let checkpoints = scenario.checkpointing != Checkpointing::Off;
+        let checkpoints = member.checkpointing != Checkpointing::Off;
         // Unsloth asks for the reentrant kind whatever is chosen
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
-        machine.state.borrow_mut().sequences = scenario.batch;
-        let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
-        let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
+        machine.state.borrow_mut().graph.reentrant = member.checkpointing.is_reentrant() || own;
+        machine.state.borrow_mut().sequences = batch.sequences;
+        let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
+        let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
-            && match scenario.method {
+            && match member.method {
                 Method::Full => false,
                 // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
                 Method::Lora | Method::Qlora => checkpoints || own,
@@ -333,14 +337,15 @@ impl<'a> Model<'a> {
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
-            scenario,
+            member,
+            batch,
             sandwich,
             modeling,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
-            positions: match scenario.stack {
-                Stack::Torchtune => Positions::of(architecture, scenario),
+            positions: match member.stack {
+                Stack::Torchtune => Positions::of(architecture, member),
                 Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
@@ -368,8 +373,8 @@ impl<'a> Model<'a> {
             outside.linears.push(linear);
         }
         // the first layer is given what needs no gradient, what the outputs' graph holds, or what is of another element type
-        let keeps_leaf = scenario.training_loop.keeps_outputs;
-        let first_apart = scenario.method != Method::Full && (!inputs_require_grad || keeps_leaf)
+        let keeps_leaf = member.keeps_outputs();
+        let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
             || apart == Apart::First;
@@ -396,7 +401,7 @@ impl<'a> Model<'a> {
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
-            None if scenario.checkpointing == Checkpointing::Offloaded => {
+            None if member.checkpointing == Checkpointing::Offloaded => {
                 stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
@@ -428,7 +433,7 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let adapts_head = adapts_head(scenario, head.linear.name);
+        let adapts_head = adapts_head(member, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
@@ -441,7 +446,7 @@ impl<'a> Model<'a> {
                 adapter,
             }
         } else {
-            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
+            loader.linear(&head.linear, adapts_head, member.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -465,7 +470,7 @@ impl<'a> Model<'a> {
         Model {
             machine,
             architecture,
-            scenario,
+            member,
             modeling,
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             layers,
@@ -476,10 +481,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(scenario.precision),
-            fills_cache: families::fills_cache(modeling, architecture, scenario),
-            cache: std::cell::RefCell::default(),
-            outputs: Default::default(),
+            autocast: autocast_dtype(member.precision),
+            fills_cache: families::fills_cache(modeling, architecture, member),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Source: models/mamba `MambaMixer` and its `mamba_selective_scan`; those of the others are copies with norms.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
 use crate::step::autograd::Input;
@@ -12,7 +12,7 @@ use crate::step::ops::linear::Weight;
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
     pub(in crate::step::forward) fn mamba(
         &self,
@@ -28,7 +28,7 @@ impl<'a> Model<'a> {
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.unmodelled("steps of a scan in 4-bit or without a bias");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let (inner, states) = (tokens.saturating_mul(space.inner), tokens.saturating_mul(space.state));
         let x = self.without_padding(x);
@@ -111,7 +111,7 @@ impl<'a> Model<'a> {
         [d, bias, gate]: [&Tensor<'a>; 3],
     ) -> Tensor<'a> {
         let machine = self.machine;
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let dtype = hidden.value.dtype;
         let one = batch.saturating_mul(space.inner);
         let state_numel = one.saturating_mul(space.state);
