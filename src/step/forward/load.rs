@@ -11,11 +11,12 @@ use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::Architecture;
+use crate::model::HeadTransform;
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
 use crate::step::experts::Expert;
 use crate::step::kernels::Device;

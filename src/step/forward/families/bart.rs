@@ -3,7 +3,7 @@
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::model::Table;
+use crate::model::blocks::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
