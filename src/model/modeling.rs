@@ -352,7 +352,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
 #[cfg(test)]
 mod tests {
     use crate::model::catalogue;
-    use crate::model::config::parse;
+    use crate::model::read::parse;
 
     #[test]
     fn every_family_of_the_catalogue_has_a_row() {

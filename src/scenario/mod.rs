@@ -15,9 +15,8 @@ mod validate;
 
 use std::sync::Arc;
 
-use crate::hardware::Gpu;
-use crate::model::Architecture;
-use crate::model::catalogue;
+use crate::hardware::{Gpu, UnknownGpu};
+use crate::model::{Architecture, ModelError, catalogue};
 use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
@@ -58,8 +57,8 @@ impl ModelChoice {
     /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
     pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
         match self {
-            ModelChoice::Catalogue(id) => catalogue::architecture(id),
-            ModelChoice::Size(billions) => catalogue::architecture_of_size(*billions),
+            ModelChoice::Catalogue(id) => Ok(catalogue::architecture(id)?),
+            ModelChoice::Size(billions) => Ok(catalogue::architecture_of_size(*billions)?),
             ModelChoice::Custom(model) => Ok(Arc::clone(&model.architecture)),
         }
     }
@@ -247,18 +246,23 @@ impl Scenario {
     /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
     pub fn gpu(&self) -> Result<Gpu, Issue> {
         match &self.gpu {
-            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug),
+            GpuChoice::Catalogue(slug) => Ok(crate::hardware::gpu(slug)?),
             GpuChoice::Custom(memory) => Ok(Gpu::custom(*memory)),
         }
     }
+}
 
-    /// What is wrong or doubtful with the choices, without running the step.
-    pub fn validate(&self) -> Vec<Issue> {
-        self.validate_with(self.architecture().as_deref().ok())
+/// What is wrong with a model is wrong with the scenario's choice of one.
+impl From<ModelError> for Issue {
+    fn from(error: ModelError) -> Issue {
+        let issue = Issue::error(Field::Model, error.message());
+        Issue { fix: error.fix().map(str::to_owned), ..issue }
     }
+}
 
-    /// The same where the model was looked up.
-    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
-        validate::validate(self, architecture)
+/// A card that is not known is the scenario's choice of one.
+impl From<UnknownGpu> for Issue {
+    fn from(error: UnknownGpu) -> Issue {
+        Issue::error(Field::Gpu, error.message()).with_fix(error.fix())
     }
 }

@@ -12,11 +12,12 @@ use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
+use crate::model::HeadTransform;
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::model::{HeadTransform, Table};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
 use crate::step::device::Device;
 use crate::step::heap::{NOTHING, StorageId};

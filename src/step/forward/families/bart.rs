@@ -2,7 +2,7 @@
 //! encoder, and a decoder that attends to it.
 
 use crate::dtype::Dtype;
-use crate::model::Table;
+use crate::model::blocks::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
