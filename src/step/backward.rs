@@ -102,8 +102,10 @@ pub(super) enum Op {
     Dropout,
     /// The fused layer norm.
     LayerNorm {
-        /// Rows.
-        rows: u64,
+        /// Whether its input is one head of several, and its gradient a slice of theirs.
+        one_head: bool,
+        /// Whether that input is copied for the kernel.
+        strided: bool,
     },
     /// A softmax over the last dimension; saves its result.
     Softmax,
@@ -350,7 +352,9 @@ pub(super) fn compute(state: &mut State, node: &Node, grads: &mut Results) -> Re
             linear::backward(state, node, shape, grad)
         }
         Op::Linear4bit(shape, quantised) => linear::backward_4bit(state, node, shape, quantised, grad),
-        Op::LayerNorm { rows } => norm::layer_norm_backward(state, node, rows, grad),
+        Op::LayerNorm { one_head, strided } => {
+            norm::layer_norm_backward(state, node, (one_head, strided), grad)
+        }
         Op::Bmm { second: layout } => rare::bmm(state, [first, second], layout, grad),
         Op::Chunked => rare::chunked(state, grad),
         Op::Unbatched { batch } => rare::unbatched(state, batch, grad),

@@ -63,6 +63,8 @@ pub(super) struct Loader<'a> {
     pub(super) has_quantised: bool,
     /// Whether any layer has an adapter.
     pub(super) adapted: bool,
+    /// The parameter of the running layer that is the model's last.
+    last: Option<String>,
 }
 
 impl Loader<'_> {
@@ -79,8 +81,9 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
-        let kept = spec.name.ends_with(".DenseReluDense.wo");
+        // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
+        let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
+        let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
         let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept
@@ -215,10 +218,15 @@ impl Loader<'_> {
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
-        let weight = weight.then(|| self.parameter((1, spec.width)));
+        let apart = matches!(spec.kind, NormKind::LayerNorm { .. });
+        let heads = if apart { spec.rows.max(1) } else { 1 };
+        let weight = weight.then(|| self.parameter((if apart { 1 } else { spec.rows }, spec.width)));
+        for _ in 1..heads {
+            self.parameter((1, spec.width));
+        }
         let bias = bias.then(|| self.parameter((1, spec.width)));
         let liger = liger::norm(self.member, spec.kind, self.sandwich);
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, liger }
     }
 
     /// A depthwise convolution.
@@ -280,16 +288,18 @@ fn last_parameter(architecture: &Architecture) -> Option<String> {
     last
 }
 
-/// Puts layers on the machine; returns them as stretches.
+/// Puts layers on the machine, the last of which has the parameter `last`; returns them as stretches.
 fn load_layers<'a>(
     loader: &mut Loader<'_>,
     blocks: &'a [Block],
     kinds: Vec<(Vec<u16>, u32)>,
-    layers: &mut Vec<BoundLayer<'a>>,
+    (layers, mut last): (&mut Vec<BoundLayer<'a>>, Option<String>),
 ) -> Vec<Stretch> {
     let mut result = Vec::with_capacity(kinds.len());
+    let count = kinds.len();
     for (kinds, times) in kinds {
         loader.times = times;
+        loader.last = if result.len() + 1 == count { last.take() } else { None };
         loader.state.params.body += 1;
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
@@ -300,6 +310,7 @@ fn load_layers<'a>(
         result.push(Stretch { layers: indices, times });
     }
     loader.times = 1;
+    loader.last = None;
     loader.state.params.body += 1;
     result
 }
@@ -351,6 +362,7 @@ impl<'a> Model<'a> {
             },
             has_quantised: false,
             adapted: false,
+            last: None,
         };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
@@ -383,7 +395,7 @@ impl<'a> Model<'a> {
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole, 1);
-            let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
+            let stretches = load_layers(&mut loader, &encoder.blocks, apart, (&mut layers, None));
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
             if modeling.positions == PositionIds::FixedSines {
@@ -396,7 +408,20 @@ impl<'a> Model<'a> {
         });
         // layers that hand on what they chose are kept apart
         let whole = whole || modeling.shares_indexer_choice;
+        // bitsandbytes' layers are put in by transformers, whose quantiser leaves the last one of all as it is
+        let last = match member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger if member.method == Method::Qlora => {
+                architecture.last_of_layers()
+            }
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Unsloth
+            | Stack::Litgpt
+            | Stack::Torchtune => None,
+        };
         let kinds = match encoder {
+            None if last.is_some() => stretches_but_last(&architecture.order, whole, 1),
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
@@ -407,7 +432,7 @@ impl<'a> Model<'a> {
             }
             None => stretches(&architecture.order, whole, first_apart),
         };
-        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
+        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
         }

@@ -20,6 +20,9 @@ impl<'a> Pass<'_, 'a> {
         if self.is_flash_attn() {
             return padding.filter(|_| asked.padded);
         }
+        if asked.may_skip && asked.given && !eager && !windowed {
+            self.looked_for_padding(asked.padded);
+        }
         if asked.may_skip && !eager && !asked.padded && !windowed && texts.is_none() {
             return None;
         }
@@ -55,6 +58,17 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(padding);
         Some(mask)
+    }
+
+    /// `_ignore_causal_mask_sdpa`: the padding mask is summed as integers, once more where there is padding.
+    fn looked_for_padding(&self, padded: bool) {
+        for _ in 0..if padded { 2 } else { 1 } {
+            let sum = self.constant(1, Dtype::I64, "sum");
+            drop(self.constant(self.batch.tokens(), Dtype::I64, "sum"));
+            let all = self.constant(1, Dtype::Bool, "eq");
+            drop(sum);
+            drop(all);
+        }
     }
 
     /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
@@ -127,8 +141,11 @@ impl<'a> Pass<'_, 'a> {
         drop(mask);
         drop(ones);
         let row = {
-            let _index = [(); 2].map(|()| self.constant(tokens, Dtype::I64, "indices"));
-            bools(tokens, "padding")
+            let [of_sequence, of_token] = [(); 2].map(|()| self.constant(tokens, Dtype::I64, "indices"));
+            let padding = bools(tokens, "padding");
+            drop(of_token);
+            drop(of_sequence);
+            padding
         };
         let mask = bools(batch.saturating_mul(sequence).saturating_mul(sequence), "mask");
         drop(row);

@@ -149,7 +149,7 @@ impl<'a> Pass<'_, 'a> {
             };
             outputs.push(read.selected(one));
         });
-        let mut output = self.stacked(&outputs, one.saturating_mul(sequence));
+        let mut output = self.machine.stacked(&outputs, one.saturating_mul(sequence));
         output = {
             let skipped = hidden.times_wide(&d.viewed(), hidden.value.numel);
             let sum = output.add(&skipped);
@@ -167,17 +167,6 @@ impl<'a> Pass<'_, 'a> {
         drop(variables);
         while outputs.pop().is_some() {}
         output
-    }
-
-    /// `torch.stack` of tensors of one shape.
-    fn stacked(&self, pieces: &[Tensor<'a>], numel: u64) -> Tensor<'a> {
-        let edges = pieces.iter().map(|piece| piece.value.edge).collect();
-        let Some(first) = pieces.first() else { return self.machine.unassigned() };
-        first.apply(|state, x| {
-            let node = state.fan(edges, x);
-            let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
-            state.new_like(&whole, x.dtype, "stack", node.output(0))
-        })
     }
 }
 
