@@ -299,7 +299,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "nanochat" => Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA },
         "phi" => Modeling { rotary_join: RotaryJoin::Kept, ..own(Code::Phi) },
         "persimmon" => KEPT,
-        "stablelm" => Modeling { code: Code::StableLm, ..KEPT },
+        "stablelm" => Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT },
         "mixtral" => Modeling { router: Router::Mixtral, ..MOE },
         "olmoe" => Modeling { router: Router::Plain, ..MOE },
         "qwen2_moe" => Modeling { router: Router::Plain, ..LLAMA },
@@ -352,7 +352,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
 #[cfg(test)]
 mod tests {
     use crate::model::catalogue;
-    use crate::model::config::parse;
+    use crate::model::read::parse;
 
     #[test]
     fn every_family_of_the_catalogue_has_a_row() {

@@ -14,7 +14,19 @@ use super::{
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
 
-pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
+impl Scenario {
+    /// What is wrong or doubtful with the choices, without running the step.
+    pub fn validate(&self) -> Vec<Issue> {
+        self.validate_with(self.architecture().as_deref().ok())
+    }
+
+    /// The same where the model was looked up.
+    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
+        validate(self, architecture)
+    }
+}
+
+fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for (field, name, value) in [
         (Field::Batch, "micro-batch size", scenario.batch),

@@ -14,6 +14,8 @@ pub(super) struct Device {
     /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0 and newer,
     /// 4096 KiB · 2 + 16 KiB · 8 before).
     pub workspace: u64,
+    /// Bytes of memory.
+    pub memory: u64,
 }
 
 impl Device {
@@ -34,6 +36,6 @@ impl Device {
             _ => (148, 2048),
         };
         let workspace = if capability >= 90 { 33_554_432 } else { 8_519_680 };
-        Device { capability, multiprocessors, threads, workspace }
+        Device { capability, multiprocessors, threads, workspace, memory: gpu.memory.0 }
     }
 }

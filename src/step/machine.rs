@@ -8,8 +8,8 @@ use std::ops::{Deref, DerefMut};
 
 use super::autograd::Graph;
 use super::device::Device;
+use super::gradient::OnGrad;
 use super::heap::Heap;
-use super::optimizer::Stepper;
 use super::params::{ParamId, Params};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -26,8 +26,8 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// How parameters step as soon as their gradients are there, where they do.
-    pub stepper: Option<Stepper>,
+    /// What happens to a gradient as soon as it is there.
+    pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
     pub unmodelled: Option<&'static str>,
 }
@@ -69,7 +69,7 @@ impl Machine {
                 sequences: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
-                stepper: None,
+                on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),
         }

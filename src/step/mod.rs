@@ -4,13 +4,14 @@
 //! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: one run on behalf of many;
 //! - `autograd`: the graph and the engine; `ops`: the operations, each with its derivative;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
-//!   `allocate`: what the allocator makes of it.
+//! - `gradient`: the door through which a gradient leaves; `optimizer` and `iteration`: the step and the loop around it;
+//! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
 
 mod allocate;
 mod autograd;
 mod device;
 mod forward;
+mod gradient;
 mod heap;
 mod iteration;
 mod kernels;

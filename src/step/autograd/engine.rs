@@ -72,9 +72,7 @@ impl State {
                 if self.record.is_some() {
                     self.note_shape(grad.storage, (rows, numel / rows.max(1)));
                 }
-                if let Some(stepper) = self.stepper {
-                    self.step_in_backward(stepper, param);
-                }
+                self.deliver(param);
             }
         } else {
             self.release(grad.storage);

@@ -2,7 +2,7 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Model, Shared};
+use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
@@ -17,7 +17,7 @@ pub(super) struct Heads<'m> {
     pub v: Tensor<'m>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     pub(super) fn attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -150,7 +150,7 @@ impl<'a> Model<'a> {
             }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
-                let tokens = self.scenario.tokens();
+                let tokens = self.batch.tokens();
                 let q = tokens.saturating_mul(attention.heads).saturating_mul(attention.head_dim);
                 let kv = tokens.saturating_mul(attention.kv_heads).saturating_mul(attention.head_dim);
                 match (self.modeling.code, attention.rotary) {
@@ -190,10 +190,10 @@ impl<'a> Model<'a> {
     pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
         Scores {
             kernel,
-            batch: self.scenario.batch,
+            batch: self.batch.sequences,
             heads: attention.heads,
             kv_heads,
-            sequence: self.scenario.sequence,
+            sequence: self.batch.length,
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
@@ -297,7 +297,7 @@ impl<'a> Model<'a> {
         sinks: Option<ParamId>,
     ) -> Mixed<'a> {
         let machine = self.machine;
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let groups = attention.heads / attention.kv_heads.max(1);
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let q = &heads.q;

@@ -1,6 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Apart, Model, find};
+use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
@@ -175,13 +175,13 @@ pub(super) struct Embedded<'m> {
     pub locals: Vec<Tensor<'m>>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.modeling.code {
-            _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
-            _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
-            _ if self.scenario.stack == Stack::Unsloth => self.unsloth_inputs(),
+            _ if self.member.stack == Stack::Litgpt => self.litgpt_inputs(),
+            _ if self.member.stack == Stack::Torchtune => self.torchtune_inputs(),
+            _ if self.member.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
@@ -212,7 +212,7 @@ impl<'a> Model<'a> {
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 // those of texts that share a sequence come with the batch
-                let positions = (!self.scenario.mask.is_packed()).then(|| self.range());
+                let positions = (!self.batch.mask.is_packed()).then(|| self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
@@ -235,7 +235,7 @@ impl<'a> Model<'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let hidden = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if self.architecture.embeddings.scaled { rows.scale() } else { rows }
         });
         if self.inputs_require_grad && !hidden.value.requires_grad() {
@@ -294,7 +294,7 @@ impl<'a> Model<'a> {
         let shared = Shared { full, ..self.no_masks(&embedded) };
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, || {
-                self.lookup(param, embedded.positions.as_ref(), self.scenario.sequence, table.width)
+                self.lookup(param, embedded.positions.as_ref(), self.batch.length, table.width)
             });
             let sum = embedded.hidden.add_row(&rows);
             embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
@@ -312,9 +312,8 @@ impl<'a> Model<'a> {
         let mut locals = Vec::with_capacity(2);
         let mut hidden = tokens.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || {
-                self.lookup(param, Some(&positions), self.scenario.sequence, table.width)
-            });
+            let rows = self
+                .within(table.name, || self.lookup(param, Some(&positions), self.batch.length, table.width));
             hidden = tokens.add_row(&rows);
             locals.push(tokens);
             locals.push(rows);
@@ -324,7 +323,7 @@ impl<'a> Model<'a> {
 
     /// The call that most models make.
     pub(super) fn mask_call(&self) -> MaskCall {
-        let mask = self.scenario.mask;
+        let mask = self.batch.mask;
         MaskCall { given: mask.is_given(), padded: mask == Mask::Padded, may_skip: true, eager: false }
     }
 
@@ -335,8 +334,8 @@ impl<'a> Model<'a> {
         let between = embeddings.positions.is_some()
             || embeddings.norm.is_some()
             || self.encoder.is_some()
-            || self.scenario.training_loop.keeps_outputs
-            || self.scenario.checkpointing == Checkpointing::Offloaded
+            || self.member.keeps_outputs()
+            || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
         let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.apart != Apart::Few || between);
         hidden.with(|value| value.edge = Edge::Param(id))

@@ -83,7 +83,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
                 }
-                Projection::Fused(linear) if loader.scenario.stack == Stack::Litgpt => {
+                Projection::Fused(linear) if loader.member.stack == Stack::Litgpt => {
                     let layer = loader.litgpt_qkv(attention, linear);
                     bound.linears.push(layer);
                 }

@@ -7,7 +7,7 @@ use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
-use crate::step::tensor::{Tensor, Value};
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// A norm on the machine.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(in crate::step) struct NormLayer {
     pub kind: NormKind,
     pub weight: Option<ParamId>,
     pub bias: Option<ParamId>,
+    /// Heads that have a norm each: the first one's weight is `weight`, the others' follow it (stablelm).
+    pub heads: u64,
     /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
     pub liger: Option<bool>,
 }
@@ -26,6 +28,9 @@ impl<'m> Tensor<'m> {
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
         if let Some(in_place) = norm.liger {
             return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        }
+        if norm.heads > 1 {
+            return self.machine.within(norm.name, || self.normed_by_head(norm));
         }
         self.machine.within(norm.name, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
@@ -119,6 +124,23 @@ impl<'m> Tensor<'m> {
                 output
             }
         })
+    }
+
+    /// models/stablelm `StableLmLayerNormPerHead`: each head through a norm of its own, then all joined.
+    fn normed_by_head(&self, norm: &NormLayer) -> Tensor<'m> {
+        let Ok(heads) = u8::try_from(norm.heads) else {
+            return self.unmodelled("norms of more than 255 heads, each with its own");
+        };
+        let pieces = self.pieces(&vec![self.value.numel / norm.heads; usize::from(heads)]);
+        let mut normed: Vec<_> = (0..)
+            .zip(&pieces)
+            .map(|(head, piece)| {
+                piece.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
+            })
+            .collect();
+        let joined = self.machine.stacked(&normed, self.value.numel);
+        while normed.pop().is_some() {}
+        joined
     }
 
     /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
@@ -295,16 +317,30 @@ impl<'m> Tensor<'m> {
         let x = state.cast(&self.value, cast);
         inputs[0] = x;
         let rows = x.numel / norm.width.max(1);
-        let node = state.node(inputs.each_ref(), layer_norm_backward);
+        // one head of several does not lie row after row, but for its copy in another type
+        let one_head = norm.heads > 1;
+        let strided = one_head && cast == self.value.dtype;
+        let node = if one_head {
+            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                head_norm_backward(state, node, grad, strided)
+            };
+            state.node(inputs.each_ref(), derivative)
+        } else {
+            state.node(inputs.each_ref(), layer_norm_backward)
+        };
         state.save_view(node, &x);
         state.save(node, copies[0]);
         state.save(node, copies[1]);
+        let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
         let dense = Value { layout: x.shape, ..x };
         let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
         let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
-        for name in ["mean", "rstd"] {
-            let storage = state.alloc(rows, statistics, name);
+        let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
+        for storage in statistics {
             state.save(node, storage);
+        }
+        state.release(dense_input);
+        for storage in statistics {
             state.release(storage);
         }
         let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
@@ -325,5 +361,18 @@ fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Resul
             *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
         }
     }
+    results
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
+/// `strided`.
+fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
+    let results = layer_norm_backward(state, node, grad);
+    if state.sequences > 1 || grad.layout != Layout::Heads {
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+    }
+    state.release(dense_input);
     results
 }

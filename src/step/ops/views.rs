@@ -5,7 +5,7 @@ use super::pointwise::promoted;
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Node, Results, fresh, like, only, share_view};
 use crate::step::heap::NOTHING;
-use crate::step::machine::State;
+use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'m> Tensor<'m> {
@@ -175,6 +175,19 @@ impl<'m> Tensor<'m> {
             })
         };
         (0..outputs).zip(numels).map(piece).collect()
+    }
+}
+
+impl Machine {
+    /// `torch.stack` of tensors of one shape, or `torch.cat` of single heads: head after head.
+    pub fn stacked<'m>(&'m self, pieces: &[Tensor<'m>], numel: u64) -> Tensor<'m> {
+        let edges = pieces.iter().map(|piece| piece.value.edge).collect();
+        let Some(first) = pieces.first() else { return self.unassigned() };
+        first.apply(|state, x| {
+            let node = state.fan(edges, x);
+            let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
+            state.new_like(&whole, x.dtype, "stack", node.output(0))
+        })
     }
 }
 

@@ -109,7 +109,7 @@ pub fn draw(state: State) -> impl IntoView {
     };
     let said = move || match model.get().architecture() {
         Ok(architecture) => summary::counted(&architecture),
-        Err(issue) => markup::issues([&issue]),
+        Err(error) => markup::issues([&error.into()]),
     };
     let use_it = move || {
         let now = model.get_untracked();

@@ -3,7 +3,7 @@
 //!
 //! Source: models/mamba `MambaMixer` and its `mamba_selective_scan`; those of the others are copies with norms.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
 use crate::step::autograd::{Grad, Input, Node, Results};
@@ -14,7 +14,7 @@ use crate::step::ops::matmul::{Product, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
     pub(in crate::step::forward) fn mamba(
         &self,
@@ -30,7 +30,7 @@ impl<'a> Model<'a> {
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.unmodelled("steps of a scan in 4-bit or without a bias");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let (inner, states) = (tokens.saturating_mul(space.inner), tokens.saturating_mul(space.state));
         let x = self.without_padding(x);
@@ -115,7 +115,7 @@ impl<'a> Model<'a> {
         [d, bias, gate]: [&Tensor<'a>; 3],
     ) -> Tensor<'a> {
         let machine = self.machine;
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let dtype = hidden.value.dtype;
         let one = batch.saturating_mul(space.inner);
         let state_numel = one.saturating_mul(space.state);
@@ -153,7 +153,7 @@ impl<'a> Model<'a> {
             };
             outputs.push(read.selected(one));
         });
-        let mut output = self.stacked(&outputs, one.saturating_mul(sequence));
+        let mut output = self.machine.stacked(&outputs, one.saturating_mul(sequence));
         output = {
             let skipped = hidden.times_wide(&d.viewed(), hidden.value.numel);
             let sum = output.add(&skipped);
@@ -171,17 +171,6 @@ impl<'a> Model<'a> {
         drop(variables);
         while outputs.pop().is_some() {}
         output
-    }
-
-    /// `torch.stack` of tensors of one shape.
-    fn stacked(&self, pieces: &[Tensor<'a>], numel: u64) -> Tensor<'a> {
-        let edges = pieces.iter().map(|piece| piece.value.edge).collect();
-        let Some(first) = pieces.first() else { return self.machine.unassigned() };
-        first.apply(|state, x| {
-            let node = state.fan(edges, x);
-            let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
-            state.new_like(&whole, x.dtype, "stack", node.output(0))
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Source: models/nemotron_h `NemotronHMamba2Mixer` and its `mamba2_chunk_scan`; those of the others are copies.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
 use crate::step::ops::matmul::unbatched_backward;
@@ -34,7 +34,7 @@ impl Sizes {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `NemotronHMamba2Mixer.forward`.
     pub(in crate::step::forward) fn mamba2(
         &self,
@@ -48,8 +48,8 @@ impl<'a> Model<'a> {
         let [bias, log, d] = layer.loose[..] else {
             return x.unmodelled("a scan without its three parameters");
         };
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let tokens = self.scenario.tokens();
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let states = tokens.saturating_mul(*groups).saturating_mul(space.state);
         let inner = tokens.saturating_mul(space.inner);
@@ -95,7 +95,7 @@ impl<'a> Model<'a> {
         [bias, d]: [ParamId; 2],
     ) -> Tensor<'a> {
         let Sizes { chunk, chunks, heads, head, state, .. } = *sizes;
-        let sequence = self.scenario.sequence;
+        let sequence = self.batch.length;
         let tokens_of = |width: u64| heads.saturating_mul(sequence).saturating_mul(width);
         let mut dt = {
             let bias = self.parameter(bias).to(dt.value.dtype);

@@ -6,9 +6,10 @@
 
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::{Scenario, Stack};
+use crate::scenario::Stack;
 use crate::step::autograd::{Grad, Input, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
@@ -31,8 +32,8 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
 
 /// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
 /// each other with a residual between them, it may not.
-pub(in crate::step::forward) fn norm(scenario: &Scenario, kind: NormKind, sandwich: bool) -> Option<bool> {
-    match (scenario.stack, kind) {
+pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<bool> {
+    match (member.stack, kind) {
         (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
         _ => None,
     }

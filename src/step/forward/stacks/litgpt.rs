@@ -6,15 +6,16 @@
 
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
-use crate::scenario::{LoraTargets, Method, Scenario};
+use crate::scenario::{LoraTargets, Method};
 use crate::step::autograd::{Grad, Node, Results, like};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
-use crate::step::forward::{BoundLayer, Model, find};
+use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::attention::{Arguments, Kernel};
@@ -76,10 +77,10 @@ pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, 
 }
 
 /// Which of queries, keys and values get adapters.
-fn adapted(scenario: &Scenario) -> [bool; 3] {
-    let modules = scenario.lora.modules;
+fn adapted(member: &Member) -> [bool; 3] {
+    let modules = member.lora.modules;
     let named = |names: [&str; 2]| names.into_iter().any(|name| modules.adapts(name));
-    match (scenario.method, scenario.lora.targets) {
+    match (member.method, member.lora.targets) {
         (Method::Full, _) | (_, LoraTargets::Mlp) => [false; 3],
         (_, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead | LoraTargets::Attention) => [true; 3],
         (_, LoraTargets::Qv) => [true, false, true],
@@ -88,10 +89,10 @@ fn adapted(scenario: &Scenario) -> [bool; 3] {
 }
 
 /// Columns of each adapted part of the joint projection.
-fn adapted_widths(attention: &Attention, scenario: &Scenario) -> impl Iterator<Item = u64> {
+fn adapted_widths(attention: &Attention, member: &Member) -> impl Iterator<Item = u64> {
     let heads = [attention.heads, attention.kv_heads, attention.kv_heads];
     let width = attention.head_dim;
-    adapted(scenario)
+    adapted(member)
         .into_iter()
         .zip(heads)
         .filter(|(on, _)| *on)
@@ -106,10 +107,10 @@ impl Loader<'_> {
         spec: &Linear,
     ) -> linear::Layer {
         let mut layer = self.linear(spec, false, true);
-        let (count, width) = adapted_widths(attention, self.scenario)
+        let (count, width) = adapted_widths(attention, self.member)
             .fold((0, 0), |(count, sum): (u64, u64), width| (count + 1, sum.saturating_add(width)));
         if count > 0 {
-            let rank = self.scenario.lora.rank;
+            let rank = self.member.lora.rank;
             layer.adapter =
                 Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), None));
         }
@@ -117,7 +118,7 @@ impl Loader<'_> {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The embedding; cosines and sines are buffers.
     pub(in crate::step::forward) fn litgpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
@@ -125,7 +126,7 @@ impl<'a> Model<'a> {
         let buffer =
             |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
         let rotary = width.map(|width| {
-            let numel = self.scenario.sequence.saturating_mul(width);
+            let numel = self.batch.length.saturating_mul(width);
             (buffer(numel), buffer(numel))
         });
         let embedded = Embedded { hidden, kept: false, positions: None, locals: Vec::new() };
@@ -180,10 +181,10 @@ impl<'a> Model<'a> {
         let Projection::Fused(spec) = &attention.projection else {
             return x.unmodelled("projections that litgpt has as one");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let numel = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (queries, keys) = (numel(attention.heads), numel(attention.kv_heads));
-        let joint = x.litgpt_joint(&layer.linear(spec), adapted_widths(attention, self.scenario), tokens);
+        let joint = x.litgpt_joint(&layer.linear(spec), adapted_widths(attention, self.member), tokens);
         let [mut q, mut k, mut v] = joint.split([queries, keys, keys]).map(|part| part.to_heads());
         let mut roped = None;
         if let Some((cos, sin)) = &shared.rotary {
@@ -250,8 +251,8 @@ impl<'a> Model<'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let in_pieces = self.scenario.method != Method::Full;
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let in_pieces = self.member.method != Method::Full;
         let lengths = if in_pieces { loss::pieces(sequence, PIECE) } else { vec![sequence] };
         let logits: Vec<Tensor<'a>> = if in_pieces {
             let width = batch.saturating_mul(head.shape.input);
@@ -278,7 +279,7 @@ impl<'a> Model<'a> {
                 },
             )
             .collect();
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "labels");
         let losses = if in_pieces {
             flat.iter()
                 .map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))

@@ -17,17 +17,20 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
     let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
-    let q = cast(given.q);
-    let bias = mask.map(|mask| additive_mask(machine, &mask, scores, q.value.dtype));
+    let arguments = [cast(given.q), k, v];
+    let bias = mask.map(|mask| {
+        let additive = additive_mask(machine, &mask, scores, arguments[0].value.dtype);
+        if scores.kernel == Kernel::Efficient { aligned_mask(additive, scores.sequence) } else { additive }
+    });
     let unpadded = scores.outputs();
     let padded = scores.head_dim.div_ceil(FLASH_ALIGNMENT).saturating_mul(FLASH_ALIGNMENT);
     let (scores, [q, k, v]) = if scores.kernel == Kernel::Flash && padded != scores.head_dim {
-        let wider = |tensor: Tensor<'m>| {
+        let wider = |tensor: &Tensor<'m>| {
             tensor.padded_to((tensor.value.numel / scores.head_dim.max(1)).saturating_mul(padded))
         };
-        (Scores { head_dim: padded, value_dim: padded, ..scores }, [wider(q), wider(k), wider(v)])
+        (Scores { head_dim: padded, value_dim: padded, ..scores }, arguments.each_ref().map(wider))
     } else {
-        (scores, [q, k, v])
+        (scores, arguments.clone())
     };
     let mut state = machine.state.borrow_mut();
     let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
@@ -98,7 +101,25 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         state.release(seed);
     }
     drop(state);
+    drop((bias, v, k, q));
+    drop(arguments);
     Tensor { machine, value }.slice(unpadded)
+}
+
+/// Rows of the memory-efficient kernel's mask begin at multiples of so many elements (attention.cpp `preprocess_mask`).
+const MASK_ALIGNMENT: u64 = 8;
+
+/// `pad_bias`: a mask with longer rows, of which the kernel is given a slice.
+fn aligned_mask(mask: Tensor<'_>, sequence: u64) -> Tensor<'_> {
+    if sequence.is_multiple_of(MASK_ALIGNMENT) {
+        return mask;
+    }
+    let rows = mask.value.numel / sequence.max(1);
+    let padded = sequence.div_ceil(MASK_ALIGNMENT).saturating_mul(MASK_ALIGNMENT);
+    let whole = Value { numel: rows.saturating_mul(padded), ..mask.value };
+    let value =
+        mask.machine.state.borrow_mut().new_like(&whole, whole.dtype, "additive mask", mask.value.edge);
+    Tensor { machine: mask.machine, value }
 }
 
 /// `pad_last_dim<8>` of attention.cpp: the flash kernel's heads are of a multiple of so many elements.

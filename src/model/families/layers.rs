@@ -1,12 +1,12 @@
 //! What differs from layer to layer: windows, positions, experts, other mixers.
 
 use super::variant::{Others, Positions, Sparse, Variant, Windows};
-use crate::issue::Issue;
-use crate::model::config::{Config, refusal};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// One layer's own facts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct LayerPlan {
+pub struct LayerFacts {
     /// The window, if it sees one only.
     pub window: Option<u64>,
     /// Whether it has positions.
@@ -20,13 +20,13 @@ pub struct LayerPlan {
 }
 
 /// The facts of every layer.
-pub fn plan(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerPlan>, Issue> {
+pub fn layers(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerFacts>, ModelError> {
     let depth = config.depth("num_hidden_layers")?;
     let types = config.texts("layer_types")?;
     if let Some(types) = &types
         && types.len() as u64 != depth
     {
-        return Err(refusal(format!(
+        return Err(ModelError::new(format!(
             "layer_types lists {} layers and num_hidden_layers is {depth}",
             types.len()
         )));
@@ -69,7 +69,7 @@ pub fn plan(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerPlan>, Is
                 _ => by_family,
             };
             let window = windows.size.filter(|_| windowed);
-            LayerPlan {
+            LayerFacts {
                 window,
                 positioned: match variant.positions {
                     Positions::Everywhere | Positions::Listed | Positions::Named => listed,
@@ -98,7 +98,7 @@ struct Windowed {
     bound: u64,
 }
 
-fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, Issue> {
+fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, ModelError> {
     let size = match kind {
         Windows::Never => None,
         Windows::Chunked => config.optional("attention_chunk_size")?,
@@ -117,14 +117,14 @@ fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, Issue> {
 }
 
 /// Every how many layers one sees all: a number, or a text with a letter per layer (exaone4's `LLLG`).
-fn pattern(config: &Config<'_>, otherwise: u64) -> Result<u64, Issue> {
+fn pattern(config: &Config<'_>, otherwise: u64) -> Result<u64, ModelError> {
     match config.text("sliding_window_pattern") {
         Ok(Some(text)) if !text.is_empty() => Ok(text.chars().count() as u64),
         _ => Ok(config.optional("sliding_window_pattern")?.filter(|n| *n > 0).unwrap_or(otherwise)),
     }
 }
 
-fn positions(config: &Config<'_>, positions: Positions) -> Result<Ask, Issue> {
+fn positions(config: &Config<'_>, positions: Positions) -> Result<Ask, ModelError> {
     Ok(match positions {
         Positions::Everywhere | Positions::Windowed | Positions::WindowedIfAny => Box::new(|_| true),
         Positions::Named => {
@@ -141,8 +141,8 @@ fn positions(config: &Config<'_>, positions: Positions) -> Result<Ask, Issue> {
     })
 }
 
-fn sparse(config: &Config<'_>, sparse: Sparse, depth: u64) -> Result<Ask, Issue> {
-    let listed = || -> Result<Option<Ask>, Issue> {
+fn sparse(config: &Config<'_>, sparse: Sparse, depth: u64) -> Result<Ask, ModelError> {
+    let listed = || -> Result<Option<Ask>, ModelError> {
         Ok(config.texts("mlp_layer_types")?.map(|types| -> Ask {
             let sparse: Vec<bool> = types.iter().map(|kind| *kind == "sparse").collect();
             Box::new(move |layer| sparse.get(layer as usize).copied().unwrap_or(true))
@@ -199,7 +199,7 @@ fn sparse(config: &Config<'_>, sparse: Sparse, depth: u64) -> Result<Ask, Issue>
     })
 }
 
-fn others(config: &Config<'_>, others: Others) -> Result<(&'static str, Ask), Issue> {
+fn others(config: &Config<'_>, others: Others) -> Result<(&'static str, Ask), ModelError> {
     Ok(match others {
         Others::Interval(kind) => {
             let interval = config.size_or("full_attention_interval", 4)?;
@@ -223,7 +223,7 @@ fn others(config: &Config<'_>, others: Others) -> Result<(&'static str, Ask), Is
 }
 
 /// Which layers choose their tokens themselves (glm_moe_dsa shares the choice between some).
-fn indexers(config: &Config<'_>, variant: &Variant) -> Result<Ask, Issue> {
+fn indexers(config: &Config<'_>, variant: &Variant) -> Result<Ask, ModelError> {
     if !variant.latent {
         return Ok(Box::new(|_| false));
     }

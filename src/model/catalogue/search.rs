@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::catalogue::{Entry, aliases, entries};
+use super::entries::{Entry, aliases, entries};
 use crate::search::{all_met, asked, best_first, met, words};
 
 /// What an entry is found by.

@@ -1,15 +1,12 @@
-//! The models that Headroom knows by name: a folder of real `config.json` files.
+//! What the catalogue knows of each model, and its names.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::dimensions::Dimensions;
-use super::{Architecture, config, search};
-use crate::issue::{Field, Issue};
-use crate::text::short;
-
-pub use super::search::{Found, search};
+use crate::model::architecture::Architecture;
+use crate::model::error::ModelError;
+use crate::model::read;
 
 /// A model of the catalogue.
 #[derive(Debug)]
@@ -31,7 +28,7 @@ pub struct Entry {
     /// Exact number of parameters; tied weights count once, vision towers count.
     pub parameters: u64,
     config: &'static str,
-    architecture: OnceLock<Result<Arc<Architecture>, Issue>>,
+    architecture: OnceLock<Result<Arc<Architecture>, ModelError>>,
 }
 
 impl Entry {
@@ -43,9 +40,9 @@ impl Entry {
     /// The architecture, read once.
     ///
     /// # Errors
-    /// An [`Issue`] where the config cannot be understood; the tests leave no such entry.
-    pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
-        self.architecture.get_or_init(|| config::parse(self.config).map(Arc::new)).clone()
+    /// A [`ModelError`] where the config cannot be understood; the tests leave no such entry.
+    pub fn architecture(&self) -> Result<Arc<Architecture>, ModelError> {
+        self.architecture.get_or_init(|| read::parse(self.config).map(Arc::new)).clone()
     }
 
     /// Parameters that a token meets, where they are fewer than all.
@@ -70,7 +67,7 @@ fn entry(line: &'static str) -> Option<Entry> {
     let (family, licence, gated, release) = (next()?, next()?, next()?, next()?);
     let (context, parameters, config) = (next()?, next()?, next()?);
     // A file without a row in the table is counted here.
-    let counted = || config::parse(config).map_or(0, |architecture| architecture.parameters());
+    let counted = || read::parse(config).map_or(0, |architecture| architecture.parameters());
     Some(Entry {
         id,
         name,
@@ -147,45 +144,4 @@ pub fn find(id: &str) -> Option<&'static Entry> {
     let id = id.trim();
     let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
     entries().get(*index)
-}
-
-/// The architecture of a model of the catalogue.
-///
-/// # Errors
-/// An [`Issue`] where there is no such model; it offers the nearest names.
-///
-/// ```
-/// let model = headroom::model::catalogue::architecture("qwen2.5-7b").unwrap();
-/// assert_eq!(model.parameters(), 7_615_616_512);
-/// ```
-pub fn architecture(id: &str) -> Result<Arc<Architecture>, Issue> {
-    match find(id) {
-        Some(entry) => entry.architecture(),
-        None => {
-            Err(Issue::error(Field::Model, format!("no model is called {:?}", short(id)))
-                .with_fix(similar(id)))
-        }
-    }
-}
-
-/// What may have been meant.
-fn similar(id: &str) -> String {
-    let mut near: Vec<&str> = search(id).into_iter().map(|found| found.id).collect();
-    if near.is_empty() {
-        near = search::nearest(id).into_iter().map(|found| found.id).collect();
-    }
-    match near.get(..near.len().min(3)) {
-        None | Some([]) => {
-            "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned()
-        }
-        Some(near) => format!("perhaps {}", near.join(", ")),
-    }
-}
-
-/// A llama-shaped architecture of about that many billion parameters; see [`Dimensions::of_size`].
-///
-/// # Errors
-/// An [`Issue`] where the size is not a number that a shape can be found for.
-pub fn architecture_of_size(billions: f64) -> Result<Arc<Architecture>, Issue> {
-    Dimensions::of_size(billions)?.architecture().map(Arc::new)
 }
