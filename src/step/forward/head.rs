@@ -73,7 +73,7 @@ impl<'a> Pass<'_, 'a> {
         let name = self.architecture.head.linear.name;
         match find(&self.outside.linears, |layer| layer.name == name).weight {
             Weight::Plain(weight) => {
-                let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+                let dtype = self.machine.state.borrow().params.get(weight).dtype;
                 hidden.to(dtype)
             }
             Weight::Quantised(_) => hidden.clone(),

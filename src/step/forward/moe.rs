@@ -152,8 +152,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `bias[expert_ids]`: the bias of each row's expert.
     fn biases_of(&self, bias: ParamId, ids: &Tensor<'a>, expert: &Expert) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(bias);
-        let table = Tensor { machine: self.machine, value };
+        let table = self.machine.weight(bias);
         table.rows_at(ids, ids.value.numel, expert.output)
     }
 
@@ -161,10 +160,7 @@ impl<'a> Pass<'_, 'a> {
     fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
         match delta {
             Some(delta) => delta.adapted(self.machine, expert),
-            None => {
-                let value = self.machine.state.borrow().parameter_value(expert.weight);
-                Tensor { machine: self.machine, value }
-            }
+            None => self.machine.weight(expert.weight),
         }
     }
 }

@@ -116,8 +116,7 @@ impl<'m> Tensor<'m> {
     fn xielu(&self, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
         let [positive, negative] = XIELU_PARAMETERS.map(|name| {
             let known = own.iter().find(|(own, _)| *own == name);
-            let value = known.map(|(_, id)| self.machine.state.borrow().parameter_value(*id));
-            value.map(|value| Tensor { machine: self.machine, value }.softplus())
+            known.map(|(_, id)| self.machine.weight(*id).softplus())
         });
         let negative = negative.map(|factor| factor.add_number());
         // `support` lets no layer through that lacks its parameters

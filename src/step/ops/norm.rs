@@ -165,7 +165,7 @@ impl<'m> Tensor<'m> {
     /// The element type of a norm's weight, where it is a half; else this tensor's own.
     fn weight_dtype(&self, norm: &NormLayer) -> Dtype {
         let state = self.machine.state.borrow();
-        let weight = norm.weight.map(|weight| state.parameter_input(weight).dtype);
+        let weight = norm.weight.map(|weight| state.params.get(weight).dtype);
         weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
     }
 
@@ -178,7 +178,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let weight = state.parameter_input(weight);
+        let weight = state.weight(weight);
         let node = state.row_node([&weight, &x], mul_backward);
         if weight.wants() {
             state.save_view(node, &x);
@@ -189,6 +189,7 @@ impl<'m> Tensor<'m> {
         // a float32 weight (k-bit preparation, mixed models) promotes the product
         let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
         let value = state.new_like(&x, dtype, "mul", node.output(0));
+        state.release(weight.storage);
         Tensor { machine, value }
     }
 
@@ -196,11 +197,12 @@ impl<'m> Tensor<'m> {
     pub fn times_float_weight(&self, weight: ParamId, plus_one: bool) -> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
-        let input = state.parameter_input(weight);
-        let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+        let mut factor = state.weight(weight);
         if plus_one {
             let node = state.node([&factor], pass_backward);
-            factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
+            let sum = state.new_like(&factor, factor.dtype, "add", node.output(0));
+            state.release(factor.storage);
+            factor = sum;
         }
         let float = state.cast(&factor, Dtype::F32);
         state.release(factor.storage);
@@ -225,9 +227,9 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let factor = {
             let mut state = machine.state.borrow_mut();
-            let input = state.parameter_input(weight);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let float = state.cast(&value, Dtype::F32);
+            let weight = state.weight(weight);
+            let float = state.cast(&weight, Dtype::F32);
+            state.release(weight.storage);
             if !plus_one {
                 drop(state);
                 let factor = Tensor { machine, value: float };
@@ -272,7 +274,7 @@ impl<'m> Tensor<'m> {
     /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
     pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
         self.apply(|state, x| {
-            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let weight = state.weight_if(norm.weight);
             let rows = x.numel / norm.width.max(1);
             let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
@@ -281,6 +283,7 @@ impl<'m> Tensor<'m> {
             let root = state.alloc(rows, Dtype::F32, "rstd");
             state.save(node, root);
             state.release(root);
+            state.release(weight.storage);
             output
         })
     }
@@ -300,17 +303,18 @@ impl<'m> Tensor<'m> {
         let mut inputs = [Input::NONE; INPUTS];
         let mut copies = [NOTHING; 2];
         let shifted = norm.weight.filter(|_| plus_one).map(|id| {
-            let input = state.parameter_input(id);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let node = state.node([&value], pass_backward);
-            state.new_like(&value, value.dtype, "add", node.output(0))
+            let weight = state.weight(id);
+            let node = state.node([&weight], pass_backward);
+            let sum = state.new_like(&weight, weight.dtype, "add", node.output(0));
+            state.release(weight.storage);
+            sum
         });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
             let Some(id) = id else { continue };
-            let input = state.parameter_input(id);
-            let own = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let own = state.weight(id);
             let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
+            state.release(own.storage);
             copies[slot] = value.storage;
             inputs[slot + 1] = value;
         }

@@ -192,7 +192,7 @@ impl<'a> Pass<'_, 'a> {
         let Some((weight, bias)) = layer.conv else { return x.unmodelled("a convolution without a weight") };
         let padding = conv.kernel.saturating_sub(1);
         let more = self.batch.sequences.saturating_mul(conv.channels).saturating_mul(padding);
-        let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+        let dtype = self.machine.state.borrow().params.get(weight).dtype;
         let mut out = {
             let input = x.to(dtype);
             let value = self.machine.state.borrow_mut().convolved(&input.value, weight, bias, more);
@@ -204,9 +204,8 @@ impl<'a> Pass<'_, 'a> {
 
     /// `-A_log.float().exp()`.
     pub(in crate::step::forward) fn decay(&self, log: ParamId) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(log);
         let grown = {
-            let log = Tensor { machine: self.machine, value }.to(Dtype::F32);
+            let log = self.machine.weight(log).to(Dtype::F32);
             log.keeping_output("exp")
         };
         grown.negate()
@@ -367,9 +366,11 @@ impl<'m> Tensor<'m> {
     /// `x + parameter`, a number for each element of a row.
     pub(in crate::step::forward) fn plus_parameter(&self, parameter: ParamId) -> Tensor<'m> {
         self.apply(|state, x| {
-            let input = state.parameter_input(parameter);
-            let node = state.row_node([x, &input], add_backward);
-            state.new_like(x, promoted(x.dtype, input.dtype), "add", node.output(0))
+            let row = state.weight(parameter);
+            let node = state.row_node([x, &row], add_backward);
+            let sum = state.new_like(x, promoted(x.dtype, row.dtype), "add", node.output(0));
+            state.release(row.storage);
+            sum
         })
     }
 

@@ -158,8 +158,7 @@ impl<'a> Pass<'_, 'a> {
         weights = weights.divide_rows_in_place(&sum);
         drop(sum);
         if let Some(scales) = layer.param_named("router.per_expert_scale") {
-            let value = self.machine.state.borrow().parameter_value(scales);
-            let scales = Tensor { machine: self.machine, value };
+            let scales = self.machine.weight(scales);
             weights = weights.mul(&scales.rows_at(&indices, indices.value.numel, 1));
         }
         drop(hidden);

@@ -337,7 +337,7 @@ impl<'a> Pass<'_, 'a> {
     fn as_weight(&self, x: Tensor<'a>, layer: &Layer) -> Tensor<'a> {
         match layer.weight {
             Weight::Plain(id) => {
-                let dtype = self.machine.state.borrow().params.list[id as usize].dtype;
+                let dtype = self.machine.state.borrow().params.get(id).dtype;
                 x.to(dtype)
             }
             Weight::Quantised(_) => x,

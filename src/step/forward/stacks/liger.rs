@@ -10,7 +10,7 @@ use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
 use crate::scenario::Stack;
-use crate::step::autograd::{Grad, Input, Node, Results, saved_gradients, share};
+use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::norm::NormLayer;
@@ -43,7 +43,7 @@ impl<'m> Tensor<'m> {
     /// `LigerRMSNormFunction`.
     pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let weight = state.weight_if(norm.weight);
             let width = norm.width;
             let node = state.node([x, &weight], move |state, node, grad| {
                 norm_backward(state, node, grad, (width, in_place))
@@ -55,6 +55,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, storage);
             }
             state.release(inverse);
+            state.release(weight.storage);
             result
         })
     }

@@ -5,7 +5,7 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Input, Node, Results, only};
+use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -80,8 +80,8 @@ impl State {
         let Head { shape, weight, bias } = head;
         let rows = x.numel / shape.input.max(1);
         let compute = self.autocast.unwrap_or(x.dtype);
-        let stored = self.params.list[weight as usize].dtype;
-        let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
+        let stored = self.params.get(weight).dtype;
+        let parameters = [Some(weight), bias].map(|id| self.weight_if(id));
         let [weight, bias] = parameters;
         let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
             log_probs_backward(state, node, shape, (compute, stored))
@@ -123,6 +123,7 @@ impl State {
             self.save(node, storage);
         }
         self.release(log_sum);
+        parameters.iter().for_each(|parameter| self.release(parameter.storage));
         [
             Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)),
             Value::plain(entropy, rows, Dtype::F32).at(node.output(1)),

@@ -211,8 +211,13 @@ impl State {
 
     /// `A.to(dtype)`.
     fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
-        let param = self.params.list[id as usize];
-        if param.dtype == dtype { NOTHING } else { self.alloc(param.numel, dtype, "adapter's copy") }
+        let weight = self.weight(id);
+        if weight.dtype == dtype {
+            return weight.storage;
+        }
+        let copy = self.alloc(weight.numel, dtype, "adapter's copy");
+        self.release(weight.storage);
+        copy
     }
 
     /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
@@ -227,7 +232,7 @@ impl State {
     fn adapter_gradients(&mut self, layers: &[Layer], dtype: Dtype) -> Vec<(ParamId, StorageId)> {
         let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
         ids.map(|id| {
-            let numel = self.params.list[id as usize].numel;
+            let numel = self.params.get(id).numel;
             (id, self.alloc(numel, dtype, "adapter's gradient"))
         })
         .collect()
@@ -236,7 +241,7 @@ impl State {
     /// Hands them to the adapters, cast to their element type.
     fn give_adapters(&mut self, grads: Vec<(ParamId, StorageId)>, dtype: Dtype) {
         for (id, mut storage) in grads {
-            let param = self.params.list[id as usize];
+            let param = *self.params.get(id);
             if param.dtype != dtype {
                 let cast = self.alloc(param.numel, param.dtype, "gradient cast");
                 self.release(storage);
