@@ -43,7 +43,7 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
         support::adapted(&model, named)?;
         let memory = summarised(model, batch, scenario.accumulation, gpu);
         support::followed(&machine, member, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.state.borrow().alike {
+        if apart == Apart::All || machine.with(|state| state.alike) {
             return Ok(memory);
         }
         apart = apart.further();
@@ -56,8 +56,8 @@ fn summarised(model: Model<'_>, batch: Batch, accumulation: u64, gpu: &Gpu) -> M
     let mut training = Training::new(model, batch, accumulation);
     training.prepare();
     let [first, steady] = training.first_and_later();
-    let resting = machine.state.borrow().ledger.parts;
-    let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
+    let resting = machine.with(|state| state.ledger.parts);
+    let offloaded = machine.with(|state| state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1));
     let memory = Memory {
         counted: Counted::Tensors,
         parameters: parameters(architecture, member, machine),
@@ -72,15 +72,10 @@ fn summarised(model: Model<'_>, batch: Batch, accumulation: u64, gpu: &Gpu) -> M
 }
 
 fn parameters(architecture: &Architecture, member: &Member, machine: &Machine) -> Parameters {
-    let trained: u64 = machine
-        .state
-        .borrow()
-        .params
-        .list
-        .iter()
-        .filter(|param| param.trainable)
-        .map(|param| param.numel.saturating_mul(u64::from(param.times)))
-        .fold(0, u64::saturating_add);
+    let trained: u64 = machine.with(|state| {
+        let trained = state.params.list.iter().filter(|param| param.trainable);
+        trained.map(|param| param.numel.saturating_mul(u64::from(param.times))).fold(0, u64::saturating_add)
+    });
     let adapters = if member.method == Method::Full { 0 } else { trained };
     Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
 }
@@ -132,7 +127,6 @@ impl<'a> Training<'a> {
     /// The batch and the cuBLAS workspaces (one per thread: the script's and autograd's).
     pub fn prepare(&mut self) {
         let (member, batch) = (self.model.member, self.batch);
-        let mut state = self.machine().state.borrow_mut();
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
         let tensors: u64 = match (member.stack, batch.mask) {
@@ -144,9 +138,6 @@ impl<'a> Training<'a> {
         // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
         let batches = if member.stack == Stack::Trl { self.accumulation } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
-        for _ in 0..tensors {
-            self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
-        }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
         let light = match (self.model.has_bias(), member.checkpointing) {
@@ -154,11 +145,16 @@ impl<'a> Training<'a> {
             ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
             ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         };
-        let workspace = state.device.workspace;
-        state.due_workspaces = light.map(|light| [workspace, light]);
-        if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
-            state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
-        }
+        self.machine().with(|state| {
+            for _ in 0..tensors {
+                self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+            }
+            let workspace = state.device.workspace;
+            state.due_workspaces = light.map(|light| [workspace, light]);
+            if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
+                state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
+            }
+        });
     }
 
     /// One iteration: all micro-batches, then the step.
@@ -196,7 +192,7 @@ impl<'a> Training<'a> {
         self.optimize();
         let first = highest(&self.notes.peaks);
         self.notes.peaks.retain(|(phase, _)| phase.stage != Stage::Step);
-        let resting = self.machine().state.borrow().ledger.parts;
+        let resting = self.machine().with(|state| state.ledger.parts);
         for (_, peak) in &mut self.notes.peaks {
             for category in [Category::Optimizer, Category::Workspace] {
                 let more = resting.get(category).saturating_sub(peak.parts.get(category));
@@ -219,30 +215,27 @@ impl<'a> Training<'a> {
     fn optimize(&mut self) {
         let Some(training) = self.model.member.training else { return };
         self.notes.begin(STEP);
-        {
-            let mut state = self.machine().state.borrow_mut();
-            match &mut state.on_grad {
-                OnGrad::Step(stepper) => stepper.has_state = true,
-                OnGrad::Keep => {
-                    if training.clips {
-                        state.clip();
-                    }
-                    if self.has_state {
-                        state.step(training.optimizer);
-                    } else {
-                        state.first_step(training.optimizer);
-                    }
+        self.machine().with(|state| match &mut state.on_grad {
+            OnGrad::Step(stepper) => stepper.has_state = true,
+            OnGrad::Keep => {
+                if training.clips {
+                    state.clip();
+                }
+                if self.has_state {
+                    state.step(training.optimizer);
+                } else {
+                    state.first_step(training.optimizer);
                 }
             }
-        }
+        });
         self.has_state = true;
-        self.stepped = self.machine().state.borrow().events();
+        self.stepped = self.machine().with(|state| state.events());
         self.notes.end(STEP);
     }
 
     fn forget_gradients(&self) {
         if self.model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine().state.borrow_mut().drop_gradients();
+            self.machine().with(|state| state.drop_gradients());
         }
     }
 
@@ -251,7 +244,7 @@ impl<'a> Training<'a> {
         if self.model.member.offloading == Offloading::On {
             self.begin_offloading();
         }
-        self.machine().state.borrow_mut().category = Category::Activations;
+        self.machine().with(|state| state.category = Category::Activations);
         let before = RefCell::new(std::mem::take(&mut self.kept));
         let pass = self.model.pass(batch);
         let Output { loss, outputs, shared } = pass.loss(pass.hidden(), &|| {
@@ -266,11 +259,11 @@ impl<'a> Training<'a> {
         drop(outputs);
         self.notes.end(FORWARD);
         self.notes.begin(BACKWARD);
-        self.machine().state.borrow_mut().category = Category::Temporaries;
+        self.machine().with(|state| state.category = Category::Temporaries);
         self.machine().backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine().state.borrow_mut().take_leaves();
-        held.extend(self.machine().state.borrow_mut().graph.take_held());
+        let mut held = self.machine().with(|state| state.take_leaves());
+        held.extend(self.machine().with(|state| state.graph.take_held()));
         if kept {
             self.kept.1 = held;
         } else {
@@ -282,16 +275,15 @@ impl<'a> Training<'a> {
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
     fn begin_offloading(&self) {
         let member = self.model.member;
-        let mut state = self.machine().state.borrow_mut();
-        let offload = state.graph.offload.get_or_insert_default();
-        offload.ids = self.ids;
-        if member.stack == Stack::Torchtune {
-            offload.forgetful = true;
-            return;
-        }
-        if member.loads_bitsandbytes() {
-            state.empty_cache();
-        }
+        self.machine().with(|state| {
+            let offload = state.graph.offload.get_or_insert_default();
+            offload.ids = self.ids;
+            if member.stack == Stack::Torchtune {
+                offload.forgetful = true;
+            } else if member.loads_bitsandbytes() {
+                state.empty_cache();
+            }
+        });
     }
 
     /// Events up to the end of the last step, where they are recorded.
@@ -300,8 +292,7 @@ impl<'a> Training<'a> {
     }
 
     fn free(&self, storages: Vec<StorageId>) {
-        let mut state = self.machine().state.borrow_mut();
-        storages.into_iter().for_each(|storage| state.release(storage));
+        self.machine().with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
     }
 }
 
@@ -313,17 +304,17 @@ struct Notes<'a> {
 
 impl Notes<'_> {
     fn begin(&self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        state.early = None;
-        state.ledger.restart();
-        state.mark(phase);
+        self.machine.with(|state| {
+            state.early = None;
+            state.ledger.restart();
+            state.mark(phase);
+        });
     }
 
     /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
     fn end(&mut self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        let early = state.early.take();
-        self.peaks.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
+        let (early, highest) = self.machine.with(|state| (state.early.take(), state.ledger.peak()));
+        self.peaks.extend(early.into_iter().chain([highest]).map(|peak| (phase, peak)));
     }
 }
 

@@ -95,8 +95,7 @@ impl State {
 impl Machine {
     /// A parameter as a tensor, which gives back its reference when it goes.
     pub fn weight(&self, id: ParamId) -> Tensor<'_> {
-        let value = self.state.borrow_mut().weight(id);
-        Tensor { machine: self, value }
+        self.tensor(|state| state.weight(id))
     }
 }
 

@@ -103,6 +103,6 @@ fn events(
     let mut training = Training::new(model, batch, 1);
     training.prepare();
     let _ = training.iteration_of(&[batch]);
-    let events = machine.state.borrow().events();
+    let events = machine.with(|state| state.events());
     events.saturating_mul(all.div_ceil(run))
 }

@@ -113,7 +113,7 @@ impl Recording {
         support::adapted(&model, named)?;
         let mut training = Training::new(model, batch, scenario.accumulation);
         training.prepare();
-        let recorded = || machine.state.borrow().events();
+        let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
         let mut first = None;
         let mut highest = Bytes::ZERO;
@@ -141,9 +141,9 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.state.borrow_mut().record.take().unwrap_or_default();
+        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(training);
-        let storages = machine.state.into_inner().heap.storages;
+        let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
     }
 

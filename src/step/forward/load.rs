@@ -53,7 +53,7 @@ pub(super) struct Loader<'a> {
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
-    pub state: std::cell::RefMut<'a, State>,
+    pub state: &'a mut State,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
     pub(super) times: u32,
@@ -326,6 +326,19 @@ impl<'a> Model<'a> {
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
+        machine.with(|state| {
+            Model::load_into((machine, state), architecture, modeling, (member, batch), device, apart)
+        })
+    }
+
+    fn load_into(
+        (machine, state): (&'a Machine, &mut State),
+        architecture: &'a Architecture,
+        modeling: Modeling,
+        (member, batch): (&'a Member, Batch),
+        device: Device,
+        apart: Apart,
+    ) -> Model<'a> {
         let base = weights_dtype(member.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
         let own = member.stack == Stack::Unsloth;
@@ -335,8 +348,8 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         // Unsloth asks for the reentrant kind whatever is chosen
-        machine.state.borrow_mut().graph.reentrant = member.checkpointing.is_reentrant() || own;
-        machine.state.borrow_mut().sequences = batch.sequences;
+        state.graph.reentrant = member.checkpointing.is_reentrant() || own;
+        state.sequences = batch.sequences;
         let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
         let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
@@ -353,7 +366,7 @@ impl<'a> Model<'a> {
             batch,
             sandwich,
             modeling,
-            state: machine.state.borrow_mut(),
+            state,
             dtype,
             times: 1,
             positions: match member.stack {
@@ -492,7 +505,6 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let adapted = loader.adapted;
-        drop(loader);
         Model {
             machine,
             architecture,

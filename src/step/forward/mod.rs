@@ -234,7 +234,7 @@ impl<'a> Model<'a> {
 impl<'a> Pass<'_, 'a> {
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -273,9 +273,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// The end of `with torch.autocast(…)`.
     fn leave_autocast(&self) {
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.machine.with(|state| {
+            state.autocast = None;
+            state.clear_cast_cache();
+        });
     }
 
     fn decoder(&self) -> Hidden<'a> {
@@ -290,7 +291,7 @@ impl<'a> Pass<'_, 'a> {
                 }
             });
             if let Some(carried) = &*self.outputs.borrow() {
-                self.machine.state.borrow_mut().counts_once(carried.value.storage);
+                self.machine.with(|state| state.counts_once(carried.value.storage));
             }
         }
         let [mut hidden] = variables;
@@ -305,7 +306,7 @@ impl<'a> Pass<'_, 'a> {
             };
         }
         if self.member.checkpointing == Checkpointing::Off {
-            self.machine.state.borrow_mut().drop_left();
+            self.machine.with(|state| state.drop_left());
         }
         drop(positions);
         drop(locals);
@@ -349,14 +350,12 @@ impl<'a> Pass<'_, 'a> {
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let output = self.layer(&self.layers[index], &hidden, &shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.keep_output(output.value.storage);
-        drop(state);
+        self.machine.with(|state| state.keep_output(output.value.storage));
         drop(output);
         self.leave_autocast();
     }
@@ -364,11 +363,12 @@ impl<'a> Pass<'_, 'a> {
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
         if let Some(weights) = &weights {
-            let mut state = self.machine.state.borrow_mut();
-            state.note_returned(&weights.value);
-            state.keep_output(weights.value.storage);
+            self.machine.with(|state| {
+                state.note_returned(&weights.value);
+                state.keep_output(weights.value.storage);
+            });
         }
-        if !self.machine.state.borrow().recomputing {
+        if !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(weights));
         }
     }
@@ -389,7 +389,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: scores.value_dim,
             sequence: scores.sequence,
             dropout,
-            recorded: self.machine.state.borrow().graph.is_recorded()
+            recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
         }
         .kernel()

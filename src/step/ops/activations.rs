@@ -179,7 +179,7 @@ impl<'m> Tensor<'m> {
 
     /// `torch.expm1(x)`. autocast runs it in float32.
     fn expm1(&self) -> Tensor<'m> {
-        let autocast = self.machine.state.borrow().autocast.is_some();
+        let autocast = self.machine.with(|state| state.autocast.is_some());
         let x = self.to(if autocast { Dtype::F32 } else { self.value.dtype });
         // grad * (result + 1)
         x.kept_by("expm1", |state, _, grad| only(chain(state, grad, &["add", "mul"])))

@@ -97,10 +97,10 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
     }
     let square = scores.sequence.saturating_mul(scores.sequence);
     let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
-    let mut state = machine.state.borrow_mut();
-    let scalars = ["zero", "lowest"].map(|name| state.alloc(1, dtype, name));
-    let value = state.new_like(&whole, dtype, "additive mask", mask.value.edge);
-    scalars.into_iter().rev().for_each(|scalar| state.release(scalar));
-    drop(state);
-    Tensor { machine, value }
+    machine.tensor(|state| {
+        let scalars = ["zero", "lowest"].map(|name| state.alloc(1, dtype, name));
+        let value = state.new_like(&whole, dtype, "additive mask", mask.value.edge);
+        scalars.into_iter().rev().for_each(|scalar| state.release(scalar));
+        value
+    })
 }

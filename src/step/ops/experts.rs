@@ -30,7 +30,7 @@ impl<'m> Tensor<'m> {
     /// `F.grouped_mm(x.to(weight.dtype), weight, offs=offsets)`: rows of `x`, sorted by expert.
     pub fn grouped(&self, weight: &Tensor<'m>, offsets: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         let x = self.to(weight.value.dtype);
-        if self.machine.state.borrow().device.capability < GROUPED_SINCE {
+        if self.machine.with(|state| state.device.capability) < GROUPED_SINCE {
             return x.looped(weight, expert);
         }
         let groups = expert.experts;
@@ -134,7 +134,7 @@ pub(in crate::step) enum Delta<'m> {
 impl<'m> Delta<'m> {
     /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
     pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
-        let dtype = machine.state.borrow().params.get(expert.weight).dtype;
+        let dtype = machine.with(|state| state.params.get(expert.weight).dtype);
         let delta = if expert.experts > 1 {
             let [a, b] = [(adapter.a, false), (adapter.b, true)]
                 .map(|(id, permuted)| machine.weight(id).factor(permuted));
@@ -144,14 +144,13 @@ impl<'m> Delta<'m> {
         } else {
             let scaled = {
                 let numel = expert.input.saturating_mul(expert.output);
-                let value = machine.state.borrow_mut().parameter_product([adapter.b, adapter.a], numel);
-                Tensor { machine, value }.scale()
+                machine.tensor(|state| state.parameter_product([adapter.b, adapter.a], numel)).scale()
             };
             Delta::Whole(scaled.to(dtype))
         };
-        let outer = std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false);
+        let outer = machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
         drop(delta.adapted(machine, expert));
-        machine.state.borrow_mut().graph.enabled = outer;
+        machine.with(|state| state.graph.enabled = outer);
         delta
     }
 

@@ -249,14 +249,14 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         machine.within(layer.name, || {
             let Weight::Plain(weight) = layer.weight else { return self.base(layer) };
-            let mut state = machine.state.borrow_mut();
-            let weight = state.weight(weight);
-            let float = state.cast(&weight, Dtype::F32);
-            let value = state.linear_with(&self.value, layer.shape, &float);
-            state.release(float.storage);
-            state.release(weight.storage);
-            drop(state);
-            Tensor { machine, value }
+            machine.tensor(|state| {
+                let weight = state.weight(weight);
+                let float = state.cast(&weight, Dtype::F32);
+                let value = state.linear_with(&self.value, layer.shape, &float);
+                state.release(float.storage);
+                state.release(weight.storage);
+                value
+            })
         })
     }
 
@@ -270,11 +270,9 @@ impl<'m> Tensor<'m> {
     }
 
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let value = match layer.weight {
+        self.apply(|state, x| match layer.weight {
             Weight::Plain(weight) => {
-                let value = state.linear(&self.value, layer.shape, weight, layer.bias, layer.class);
+                let value = state.linear(x, layer.shape, weight, layer.bias, layer.class);
                 match (layer.class, layer.bias) {
                     (LinearClass::Subclass, Some(bias)) => {
                         let sum = state.add_parameter_row(&value, bias);
@@ -284,25 +282,21 @@ impl<'m> Tensor<'m> {
                     _ => value,
                 }
             }
-            Weight::Quantised(quantised) => state.linear_4bit(&self.value, layer.shape, quantised),
-        };
-        Tensor { machine, value }
+            Weight::Quantised(quantised) => state.linear_4bit(x, layer.shape, quantised),
+        })
     }
 
     /// `F.linear(x, weight)` with a parameter.
     pub fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         let class = LinearClass::Linear;
-        let value = self.machine.state.borrow_mut().linear(&self.value, shape, weight, None, class);
-        Tensor { machine: self.machine, value }
+        self.apply(|state, x| state.linear(x, shape, weight, None, class))
     }
 
     /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward`.
     fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
         let machine = self.machine;
-        let (autocast, adapter_dtype) = {
-            let state = machine.state.borrow();
-            (state.autocast.is_some(), state.params.get(adapter.a).dtype)
-        };
+        let (autocast, adapter_dtype) =
+            machine.with(|state| (state.autocast.is_some(), state.params.get(adapter.a).dtype));
         let down = Shape { input: layer.shape.input, output: adapter.rank };
         let up = Shape { input: adapter.rank, output: layer.shape.output };
         let base = self.base(layer);

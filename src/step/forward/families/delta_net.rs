@@ -192,11 +192,10 @@ impl<'a> Pass<'_, 'a> {
         let Some((weight, bias)) = layer.conv else { return x.unmodelled("a convolution without a weight") };
         let padding = conv.kernel.saturating_sub(1);
         let more = self.batch.sequences.saturating_mul(conv.channels).saturating_mul(padding);
-        let dtype = self.machine.state.borrow().params.get(weight).dtype;
+        let dtype = self.machine.with(|state| state.params.get(weight).dtype);
         let mut out = {
             let input = x.to(dtype);
-            let value = self.machine.state.borrow_mut().convolved(&input.value, weight, bias, more);
-            Tensor { machine: self.machine, value }.slice(input.value.numel)
+            input.apply(|state, x| state.convolved(x, weight, bias, more)).slice(input.value.numel)
         };
         out = out.keeping_input("silu");
         out.to(x.value.dtype)
@@ -316,7 +315,7 @@ impl<'a> Pass<'_, 'a> {
                 drop(sum);
                 // nobody reads the last state
                 let outer =
-                    last.then(|| std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false));
+                    last.then(|| machine.with(|state| std::mem::replace(&mut state.graph.enabled, false)));
                 *state = {
                     let kept = state.mul_rows(&chunk_decay.selected(heads));
                     let key = key.selected(chunk_keys).viewed();
@@ -326,7 +325,7 @@ impl<'a> Pass<'_, 'a> {
                     sum
                 };
                 if let Some(outer) = outer {
-                    machine.state.borrow_mut().graph.enabled = outer;
+                    machine.with(|state| state.graph.enabled = outer);
                 }
             },
         );

@@ -194,7 +194,7 @@ impl<'a> Pass<'_, 'a> {
                 (q, q, None)
             }
         };
-        let saved = || self.machine.state.borrow().recomputed().len();
+        let saved = || self.machine.with(|state| state.recomputed().len());
         let before = saved();
         let q = turned(project(q), norms.map(|norms| &norms.q));
         let between = saved();
@@ -206,13 +206,14 @@ impl<'a> Pass<'_, 'a> {
         drop(v);
         self.remember(&mut heads);
         if layer.leaves_keys {
-            let mut state = self.machine.state.borrow_mut();
-            let recomputed = state.recomputed();
-            // the graph that made them stays with them
-            let (first, last) = (recomputed.get(..before), recomputed.get(between..));
-            let graph = first.into_iter().chain(last).flatten().copied();
-            let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
-            state.leave(usize::from(seen == Seen::Window), left);
+            self.machine.with(|state| {
+                let recomputed = state.recomputed();
+                // the graph that made them stays with them
+                let (first, last) = (recomputed.get(..before), recomputed.get(between..));
+                let graph = first.into_iter().chain(last).flatten().copied();
+                let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
+                state.leave(usize::from(seen == Seen::Window), left);
+            });
         }
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(seen), None);
         output = output.through(&layer.linear(&attention.output));

@@ -177,10 +177,7 @@ impl<'a> Pass<'_, 'a> {
 impl<'m> Tensor<'m> {
     /// What a linear layer is given where the last dimension does not lie one after the other: a copy of several sequences.
     fn flat_for_product(&self) -> Tensor<'m> {
-        let (several, autocast) = {
-            let state = self.machine.state.borrow();
-            (state.sequences > 1, state.autocast)
-        };
+        let (several, autocast) = self.machine.with(|state| (state.sequences > 1, state.autocast));
         let cast = self.to(autocast.unwrap_or(self.value.dtype));
         if several && cast.value.layout != cast.value.shape { cast.copied_dense() } else { cast }
     }

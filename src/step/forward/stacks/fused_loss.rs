@@ -25,7 +25,7 @@ impl<'m> Tensor<'m> {
     /// `linear_cross_entropy(…, shift=True)`: logits and their gradients stay inside the kernels.
     pub fn cut_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         // what autocast made float32 is made what the weight is
-        let stored = self.machine.state.borrow().params.get(weight).dtype;
+        let stored = self.machine.with(|state| state.params.get(weight).dtype);
         self.to(stored).apply(|state, x| state.cut_loss(x, shape, weight))
     }
 }

@@ -74,13 +74,12 @@ impl<'m> Tensor<'m> {
 
     /// `LigerRopeFunction`: turned in place, forward and backward.
     pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
+        let node = self.machine.with(|state| {
             let node = state.node([&self.value], pass_backward);
             state.save(node, cos.value.storage);
             state.save(node, sin.value.storage);
             node
-        };
+        });
         self.with(|value| value.edge = node.output(0))
     }
 }

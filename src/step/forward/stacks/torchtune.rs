@@ -361,7 +361,7 @@ impl<'a> Pass<'_, 'a> {
             // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let strided = batch > 1;
-            let trained = self.machine.state.borrow().trains(head);
+            let trained = self.machine.with(|state| state.trains(head));
             let whole = |piece: &Tensor<'a>| if strided && trained { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| whole(piece).torchtune_beside(head, strided)).collect()
         };
@@ -394,7 +394,7 @@ impl<'m> Tensor<'m> {
             let x = self.to(Dtype::F32);
             let float = norm
                 .weight
-                .is_none_or(|weight| self.machine.state.borrow().params.get(weight).dtype == Dtype::F32);
+                .is_none_or(|weight| self.machine.with(|state| state.params.get(weight).dtype) == Dtype::F32);
             let output =
                 if float { x.fused_root_mean_square(norm) } else { x.torchtune_root_mean_square(norm) };
             drop(x);

@@ -69,8 +69,8 @@ impl<'m> Tensor<'m> {
 
     /// `ChunkedLogProbFunction.apply(x, weight, bias, targets, …)`.
     pub fn log_probs(&self, head: Head, targets: &Tensor<'m>) -> Scores<'m> {
-        let values = self.machine.state.borrow_mut().log_probs(&self.value, head, targets.value.storage);
-        let [log_probs, entropy, is_top1] = values.map(|value| Tensor { machine: self.machine, value });
+        let [log_probs, entropy, is_top1] =
+            self.machine.tensors(|state| state.log_probs(&self.value, head, targets.value.storage));
         Scores { log_probs, entropy, is_top1 }
     }
 }
