@@ -146,6 +146,9 @@ pub(super) struct Frame {
     /// Where checkpointing is reentrant: outputs beside the layer's result. The function that runs the layer again holds their
     /// gradients too, which autograd makes of zeros where nobody used the output.
     returned: Vec<Value>,
+    /// Where checkpointing is reentrant: arguments that the layer is given by name. They are attributes of the function that
+    /// runs it again, which stay as long as the graph does.
+    named: Vec<StorageId>,
     /// Where checkpointing is reentrant: leaves that the layer made, which go with the function that ran it again.
     leaves: Vec<ParamId>,
 }
@@ -234,6 +237,15 @@ impl Graph {
     fn reentrant_frame(&mut self) -> Option<&mut Frame> {
         let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
         self.frames.get_mut(frame)
+    }
+
+    /// Notes which of the running layer's arguments beside its input it is given by name, by their place among them.
+    pub fn note_named(&mut self, by_name: impl Fn(usize) -> bool) {
+        let Some(frame) = self.reentrant_frame() else { return };
+        let [shared @ .., _] = &mut frame.held;
+        for (_, argument) in shared.iter_mut().enumerate().filter(|(place, _)| by_name(*place)) {
+            frame.named.push(std::mem::replace(argument, NOTHING));
+        }
     }
 
     /// Notes a leaf that the running layer makes; whether it goes with that layer's frame.
@@ -543,6 +555,7 @@ impl Machine {
                 packed,
                 kept: Vec::new(),
                 returned: Vec::new(),
+                named: Vec::new(),
                 leaves: Vec::new(),
             };
             state.graph.frames.push(frame);
@@ -553,8 +566,9 @@ impl Machine {
             let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
             // A layer through which no gradient flows saves nothing, not even its arguments.
             if state.graph.frames[index].nodes == 0 {
-                let held = std::mem::take(&mut state.graph.frames[index].held);
-                held.into_iter().for_each(|storage| state.release(storage));
+                let frame = &mut state.graph.frames[index];
+                let (held, named) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.named));
+                held.into_iter().chain(named).for_each(|storage| state.release(storage));
             }
         });
         output

@@ -108,7 +108,7 @@ impl State {
             return None;
         }
         // the copy to the CPU is made of dense memory
-        let storage = if broadcast || value.layout == value.shape && dense {
+        let storage = if broadcast || value.layout == value.dense_layout() && dense {
             self.retain(value.storage);
             value.storage
         } else {

@@ -137,6 +137,9 @@ impl Shared<Value> {
     }
 }
 
+/// The place of the mask in [`Shared::arguments`].
+pub(in crate::step) const MASK: usize = 3;
+
 impl<'m> Shared<Tensor<'m>> {
     /// The storages that a checkpointed layer keeps as its arguments.
     pub fn arguments(&self, seen: Seen) -> [StorageId; HELD - 1] {
@@ -232,15 +235,16 @@ impl<'a> Pass<'_, 'a> {
     /// The same of ids that the model's code made itself.
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
-        let hidden = self.within(table.name, || {
+        let scaled = self.architecture.embeddings.scaled;
+        let mut hidden = self.within(table.name, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
-            if self.architecture.embeddings.scaled { rows.scale() } else { rows }
+            if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
         if self.inputs_require_grad && !hidden.value.requires_grad() {
-            self.require_grad(hidden)
-        } else {
-            hidden
+            hidden = self.require_grad(hidden);
         }
+        // granite scales what the module returned, after the hook that makes it require a gradient
+        if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }
     }
 
     /// The norm of the embeddings, where there is one.
@@ -330,6 +334,7 @@ impl<'a> Pass<'_, 'a> {
         // one layer on behalf of many consumes its input, the leaf of all of them, unless something comes between
         let embeddings = &self.architecture.embeddings;
         let between = embeddings.positions.is_some()
+            || embeddings.scaled && !self.modeling.scale_buffer
             || embeddings.norm.is_some()
             || self.encoder.is_some()
             || self.member.keeps_outputs()

@@ -54,7 +54,7 @@ impl<'m> Tensor<'m> {
                     drop(sum);
                     scaled.keeping_output("tanh")
                 };
-                half.one_plus_times(tanh)
+                half.times_one_plus(tanh)
             }
             Activation::GeluFast => {
                 let half = self.scale();
@@ -68,11 +68,11 @@ impl<'m> Tensor<'m> {
                             };
                             square.add_number()
                         };
-                        scaled.mul(&shifted)
+                        scaled.into_product(shifted)
                     };
                     product.keeping_output("tanh")
                 };
-                half.one_plus_times(tanh)
+                half.times_one_plus(tanh)
             }
             Activation::GeluPython => {
                 let half = self.scale();
@@ -80,7 +80,7 @@ impl<'m> Tensor<'m> {
                     let scaled = self.scale();
                     scaled.erf()
                 };
-                half.one_plus_times(erf)
+                half.times_one_plus(erf)
             }
             Activation::QuickGelu => {
                 let open = {
@@ -106,10 +106,10 @@ impl<'m> Tensor<'m> {
     }
 
     /// `self * (1 + other)`.
-    fn one_plus_times(&self, other: Tensor<'m>) -> Tensor<'m> {
+    fn times_one_plus(self, other: Tensor<'m>) -> Tensor<'m> {
         let shifted = other.add_number();
         drop(other);
-        self.mul(&shifted)
+        self.into_product(shifted)
     }
 
     /// `_xielu_python`: `where(x > 0, alpha_p * x * x + beta * x, (expm1(min(x, eps)) - x) * alpha_n + beta * x)`.
@@ -127,7 +127,7 @@ impl<'m> Tensor<'m> {
                 let scaled = self.times_one(&positive);
                 scaled.mul(self)
             };
-            square.add(&self.times_buffer())
+            square.into_sum(self.times_buffer())
         };
         let below = {
             let product = {
@@ -140,9 +140,12 @@ impl<'m> Tensor<'m> {
                 };
                 difference.times_one(&negative)
             };
-            product.add(&self.times_buffer())
+            product.into_sum(self.times_buffer())
         };
-        condition.chosen(&above, &below)
+        let chosen = condition.chosen(&above, &below);
+        drop((condition, above, below));
+        drop((positive, negative));
+        chosen
     }
 
     /// `x * factor` with a tensor of one element.

@@ -333,9 +333,17 @@ impl<'m> Tensor<'m> {
                     drop(low);
                     high.scale()
                 };
-                let delta = if autocast { delta } else { delta.to(dtype) };
+                let delta = if autocast {
+                    delta
+                } else {
+                    let cast = delta.to(dtype);
+                    drop(delta);
+                    cast
+                };
                 let sum = base.add(&delta);
                 drop(base);
+                drop(x);
+                drop(delta);
                 sum
             }
         }
@@ -348,7 +356,7 @@ fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
         Layout::Columns => true,
         // a product takes one transposed matrix as it is
         Layout::Heads => state.sequences > 1,
-        Layout::Tokens | Layout::Expanded => false,
+        Layout::Tokens | Layout::Expanded | Layout::Either => false,
     };
     if !transposed {
         return grad;

@@ -67,7 +67,7 @@ impl State {
     /// Heads as a batch of matrices: operands that lie token after token are copied (unless the batch is one sequence,
     /// where the view needs no copy).
     pub fn dense(&mut self, value: &Value, batch: u64) -> Value {
-        if value.layout == Layout::Heads || batch <= 1 {
+        if matches!(value.layout, Layout::Heads | Layout::Either) || batch <= 1 {
             self.retain(value.storage);
             return *value;
         }
@@ -107,7 +107,8 @@ impl State {
             self.save_view(node, &a);
         }
         let storage = self.alloc_product(numel, a.dtype, "matmul");
-        let (dtype, layout, shape) = (a.dtype, Layout::Heads, Layout::Heads);
+        let (dtype, shape) = (a.dtype, Layout::Heads);
+        let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
         let view = self.node([&product], move |state, _, grad| unbatched_backward(state, grad, batch));
         self.release(b.storage);
@@ -127,8 +128,14 @@ pub(in crate::step) fn product_backward(state: &mut State, operand: &Input, grad
 /// A batched product of views of tensors with more dimensions; `layout` is how the second operand's gradient lies.
 pub(in crate::step) fn bmm_backward(state: &mut State, node: &Node, grad: &Grad, layout: Layout) -> Results {
     let [first, second, _] = node.inputs;
-    let other = product_backward(state, &second, grad).map(|other| Grad { layout, view: true, ..other });
-    let own = product_backward(state, &first, grad).map(|own| Grad { view: true, ..own });
+    let of = |input: Input, layout: Layout| {
+        let one_head = input.layout == Layout::Either && layout == Layout::Heads;
+        if one_head { Layout::Either } else { layout }
+    };
+    let other = product_backward(state, &second, grad);
+    let other = other.map(|other| Grad { layout: of(second, layout), view: true, ..other });
+    let own = product_backward(state, &first, grad);
+    let own = own.map(|own| Grad { layout: of(first, Layout::Heads), view: true, ..own });
     [own, other, None]
 }
 

@@ -321,7 +321,7 @@ impl<'m> Tensor<'m> {
             state.save(node, copies[0]);
             state.save(node, copies[1]);
             let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
-            let dense = Value { layout: x.shape, ..x };
+            let dense = Value { layout: x.dense_layout(), ..x };
             let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
             let statistics =
                 if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };

@@ -56,6 +56,27 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x + y` of values without a name: Python lets go of the left one first.
+    pub fn into_sum(self, other: Tensor<'m>) -> Tensor<'m> {
+        let sum = self.add(&other);
+        drop((self, other));
+        sum
+    }
+
+    /// `x - y` of such.
+    pub fn into_difference(self, other: Tensor<'m>) -> Tensor<'m> {
+        let difference = self.minus(&other);
+        drop((self, other));
+        difference
+    }
+
+    /// `x * y` of such.
+    pub fn into_product(self, other: Tensor<'m>) -> Tensor<'m> {
+        let product = self.mul(&other);
+        drop((self, other));
+        product
+    }
+
     /// `x + row`, where the row (a position embedding, a mask) is broadcast over x.
     pub fn add_row(&self, row: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -286,7 +307,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], |state, _, grad| only(like(state, grad, "neg")));
             // the slice of a tensor that lies head after head is as dense as its shape says
-            let dense = Value { layout: x.shape, ..*x };
+            let dense = Value { layout: x.dense_layout(), ..*x };
             state.new_like(&dense, x.dtype, "neg", node.output(0))
         })
     }

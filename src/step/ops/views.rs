@@ -41,6 +41,14 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// The same, known to be of so many heads.
+    pub fn of_heads(mut self, heads: u64) -> Tensor<'m> {
+        if heads == 1 && matches!(self.value.layout, Layout::Tokens | Layout::Heads) {
+            self.value.layout = Layout::Either;
+        }
+        self
+    }
+
     /// Both: `x.view(batch, sequence, heads, head).transpose(1, 2)`.
     pub fn to_heads(&self) -> Tensor<'m> {
         self.split_heads().heads_first()
@@ -52,7 +60,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], transpose_backward);
             let edge = node.output(0);
             match x.layout {
-                Layout::Tokens => {
+                Layout::Tokens | Layout::Either => {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }
                 }
@@ -92,7 +100,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node([x, y], cat_backward);
-            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.shape, ..*x };
+            let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.dense_layout(), ..*x };
             state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
         })
     }
@@ -142,7 +150,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], expand_backward);
             state.retain(x.storage);
-            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), ..*x }
+            let layout = if x.layout == Layout::Either { Layout::Tokens } else { x.layout };
+            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), layout, ..*x }
         })
     }
 
@@ -188,7 +197,7 @@ impl Machine {
 /// The last dimension split into heads, or heads joined into it: a view, of which the gradient is a copy where it does not
 /// lie token after token.
 pub(in crate::step) fn reshape_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    only(if matches!(grad.layout, Layout::Tokens | Layout::Columns) {
+    only(if matches!(grad.layout, Layout::Tokens | Layout::Columns | Layout::Either) {
         share_view(state, grad)
     } else {
         Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
@@ -203,7 +212,7 @@ pub(in crate::step) fn transpose_backward(state: &mut State, _: &Node, grad: &mu
 /// A slice's gradient is the whole tensor's.
 pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let whole = node.inputs[0];
-    only(fresh(state, grad, (whole.numel, whole.shape), "slice"))
+    only(fresh(state, grad, (whole.numel, whole.dense_layout()), "slice"))
 }
 
 /// The gradients of the pieces (zeros for those without one) are joined into the whole's.
@@ -225,5 +234,5 @@ pub(in crate::step) fn cat_backward(state: &mut State, node: &Node, grad: &mut G
 /// An expanded view, copied or not: a sum.
 pub(in crate::step) fn expand_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let narrow = node.inputs[0];
-    only(fresh(state, grad, (narrow.numel, narrow.shape), "sum"))
+    only(fresh(state, grad, (narrow.numel, narrow.dense_layout()), "sum"))
 }

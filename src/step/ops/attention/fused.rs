@@ -146,7 +146,7 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
 fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Results {
     let mut inputs = node.inputs;
     if node.brought_back {
-        inputs.iter_mut().for_each(|input| input.layout = input.shape);
+        inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
     }
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
@@ -155,7 +155,8 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output token after token
-    let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
+    let copies =
+        scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
