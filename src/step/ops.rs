@@ -14,5 +14,4 @@ pub(super) mod matmul;
 pub(super) mod norm;
 pub(super) mod pointwise;
 pub(super) mod scan;
-pub(super) mod torchao;
 pub(super) mod views;

@@ -23,7 +23,8 @@ use crate::step::device::Device;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::experts::Expert;
-use crate::step::ops::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
+use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
+use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
@@ -160,7 +161,8 @@ impl Loader<'_> {
             _ if early => origin,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
         };
-        Quantised { compute, origin, opened, double, early, torchao: false }
+        let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
+        Quantised { format, compute, origin, opened, double }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -170,15 +172,8 @@ impl Loader<'_> {
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        let quantised = Quantised {
-            compute: dtype,
-            origin: dtype,
-            opened: dtype,
-            double: true,
-            early: false,
-            torchao: true,
-        };
-        (quantised, original)
+        let [compute, origin, opened] = [dtype; 3];
+        (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -228,8 +223,8 @@ impl Loader<'_> {
             self.parameter((1, spec.width));
         }
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let liger = liger::norm(self.member, spec.kind, self.sandwich);
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, liger }
+        let kernel = liger::norm(self.member, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, kernel }
     }
 
     /// A depthwise convolution.

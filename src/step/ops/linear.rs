@@ -1,11 +1,10 @@
 //! Linear layers: plain, 4-bit, and with a LoRA adapter.
 
-use super::four_bit;
+use super::four_bit::Quantised;
 use super::pointwise::add_backward;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
-use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, only, share};
-use crate::step::heap::{NOTHING, StorageId};
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -23,28 +22,6 @@ impl Shape {
         self.input.saturating_mul(self.output)
     }
 }
-
-/// How a 4-bit weight is dequantised.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::step) struct Quantised {
-    /// Element type of the computation (`bnb_4bit_compute_dtype`).
-    pub compute: Dtype,
-    /// Element type that the weight had before: what dequantising gives in backward.
-    pub origin: Dtype,
-    /// Element type that the forward product dequantises into: bitsandbytes 0.50 takes the computation's at once.
-    pub opened: Dtype,
-    /// Whether the block scales are quantised themselves.
-    pub double: bool,
-    /// Whether it is bitsandbytes' before 0.43.2: always dequantised, and the input is held.
-    pub early: bool,
-    /// Whether it is torchao's `NF4Tensor`.
-    pub torchao: bool,
-}
-
-/// Weights of one 4-bit scale (bitsandbytes' default block size).
-pub(in crate::step) const QUANT_BLOCK: u64 = 64;
-/// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
-pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
 /// A linear layer on the machine.
 #[derive(Clone, Copy, Debug)]
@@ -182,64 +159,6 @@ impl State {
         let sum = self.new_like(x, dtype, "add", node.output(0));
         self.release(bias.storage);
         sum
-    }
-
-    /// bitsandbytes' `Linear4bit`: the weight is dequantised for the product, again in backward.
-    ///
-    /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
-    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
-        if quantised.torchao {
-            return self.linear_nf4(x, shape, quantised.origin);
-        }
-        let input_dtype = x.dtype;
-        let x = self.cast(x, quantised.compute);
-        let node =
-            self.node([&x], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
-        if quantised.early {
-            self.hold(node, x.storage);
-        }
-        let rows = x.numel / shape.input.max(1);
-        let numel = rows.saturating_mul(shape.output);
-        let fused = !quantised.early && four_bit::is_fused(self.device, quantised.compute, rows, shape);
-        let storage = if fused {
-            self.alloc_product(numel, quantised.compute, "linear (4-bit)")
-        } else {
-            let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc_product(numel, quantised.compute, "linear (4-bit)");
-            weight.into_iter().for_each(|storage| self.release(storage));
-            storage
-        };
-        let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
-        let output = output.at(node.output(0));
-        let result = self.cast(&output, input_dtype);
-        self.release(output.storage);
-        self.release(x.storage);
-        result
-    }
-
-    /// The dequantised weight and the scales that making it takes; the order is that of freeing.
-    fn dequantised(&mut self, shape: Shape, quantised: Quantised, forward: bool) -> [StorageId; 3] {
-        let numel = shape.weights();
-        let scales = numel.div_ceil(QUANT_BLOCK);
-        let mut first = NOTHING;
-        let mut second = NOTHING;
-        if quantised.double {
-            first = self.alloc(scales, Dtype::F32, "scales");
-            if forward {
-                second = self.alloc(scales, Dtype::F32, "scales");
-            }
-        }
-        let dtype = if forward { quantised.opened } else { quantised.origin };
-        let mut weight = self.alloc(numel, dtype, "dequantised weight");
-        if dtype != quantised.compute {
-            if !forward {
-                self.release(std::mem::replace(&mut first, NOTHING));
-            }
-            let cast = self.alloc(numel, quantised.compute, "cast");
-            self.release(weight);
-            weight = cast;
-        }
-        [second, first, weight]
     }
 }
 
@@ -392,16 +311,6 @@ fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
     let numel = weight.numel;
     let storage = state.alloc_product(numel, dtype, "linear (weight gradient)");
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
-}
-
-/// MatMul4Bit's backward: the weight is dequantised once more.
-fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quantised: Quantised) -> Results {
-    let x = node.inputs[0];
-    let [_, scales, weight] = state.dequantised(shape, quantised, false);
-    state.release(scales);
-    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
-    state.release(weight);
-    only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }
 
 /// A depthwise convolution.

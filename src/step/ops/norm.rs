@@ -19,15 +19,18 @@ pub(in crate::step) struct NormLayer {
     pub bias: Option<ParamId>,
     /// Heads that have a norm each: the first one's weight is `weight`, the others' follow it (stablelm).
     pub heads: u64,
-    /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
-    pub liger: Option<bool>,
+    /// What runs in the place of these operations, where another project brings a kernel.
+    pub kernel: Option<NormKernel>,
 }
+
+/// A norm as another project's kernel runs it.
+pub(in crate::step) type NormKernel = for<'m> fn(&Tensor<'m>, &NormLayer) -> Tensor<'m>;
 
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
-        if let Some(in_place) = norm.liger {
-            return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        if let Some(kernel) = norm.kernel {
+            return self.machine.within(norm.name, || kernel(self, norm));
         }
         if norm.heads > 1 {
             return self.machine.within(norm.name, || self.normed_by_head(norm));

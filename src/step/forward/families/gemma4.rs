@@ -39,7 +39,7 @@ pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
 
 /// A norm without a weight.
 fn bare_norm(name: &'static str, width: u64) -> NormLayer {
-    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, liger: None }
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
 }
 
 impl<'a> Pass<'_, 'a> {

@@ -13,7 +13,7 @@ use crate::scenario::Stack;
 use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
-use crate::step::ops::norm::NormLayer;
+use crate::step::ops::norm::{NormKernel, NormLayer};
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor};
 
@@ -30,18 +30,21 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
         .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
 }
 
-/// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
-/// each other with a residual between them, it may not.
-pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<bool> {
+/// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other
+/// with a residual between them.
+pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
     match (member.stack, kind) {
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) if sandwich => {
+            Some(|x, norm| x.liger_normed(norm, false))
+        }
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(|x, norm| x.liger_normed(norm, true)),
         _ => None,
     }
 }
 
 impl<'m> Tensor<'m> {
     /// `LigerRMSNormFunction`.
-    pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
+    fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let weight = state.weight_if(norm.weight);
             let width = norm.width;
