@@ -240,7 +240,7 @@ impl<'a> Pass<'_, 'a> {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if self.architecture.embeddings.scaled { rows.scale() } else { rows }
         });
-        if self.inputs_require_grad && !hidden.value.requires_grad() {
+        if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             self.require_grad(hidden)
         } else {
             hidden
