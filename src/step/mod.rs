@@ -2,15 +2,13 @@
 //!
 //! - `heap`: storages, live bytes, event stream; `device` and `kernels`: the card and the scratch space of CUDA kernels;
 //! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: one run on behalf of many;
-//! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
-//! - `ops`: the operations;
+//! - `autograd`: the graph and the engine; `ops`: the operations, each with its derivative;
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `gradient`: the door through which a gradient leaves; `optimizer` and `iteration`: the step and the loop around it;
 //! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
 
 mod allocate;
 mod autograd;
-mod backward;
 mod device;
 mod forward;
 mod gradient;

@@ -3,6 +3,7 @@
 
 pub(super) mod activations;
 pub(super) mod attention;
+pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;
 pub(super) mod indexing;

@@ -73,7 +73,7 @@ impl State {
         let param = &self.params.list[id as usize];
         let wanted = param.trainable && self.graph.enabled;
         let edge = if wanted { Edge::Param(id) } else { Edge::None };
-        (&Value::plain(NOTHING, param.numel, param.dtype).at(edge)).into()
+        Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
     /// Puts a parameter on the machine; it stays until the end.

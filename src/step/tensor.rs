@@ -18,6 +18,8 @@ pub(super) enum Layout {
     Columns,
     /// One element for many: an expanded view.
     Expanded,
+    /// Token after token and head after head at once: there is one head.
+    Either,
 }
 
 /// What a tensor is, without the ownership of a [`Tensor`].
@@ -53,6 +55,11 @@ impl Value {
     /// The same with a place in the graph.
     pub fn at(self, edge: Edge) -> Value {
         Value { edge, ..self }
+    }
+
+    /// How a dense tensor of its shape lies.
+    pub fn dense_layout(&self) -> Layout {
+        if self.layout == Layout::Either { Layout::Either } else { self.shape }
     }
 
     /// A transposed view of it.

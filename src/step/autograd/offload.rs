@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use super::super::backward::Op;
 use super::super::heap::{NOTHING, StorageId};
 use super::super::machine::State;
 use super::super::tensor::{Layout, Value};
@@ -109,7 +108,7 @@ impl State {
             return None;
         }
         // the copy to the CPU is made of dense memory
-        let storage = if broadcast || value.layout == value.shape && dense {
+        let storage = if broadcast || value.layout == value.dense_layout() && dense {
             self.retain(value.storage);
             value.storage
         } else {
@@ -156,18 +155,12 @@ impl State {
         storage
     }
 
-    /// Brings back what a node saved. Attention's arguments come back as dense as their shapes are.
+    /// Brings back what a node saved.
     pub(super) fn unpack_saved(&mut self, node: &mut Node) {
-        let mut any = false;
         for entry in node.saved.0..node.saved.1 {
             if let Some(Saved::Packed(index)) = self.graph.saved.get(entry as usize).copied() {
                 self.unpack(index);
-                any = true;
-            }
-        }
-        if let (Op::Attention(_), true) = (node.op, any) {
-            for input in &mut node.inputs {
-                input.layout = input.shape;
+                node.brought_back = true;
             }
         }
     }

@@ -69,9 +69,9 @@ impl<'a> Pass<'_, 'a> {
         } else {
             (self.projected(layer, attention, x), None)
         };
-        let mut _passed = None;
+        let mut passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
-            _passed = self.position(attention, &mut heads, cos, sin);
+            passed = self.position(attention, &mut heads, cos, sin);
         }
         if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
@@ -91,9 +91,11 @@ impl<'a> Pass<'_, 'a> {
             };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama | Code::StableLm) {
+        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
+        drop(heads);
+        drop(passed);
         Mixed { output, weights }
     }
 
@@ -103,6 +105,12 @@ impl<'a> Pass<'_, 'a> {
         attention: &Attention,
         x: &Tensor<'a>,
     ) -> Heads<'a> {
+        let Heads { q, k, v } = self.projections(layer, attention, x);
+        let (heads, kv_heads) = (attention.heads, attention.kv_heads);
+        Heads { q: q.of_heads(heads), k: k.of_heads(kv_heads), v: v.of_heads(kv_heads) }
+    }
+
+    fn projections(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
         let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {
@@ -124,7 +132,8 @@ impl<'a> Pass<'_, 'a> {
                 }
                 if attention.clipped {
                     let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
-                    let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
+                    let limited = all.map(|projected| projected.limited_in_place());
+                    let [q, k, v] = limited.map(|limited| limited.to_heads());
                     return Heads { q, k, v };
                 }
                 if self.modeling.head_norms == HeadNorms::AfterRotary {
@@ -224,11 +233,7 @@ impl<'a> Pass<'_, 'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
-            let repeat = |x: &Tensor<'a>| {
-                // one head for all is a view without a copy
-                if attention.kv_heads == 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
-            };
-            (repeat(&heads.k), repeat(&heads.v), attention.heads)
+            (repeat_kv(attention, &heads.k), repeat_kv(attention, &heads.v), attention.heads)
         } else {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
@@ -298,11 +303,10 @@ impl<'a> Pass<'_, 'a> {
     ) -> Mixed<'a> {
         let machine = self.machine;
         let batch = self.batch.sequences;
-        let groups = attention.heads / attention.kv_heads.max(1);
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let q = &heads.q;
-        let k = heads.k.repeat_heads(groups);
-        let v = heads.v.repeat_heads(groups);
+        let k = repeat_kv(attention, &heads.k);
+        let v = repeat_kv(attention, &heads.v);
         let mut weights = {
             let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
             let product = machine.product(q, &k, shape, self.autocast);
@@ -353,4 +357,10 @@ impl<'a> Pass<'_, 'a> {
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
     }
+}
+
+/// `repeat_kv`: of one head for all it is a view.
+fn repeat_kv<'m>(attention: &Attention, x: &Tensor<'m>) -> Tensor<'m> {
+    let groups = attention.heads / attention.kv_heads.max(1);
+    if attention.kv_heads == 1 && groups > 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
 }

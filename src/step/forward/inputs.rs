@@ -5,10 +5,8 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::scenario::{Checkpointing, Mask, Stack};
-use crate::step::autograd::{Edge, HELD, Input};
-use crate::step::backward::Op;
+use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
-use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
@@ -139,6 +137,9 @@ impl Shared<Value> {
     }
 }
 
+/// The place of the mask in [`Shared::arguments`].
+pub(in crate::step) const MASK: usize = 3;
+
 impl<'m> Shared<Tensor<'m>> {
     /// The storages that a checkpointed layer keeps as its arguments.
     pub fn arguments(&self, seen: Seen) -> [StorageId; HELD - 1] {
@@ -236,15 +237,16 @@ impl<'a> Pass<'_, 'a> {
     /// The same of ids that the model's code made itself.
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
-        let hidden = self.within(table.name, || {
+        let scaled = self.architecture.embeddings.scaled;
+        let mut hidden = self.within(table.name, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
-            if self.architecture.embeddings.scaled { rows.scale() } else { rows }
+            if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
         if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
-            self.require_grad(hidden)
-        } else {
-            hidden
+            hidden = self.require_grad(hidden);
         }
+        // granite scales what the module returned, after the hook that makes it require a gradient
+        if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }
     }
 
     /// The norm of the embeddings, where there is one.
@@ -334,6 +336,7 @@ impl<'a> Pass<'_, 'a> {
         // one layer on behalf of many consumes its input, the leaf of all of them, unless something comes between
         let embeddings = &self.architecture.embeddings;
         let between = embeddings.positions.is_some()
+            || embeddings.scaled && !self.modeling.scale_buffer
             || embeddings.norm.is_some()
             || self.encoder.is_some()
             || self.member.keeps_outputs()
@@ -386,19 +389,5 @@ impl<'a> Pass<'_, 'a> {
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
         self.architecture.blocks.iter().filter_map(|block| block.mixer.attention())
-    }
-}
-
-impl State {
-    /// `F.embedding`.
-    fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
-        let input = self.parameter_input(table);
-        let node = self.node(Op::Embedding { rows }, [input, Input::NONE, Input::NONE]);
-        // the batch's own are there anyway, but for hooks that move what is saved
-        let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
-        self.save(node, if ids == NOTHING { batch } else { ids });
-        let numel = rows.saturating_mul(width);
-        let storage = self.alloc(numel, input.dtype, "embedding");
-        Value::plain(storage, numel, input.dtype).at(node.output(0))
     }
 }

@@ -92,7 +92,10 @@ impl Loader<'_> {
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
         let weight = match (quantised, self.member.stack) {
-            (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
+            (false, _) => Weight::Plain(self.parameter(match spec.class {
+                LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
+                LinearClass::Conv1d => (spec.input, spec.output),
+            })),
             (true, Stack::Torchtune) => {
                 let quantised;
                 (quantised, original) = self.torchao_weight(spec);

@@ -35,7 +35,7 @@ impl<'a> Pass<'_, 'a> {
                         gated.activated(*act, &layer.params)
                     };
                     let up = x.through(&layer.linear(up));
-                    active.mul(&up)
+                    active.into_product(up)
                 };
                 product.through(&layer.linear(down))
             }

@@ -43,7 +43,7 @@ use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
 pub(super) use families::fills_cache;
-use inputs::{Embedded, Seen, Shared};
+use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use stretches::Apart;
 
 /// A layer on the machine: its description and its parameters.
@@ -347,7 +347,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn decoder(&self) -> Hidden<'a> {
-        let (embedded, shared) = self.prepare();
+        let (embedded, mut shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
@@ -375,11 +375,16 @@ impl<'a> Pass<'_, 'a> {
         if self.checkpointing() == Checkpointing::Off {
             self.machine.state.borrow_mut().drop_left();
         }
+        // the forward's arguments go first, then its variables
+        let values = shared.map(|tensor| tensor.value);
         drop(positions);
+        drop(shared.positions.take());
         drop(locals);
         drop(kept);
+        drop((shared.full.take(), shared.sliding.take()));
+        drop(shared);
         drop(self.outputs.take());
-        let given = Given { layers: shared.map(|tensor| tensor.value), encoder: None };
+        let given = Given { layers: values, encoder: None };
         Hidden { states: hidden, given, ids: None, encoded: None }
     }
 
@@ -401,7 +406,11 @@ impl<'a> Pass<'_, 'a> {
                 if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
-                self.machine.checkpointed(index, hidden, arguments, || self.layer(layer, hidden, shared))
+                let positional = self.modeling.mask_by_position.then_some(MASK);
+                self.machine.checkpointed(index, hidden, arguments, || {
+                    self.machine.state.borrow_mut().graph.note_named(|place| Some(place) != positional);
+                    self.layer(layer, hidden, shared)
+                })
             }
             Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }

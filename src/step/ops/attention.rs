@@ -8,8 +8,9 @@ mod fused;
 mod math;
 mod splits;
 
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
 pub(in crate::step) use choice::Choice;
-pub(in crate::step) use fused::backward;
 
 use crate::dtype::Dtype;
 use crate::step::autograd::Input;
@@ -98,10 +99,16 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
     }
     let square = scores.sequence.saturating_mul(scores.sequence);
     let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
-    let mut state = machine.state.borrow_mut();
-    let scalars = ["zero", "lowest"].map(|name| state.alloc(1, dtype, name));
-    let value = state.new_like(&whole, dtype, "additive mask", mask.value.edge);
-    scalars.into_iter().rev().for_each(|scalar| state.release(scalar));
-    drop(state);
-    Tensor { machine, value }
+    let storage = machine.state.borrow_mut().additive(whole.numel, dtype);
+    Tensor { machine, value: Value { storage, dtype, ..whole } }
+}
+
+impl State {
+    /// `at::where(mask, 0, -inf)` of `convert_boolean_attn_mask`.
+    fn additive(&mut self, numel: u64, dtype: Dtype) -> StorageId {
+        let scalars = ["zero", "lowest"].map(|name| self.alloc(1, dtype, name));
+        let storage = self.alloc(numel, dtype, "additive mask");
+        scalars.into_iter().rev().for_each(|scalar| self.release(scalar));
+        storage
+    }
 }

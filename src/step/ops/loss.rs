@@ -2,9 +2,8 @@
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::step::autograd::{Grad, INPUTS, Input};
-use crate::step::backward::{Op, Results};
-use crate::step::machine::{Machine, State};
+use crate::step::autograd::{Grad, like, only};
+use crate::step::machine::Machine;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
@@ -36,13 +35,17 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::LogSoftmax, [(&x).into(), Input::NONE, Input::NONE]);
+        let node = state.node([&x], |state, _, grad| only(like(state, grad, "log_softmax")));
         let raw = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
         state.save(node, raw.storage);
         let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
         let log = state.cast(&raw, dtype);
         state.release(raw.storage);
-        let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
+        let node = state.node([&log], |state, node, _| {
+            let log = node.inputs[0];
+            let storage = state.alloc(log.numel, log.dtype, "nll_loss");
+            only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
+        });
         let loss = state.alloc(losses, log.dtype, "nll_loss");
         let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
         state.save(node, log.storage);
@@ -82,12 +85,4 @@ pub(in crate::step) fn shifted_labels(
     let shifted =
         shifted.map_or_else(|| padded.with(|value| value.numel = tokens), |value| Tensor { machine, value });
     (padded, shifted)
-}
-
-/// nll_loss_backward: a gradient as large as the log-probabilities.
-pub(in crate::step) fn nll_backward(state: &mut State, numel: u64, dtype: Dtype) -> Results {
-    let storage = state.alloc(numel, dtype, "nll_loss");
-    let mut results: Results = [None; INPUTS];
-    results[0] = Some(Grad::new(storage, numel, dtype, Layout::Tokens));
-    results
 }

@@ -1,9 +1,9 @@
 //! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
 
+use super::pointwise::{mul_backward, pass_backward, sub_backward};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
-use crate::step::autograd::{Grad, INPUTS, Input, Node};
-use crate::step::backward::{Op, Results};
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
@@ -179,7 +179,7 @@ impl<'m> Tensor<'m> {
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let weight = state.parameter_input(weight);
-        let node = state.node(Op::MulWeight, [weight, (&x).into(), Input::NONE]);
+        let node = state.row_node([&weight, &x], mul_backward);
         if weight.wants() {
             state.save_view(node, &x);
         }
@@ -199,13 +199,13 @@ impl<'m> Tensor<'m> {
         let input = state.parameter_input(weight);
         let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
         if plus_one {
-            let node = state.node(Op::Pass, [(&factor).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&factor], pass_backward);
             factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
         }
         let float = state.cast(&factor, Dtype::F32);
         state.release(factor.storage);
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&float, &x], mul_backward);
         if float.requires_grad() {
             state.save_view(node, &x);
         }
@@ -233,7 +233,7 @@ impl<'m> Tensor<'m> {
                 let factor = Tensor { machine, value: float };
                 return self.times_factor(&factor);
             }
-            let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&float], pass_backward);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
@@ -246,7 +246,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&factor.value, &x], mul_backward);
         if factor.value.requires_grad() {
             state.save_view(node, &x);
         }
@@ -263,7 +263,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MinusRows, [(&x).into(), (&rows.value).into(), Input::NONE]);
+        let node = state.node([&x, &rows.value], sub_backward);
         let value = state.new_like(&x, x.dtype, "sub", node.output(0));
         drop(state);
         Tensor { machine, value }
@@ -274,8 +274,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
             let rows = x.numel / norm.width.max(1);
-            let op = Op::LayerNorm { one_head: false, strided: false };
-            let node = state.node(op, [x.into(), weight, Input::NONE]);
+            let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
             state.save(node, NOTHING);
             let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
@@ -303,7 +302,7 @@ impl<'m> Tensor<'m> {
         let shifted = norm.weight.filter(|_| plus_one).map(|id| {
             let input = state.parameter_input(id);
             let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let node = state.node(Op::Pass, [(&value).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&value], pass_backward);
             state.new_like(&value, value.dtype, "add", node.output(0))
         });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
@@ -313,20 +312,27 @@ impl<'m> Tensor<'m> {
             let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
-            inputs[slot + 1] = (&value).into();
+            inputs[slot + 1] = value;
         }
         let x = state.cast(&self.value, cast);
-        inputs[0] = (&x).into();
+        inputs[0] = x;
         let rows = x.numel / norm.width.max(1);
         // one head of several does not lie row after row, but for its copy in another type
         let one_head = norm.heads > 1;
         let strided = one_head && cast == self.value.dtype;
-        let node = state.node(Op::LayerNorm { one_head, strided }, inputs);
+        let node = if one_head {
+            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                head_norm_backward(state, node, grad, strided)
+            };
+            state.node(inputs.each_ref(), derivative)
+        } else {
+            state.node(inputs.each_ref(), layer_norm_backward)
+        };
         state.save_view(node, &x);
         state.save(node, copies[0]);
         state.save(node, copies[1]);
         let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
-        let dense = Value { layout: x.shape, ..x };
+        let dense = Value { layout: x.dense_layout(), ..x };
         let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
         let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
         let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
@@ -347,24 +353,24 @@ impl<'m> Tensor<'m> {
 }
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
-pub(in crate::step) fn layer_norm_backward(
-    state: &mut State,
-    node: &Node,
-    (one_head, strided): (bool, bool),
-    grad: Grad,
-) -> Results {
+fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let mut results: Results = [None; INPUTS];
-    let input = node.inputs[0];
-    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
             let storage = state.alloc(input.numel, input.dtype, "layer_norm");
             *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
         }
     }
-    // a slice of the gradient of all heads
-    let is_dense = !one_head || state.sequences == 1 && grad.layout == Layout::Heads;
-    if !is_dense {
+    results
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
+/// `strided`.
+fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
+    let results = layer_norm_backward(state, node, grad);
+    if state.sequences > 1 || grad.layout != Layout::Heads {
         state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
     }
     state.release(dense_input);

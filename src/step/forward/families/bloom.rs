@@ -84,32 +84,3 @@ impl<'a> Pass<'_, 'a> {
         Mixed { output, weights: Some(probabilities) }
     }
 }
-
-impl<'m> Tensor<'m> {
-    /// `bloom_gelu_forward` inside an autograd function that saves its input only.
-    pub(in crate::step) fn bloom_gelu(&self) -> Tensor<'m> {
-        self.by_function(crate::step::backward::Op::BloomGelu, |like| {
-            let half = like("mul");
-            let scaled = like("mul");
-            let cubic = {
-                let small = like("mul");
-                let square = like("mul");
-                drop(small);
-                let sum = like("add");
-                drop(square);
-                sum
-            };
-            let product = like("mul");
-            drop(scaled);
-            drop(cubic);
-            let tanh = like("tanh");
-            drop(product);
-            let sum = like("add");
-            drop(tanh);
-            let result = like("gelu");
-            drop(half);
-            drop(sum);
-            result
-        })
-    }
-}

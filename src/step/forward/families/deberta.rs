@@ -2,13 +2,12 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::matmul::Product;
+use crate::step::ops::pointwise::{pass_backward, scale_backward};
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -217,7 +216,7 @@ impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head).permute(0, 2, 1, 3).contiguous()`.
     fn joined_heads(&self) -> Tensor<'m> {
         self.to_heads().apply(|state, x| {
-            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], pass_backward);
             let dense = Value { layout: Layout::Heads, ..*x };
             state.new_like(&dense, x.dtype, "contiguous", node.output(0))
         })
@@ -226,7 +225,7 @@ impl<'m> Tensor<'m> {
     /// `x / scale`, where the scale is a tensor of one element.
     fn divided(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], scale_backward);
             state.save(node, NOTHING);
             state.new_like(x, x.dtype, "div", node.output(0))
         })

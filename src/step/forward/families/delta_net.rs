@@ -8,12 +8,13 @@ use super::super::{Apart, BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
-use crate::step::autograd::{Edge, Input};
-use crate::step::backward::Op;
+use crate::step::autograd::Edge;
 use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::promoted;
+use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::ops::scan::DELTA_CHUNK;
+use crate::step::ops::views::cat_backward;
 use crate::step::params::ParamId;
 use crate::step::repeat::runs_apart;
 use crate::step::tensor::{Tensor, Value};
@@ -74,7 +75,7 @@ impl<'a> Pass<'_, 'a> {
     /// `torch.cat` of three.
     fn joined(&self, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
         q.apply(|state, x| {
-            let node = state.node(Op::Cat, [x.into(), (&k.value).into(), (&v.value).into()]);
+            let node = state.node([x, &k.value, &v.value], cat_backward);
             let numel = x.numel.saturating_add(k.value.numel).saturating_add(v.value.numel);
             let whole = Value { numel, ..*x };
             state.new_like(&whole, x.dtype, "cat", node.output(0))
@@ -367,7 +368,7 @@ impl<'m> Tensor<'m> {
     pub(in crate::step::forward) fn plus_parameter(&self, parameter: ParamId) -> Tensor<'m> {
         self.apply(|state, x| {
             let input = state.parameter_input(parameter);
-            let node = state.node(Op::AddRow, [x.into(), input, Input::NONE]);
+            let node = state.row_node([x, &input], add_backward);
             state.new_like(x, promoted(x.dtype, input.dtype), "add", node.output(0))
         })
     }
@@ -376,7 +377,7 @@ impl<'m> Tensor<'m> {
     pub(in crate::step::forward) fn times_each(&self, x: &Tensor<'m>) -> Tensor<'m> {
         x.apply(|state, x| {
             let factor = &self.value;
-            let node = state.node(Op::MulWeight, [factor.into(), x.into(), Input::NONE]);
+            let node = state.row_node([factor, x], mul_backward);
             if x.requires_grad() {
                 state.save(node, factor.storage);
             }

@@ -6,10 +6,12 @@
 use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::step::autograd::{Grad, Input, Node, Results};
+use crate::step::machine::State;
 use crate::step::ops::linear::Weight;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::bmm_backward;
+use crate::step::ops::matmul::{Product, mm_backward};
+use crate::step::ops::pointwise::mul_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -84,7 +86,7 @@ impl<'a> Pass<'_, 'a> {
         if weight.value.requires_grad() {
             let folded = weight.apply(|state, w| {
                 let x = &transposed.value;
-                let node = state.node(Op::Steps, [x.into(), w.into(), Input::NONE]);
+                let node = state.node([x, w], steps_backward);
                 if x.requires_grad() {
                     state.save(node, w.storage);
                 }
@@ -96,7 +98,9 @@ impl<'a> Pass<'_, 'a> {
         }
         weight.apply(|state, w| {
             let x = &transposed.value;
-            let node = state.node(Op::Bmm { second: Layout::Heads }, [Input::NONE, x.into(), Input::NONE]);
+            let node = state.node([&Input::NONE, x], move |state, node, grad| {
+                bmm_backward(state, node, grad, Layout::Heads)
+            });
             state.save(node, w.storage);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
             state.new_like(&whole, x.dtype, "matmul", node.output(0))
@@ -185,7 +189,7 @@ impl<'m> Tensor<'m> {
     fn same_for_channels(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
         other.apply(|state, y| {
             let x = &self.value;
-            let node = state.node(Op::MulChannels, [y.into(), x.into(), Input::NONE]);
+            let node = state.row_node([y, x], mul_backward);
             if y.requires_grad() {
                 state.save(node, x.storage);
             }
@@ -203,4 +207,10 @@ impl<'m> Tensor<'m> {
         (copy.value.layout, copy.value.shape) = (Layout::Heads, Layout::Heads);
         copy
     }
+}
+
+/// The product of a projection of steps, whose input is a view.
+fn steps_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [own, other, _] = mm_backward(state, node, grad);
+    [own.map(|own| Grad { view: true, layout: Layout::Tokens, ..own }), other, None]
 }

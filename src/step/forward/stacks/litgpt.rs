@@ -12,15 +12,17 @@ use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
 use crate::scenario::{LoraTargets, Method};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::step::autograd::{Grad, Node, Results, like};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
+use crate::step::machine::State;
 use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::indexing::index_copy_backward;
 use crate::step::ops::linear::{self, Adapter};
 use crate::step::ops::loss;
+use crate::step::ops::matmul::product_backward;
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -379,7 +381,7 @@ impl<'m> Tensor<'m> {
         let joint = numels.iter().all(|numel| Some(numel) == numels.first());
         self.apply(|state, x| {
             let parameter = state.parameter_input(weight);
-            let node = state.node(Op::Convolution, [x.into(), parameter, Input::NONE]);
+            let node = state.node([x, &parameter], convolution_backward);
             state.save(node, x.storage);
             let (parts, shared) = if joint { (&[whole][..], 1) } else { (numels, numels.len() as u64) };
             let mut outputs = Vec::with_capacity(parts.len());
@@ -403,7 +405,7 @@ impl<'m> Tensor<'m> {
     /// `new_zeros(…).index_copy_(-1, index, x)`: the columns of x among zeros; saves both for their shapes.
     fn scattered(&self, numel: u64, columns: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::IndexCopy, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], index_copy_backward);
             state.save(node, x.storage);
             let storage = state.alloc(numel, x.dtype, "zeros");
             let index = state.alloc(columns, Dtype::I64, "index");
@@ -431,4 +433,13 @@ impl<'m> Tensor<'m> {
         drop(roped);
         output
     }
+}
+
+/// A convolution over single tokens: its input and its gradient are copied.
+fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [own, other, _] = node.inputs;
+    let copies = [state.alloc(own.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+    let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];
+    copies.into_iter().for_each(|storage| state.release(storage));
+    results
 }

@@ -12,8 +12,6 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, WeightFormat};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
 use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
@@ -23,6 +21,7 @@ use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::linear::{Adapter, Layer, Shape};
 use crate::step::ops::loss;
 use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::mul_backward;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
@@ -414,7 +413,7 @@ impl<'m> Tensor<'m> {
                 float.add_number()
             };
             output.apply(|state, x| {
-                let node = state.node(Op::MulWeight, [x.into(), (&factor.value).into(), Input::NONE]);
+                let node = state.row_node([x, &factor.value], mul_backward);
                 if x.requires_grad() {
                     state.save(node, factor.value.storage);
                 }
@@ -443,7 +442,7 @@ impl<'m> Tensor<'m> {
             None => normed.clone(),
             Some(weight) => normed.apply(|state, x| {
                 let weight = state.parameter_input(weight);
-                let node = state.node(Op::MulWeight, [x.into(), weight, Input::NONE]);
+                let node = state.row_node([x, &weight], mul_backward);
                 if x.requires_grad() {
                     state.save(node, NOTHING);
                 }

@@ -5,8 +5,7 @@
 use super::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::step::autograd::{Grad, INPUTS, Input};
-use crate::step::backward::{Op, Results};
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -34,11 +33,10 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         (scores, arguments.clone())
     };
     let mut state = machine.state.borrow_mut();
-    let wanting = bias.as_ref().map(|bias| Input::from(&bias.value)).filter(Input::wants);
+    let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
     let scores = Scores { bias: wanting, ..scores };
-    state.graph.scores.push(scores);
-    let known = state.graph.scores.len() as u32 - 1;
-    let node = state.node(Op::Attention(known), [(&q.value).into(), (&k.value).into(), (&v.value).into()]);
+    let inputs = [&q.value, &k.value, &v.value];
+    let node = state.node(inputs, move |state, node, _| attention_backward(state, node, &scores));
     state.expect_gradient(scores.bias);
     // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
     let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
@@ -144,8 +142,11 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-pub(in crate::step) fn backward(state: &mut State, inputs: [Input; INPUTS], scores: u32) -> Results {
-    let scores = state.graph.scores[scores as usize];
+fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Results {
+    let mut inputs = node.inputs;
+    if node.brought_back {
+        inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
+    }
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64, layout: Layout| {
@@ -153,7 +154,8 @@ pub(in crate::step) fn backward(state: &mut State, inputs: [Input; INPUTS], scor
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output token after token
-    let copies = scores.kernel == Kernel::Flash && inputs[0].layout != Layout::Tokens;
+    let copies =
+        scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
     let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];

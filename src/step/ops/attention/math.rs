@@ -59,6 +59,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
         let mut state = machine.state.borrow_mut();
         let masked = state.alloc(scores.numel(), Dtype::Bool, "masked");
         let rows = state.alloc(scores.rows(), Dtype::Bool, "masked rows");
+        state.scratch(weights.value.dtype.bytes(), "zero");
         state.release(rows);
         state.release(masked);
     }
@@ -73,10 +74,12 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     };
     drop(weights);
     drop((k_all, v_all));
-    drop(additive);
     drop(scaled);
-    drop((q, k, v));
+    let given = additive.filter(|_| given.mask.is_some());
+    drop((v, k, q));
     drop(returned);
+    // the caller's
+    drop(given);
     result
 }
 
@@ -87,7 +90,7 @@ fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
     let ones = state.alloc(numel, Dtype::Bool, "ones");
     let lower = state.alloc(numel, Dtype::Bool, "tril");
     state.release(ones);
-    let storage = state.alloc(numel, Dtype::F32, "additive mask");
+    let storage = state.additive(numel, Dtype::F32);
     state.release(lower);
     drop(state);
     let value = Value::plain(storage, numel, Dtype::F32);

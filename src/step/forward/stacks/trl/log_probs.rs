@@ -5,8 +5,7 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Input, Node};
-use crate::step::backward::{Op, Results};
+use crate::step::autograd::{Grad, Input, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -51,7 +50,8 @@ impl<'m> Tensor<'m> {
     /// `x[mask]`: the `rows` rows of `width` where the mask is true. The mask is kept.
     pub fn rows_where(&self, mask: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::RowsWhere { rows, width }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state
+                .node([x], move |state, node, grad| rows_where_backward(state, node, grad, (rows, width)));
             state.save(node, mask.value.storage);
             let positions = kernels::true_positions(state, mask.value.numel, rows);
             let picked = Value { numel: rows.saturating_mul(width), ..*x };
@@ -64,7 +64,7 @@ impl<'m> Tensor<'m> {
     /// `zeros.masked_scatter(mask, x)`: what belongs to the rows where the mask is true, among zeros. The mask is kept.
     pub fn scattered_where(&self, mask: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::ScatteredWhere, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], scattered_where_backward);
             state.save(node, mask.value.storage);
             let whole = Value { numel: mask.value.numel, ..*x };
             let zeros = state.alloc(whole.numel, x.dtype, "zeros");
@@ -93,8 +93,9 @@ impl State {
         let stored = self.params.list[weight as usize].dtype;
         let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
         let [weight, bias] = parameters;
-        let op = Op::LogProbs { shape, compute, stored };
-        let node = self.node_of(op, [x.into(), weight, bias], 2);
+        let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
+            log_probs_backward(state, node, shape, (compute, stored))
+        });
         let statistics: Vec<StorageId> =
             (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, "statistics of the logits")).collect();
         let buffer = self.tile(rows, compute);
@@ -161,7 +162,7 @@ impl State {
 }
 
 /// `ChunkedLogProbFunction.backward`: every tile of the logits again; gradients are summed in float32.
-pub(in crate::step) fn backward(
+fn log_probs_backward(
     state: &mut State,
     node: &Node,
     shape: Shape,
@@ -211,23 +212,20 @@ pub(in crate::step) fn backward(
 }
 
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
-pub(in crate::step) fn rows_where_backward(
-    state: &mut State,
-    whole: &Input,
-    grad: Grad,
-    (rows, width): (u64, u64),
-) -> Grad {
+fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
+    let whole = node.inputs[0];
     let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
     let positions = whole.numel / width.max(1);
     let found = kernels::true_positions(state, positions, rows);
     kernels::index_put_pairs_scratch(state, rows, positions, found);
-    Grad::new(storage, whole.numel, grad.dtype, whole.layout)
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
 }
 
 /// masked_scatter_backward: `grad.masked_select(mask)`.
-pub(in crate::step) fn scattered_where_backward(state: &mut State, part: &Input, grad: Grad) -> Grad {
+fn scattered_where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let part = node.inputs[0];
     let found = kernels::true_positions(state, grad.numel, part.numel);
     let storage = state.alloc(part.numel, grad.dtype, "masked_select");
     state.release(found);
-    Grad::new(storage, part.numel, grad.dtype, Layout::Tokens)
+    only(Grad::new(storage, part.numel, grad.dtype, Layout::Tokens))
 }

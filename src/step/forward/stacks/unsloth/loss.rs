@@ -5,10 +5,8 @@
 
 use super::super::texts;
 use super::compute_dtype;
-use super::functions::Function;
 use crate::dtype::Dtype;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::step::autograd::{Grad, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::forward::{Pass, find};
 use crate::step::heap::{NOTHING, StorageId};
@@ -79,7 +77,12 @@ impl State {
         let dtype = compute_dtype(self.autocast, stored);
         // products of bfloat16 with a float32 result need compute capability 8.0
         let wide = dtype == Dtype::F16 || self.device.capability >= 80;
-        let node = self.node(Op::Unsloth(Function::Loss), [x.into(), Input::NONE, Input::NONE]);
+        let node = self.node([x], |state, node, _| {
+            let input = node.inputs[0];
+            let storage = state.alloc(input.numel, input.dtype, "scaled gradient");
+            let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
+            only(Grad { view: true, ..grad })
+        });
         let index = self.alloc(rows, Dtype::I64, "tokens with a label");
         let gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
         let sums = self.alloc(rows, Dtype::F32, "log-probabilities");

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Row;
 use super::sources::Habits;
-use crate::scenario::{
+use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
     Scenario, Stack, StepTime,
@@ -190,7 +190,7 @@ impl Row {
         })
     }
 
-    fn accumulation(&self) -> Option<u64> {
+    pub(super) fn accumulation(&self) -> Option<u64> {
         let words = self.words();
         let number = words.split("gradient accumulation ").nth(1).unwrap_or_default();
         number.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok())

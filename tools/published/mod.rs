@@ -1,17 +1,25 @@
 //! Rows that other projects measured on real GPUs: `{"id", "hf_id", "method", "compute_policy", …, "measured_bytes"}`.
 //!
 //! Their settings are words. [`settings`] reads them, one function per setting; [`sources`] knows what a project's own
-//! scripts say where its rows do not. Words that name something which is not modelled make the row unsupported.
+//! scripts say where its rows do not, and [`inferred`] says of which settings that is so. Words that name something which
+//! is not modelled make the row unsupported.
+//!
+//! The library reads no prose. This reader is the command's, so that `headroom check` takes rows as they were collected;
+//! `headroom check FILE --readings` writes beside each row what was read, and so data/measurements/published.json is made:
+//! a `reading` with the keys of a scenario file, which the library takes, and what of it was inferred.
 
+mod inferred;
 mod settings;
 mod sources;
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Case, Measured, Metric};
-use crate::step::Instant;
-use crate::units::{BYTES_PER_GIB, Bytes};
+use headroom::check::{self, Case, CheckError, Format, Measured, Metric};
+use headroom::step::Instant;
+use headroom::units::{BYTES_PER_GIB, Bytes};
 
 /// A row as it stands in the file; everything may be missing.
 #[derive(Deserialize)]
@@ -42,6 +50,7 @@ struct Row {
     quality: String,
     notes: Option<String>,
     missing: Vec<String>,
+    inferred: Vec<String>,
 }
 
 /// Words, wherever they stand in a row's settings, of things that a scenario has no word for.
@@ -58,15 +67,34 @@ const NOT_MODELLED: [(&str, &str); 9] = [
     ("unsloth", "Unsloth's kernels"),
 ];
 
-pub(super) fn read(row: &Value) -> Result<Case, String> {
-    let row = Row::deserialize(row).map_err(|error| format!("this is no measurement: {error}"))?;
-    row.can_be_scored()?;
-    let measured = vec![row.measured()?];
-    let bounded = row.card_is_known();
-    Ok(Case { scenario: row.scenario()?, bounded, measured })
+/// Rows of this format, and of those that the library knows.
+pub const FORMAT: Format = Format { read: read_row, inferred };
+
+fn read_row(row: &Value) -> Result<Case, CheckError> {
+    if row.get("case").is_some() || row.get("reading").is_some() { check::read(row) } else { Ok(read(row)?) }
+}
+
+fn inferred(row: &Value) -> BTreeMap<&'static str, String> {
+    Row::of(row).map(|row| row.inferred()).unwrap_or_default()
+}
+
+fn read(row: &Value) -> Result<Case, String> {
+    Row::of(row)?.case()
 }
 
 impl Row {
+    /// The row of that JSON.
+    fn of(row: &Value) -> Result<Row, String> {
+        Row::deserialize(row).map_err(|error| format!("this is no measurement: {error}"))
+    }
+
+    /// What ran and what was measured.
+    fn case(&self) -> Result<Case, String> {
+        self.can_be_scored()?;
+        let measured = vec![self.measured()?];
+        Ok(Case { scenario: self.scenario()?, bounded: self.card_is_known(), measured })
+    }
+
     fn can_be_scored(&self) -> Result<(), String> {
         if self.quality == "C" {
             return Err("quality C: its own notes say that it cannot be scored".to_owned());
@@ -138,7 +166,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Checkpointing, Optimizer, Precision, Scenario};
+    use headroom::scenario::{Checkpointing, Optimizer, Precision, Scenario};
     use serde_json::json;
 
     fn row() -> Value {
@@ -165,7 +193,7 @@ mod tests {
         let measured = Measured { metric: Metric::Allocated, instant: Instant::End, bytes: Bytes(1000) };
         assert_eq!(case.measured, [measured]);
         assert_eq!(
-            crate::share::encode(&[case.scenario]),
+            headroom::share::encode(&[case.scenario]),
             "v=1&m=meta-llama/Llama-3.2-1B&method=lora&r=8&t=q_proj,v_proj&dq=off&prep=off&o=adamw&b=2&s=512&ga=8&attn=flash&gpu=a100-sxm-80gb"
         );
         assert_eq!(
@@ -197,5 +225,41 @@ mod tests {
         ] {
             assert_eq!(with(key, value).unwrap_err(), reason);
         }
+    }
+
+    const DATA: &str = include_str!("../../data/measurements/published.json");
+
+    #[test]
+    fn the_data_is_what_is_written_here() {
+        assert!(
+            check::readings(FORMAT, DATA).unwrap() == DATA,
+            "write data/measurements/published.json anew: headroom check --readings"
+        );
+    }
+
+    #[test]
+    fn a_reading_reads_as_its_row_does() {
+        let rows: Vec<Value> = serde_json::from_str(DATA).unwrap();
+        for row in rows {
+            let own = read(&row);
+            let reading = check::read(&row).map_err(|error| error.to_string());
+            assert_eq!(own, reading, "{}", row["id"]);
+        }
+    }
+
+    #[test]
+    fn what_is_inferred_is_a_key_with_a_reason() {
+        let rows: Vec<Value> = serde_json::from_str(DATA).unwrap();
+        let inferred = |id: &str| {
+            let row = rows.iter().find(|row| row["id"] == id).unwrap();
+            Row::of(row).unwrap().inferred()
+        };
+        let of_litgpt = inferred("litgpt-hub-falcon-7b-lora");
+        assert_eq!(
+            of_litgpt.keys().copied().collect::<Vec<_>>(),
+            ["attention", "keep-outputs", "lora-dropout", "stack"]
+        );
+        assert!(of_litgpt["stack"].contains("litgpt/finetune/lora.py"));
+        assert_eq!(of_litgpt["attention"], "by who collected the row");
     }
 }

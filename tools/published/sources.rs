@@ -1,7 +1,7 @@
 //! What a project's own scripts say where its rows do not.
 
 use super::Row;
-use crate::scenario::{LossKernel, Stack, WeightFormat};
+use headroom::scenario::{LossKernel, Stack, WeightFormat};
 
 /// How a project runs its training.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Habits {
     pub sequence: Option<u64>,
     /// How the head and the loss are computed, where a row does not say.
     pub loss: LossKernel,
+    /// Where all this stands, and nothing where it is as anywhere.
+    pub because: &'static str,
 }
 
 /// swift/llm/utils/model.py `LoRATM`, as of December 2023.
@@ -36,23 +38,24 @@ const SWIFT_TARGETS: &[(&str, &[&str])] = &[
     ("zephyr", &["q_proj", "k_proj", "v_proj"]),
 ];
 
+/// What is so where a project's scripts do not say otherwise: transformers' `Trainer`.
+pub(super) const COMMON: Habits = Habits {
+    stack: Stack::Transformers,
+    lora_dropout: false,
+    format: WeightFormat::Nf4,
+    keeps_outputs: false,
+    autocast: false,
+    targets: &[],
+    accumulation: 1,
+    sequence: None,
+    loss: LossKernel::Standard,
+    because: "",
+};
+
 impl Habits {
     pub fn of(row: &Row) -> Habits {
-        let common = Habits {
-            stack: Stack::Transformers,
-            lora_dropout: false,
-            format: WeightFormat::Nf4,
-            keeps_outputs: false,
-            autocast: false,
-            targets: &[],
-            accumulation: 1,
-            sequence: None,
-            loss: LossKernel::Standard,
-        };
         if row.source.starts_with("Lightning-AI/litgpt") {
-            // litgpt/finetune/lora.py: lora_dropout 0.05 (0.1 in gemma's configurations), `logits` is a variable of the
-            // loop; pyproject.toml pinned bitsandbytes 0.42.0. The full fine-tunes of config_hub have a global batch of
-            // twice to 16 times the micro-batch.
+            // The full fine-tunes of config_hub have a global batch of twice to 16 times the micro-batch.
             let accumulates = row.source.contains("config_hub") && row.method == "full";
             return Habits {
                 stack: Stack::Litgpt,
@@ -60,39 +63,41 @@ impl Habits {
                 format: WeightFormat::Nf4Early,
                 keeps_outputs: true,
                 accumulation: if accumulates { 2 } else { 1 },
-                ..common
+                because: "litgpt/finetune/lora.py: lora_dropout 0.05 (0.1 in gemma's configurations), `logits` is a variable \
+                          of the loop; pyproject.toml: bitsandbytes 0.42.0; config_hub: global batches of 2 to 16 micro-batches",
+                ..COMMON
             };
         }
         if row.source.starts_with("modelscope/ms-swift") {
-            // swift/llm/utils/argument.py: lora_dropout_p 0.05, 16 micro-batches per step (divided by the batch size), and
-            // Trainer(bf16=True) over bfloat16 weights; docs/source_en/LLM/Benchmark.md: bitsandbytes 0.41.3.
-            let accumulation = 16 / row.batch.unwrap_or(1).clamp(1, 16);
             return Habits {
                 lora_dropout: true,
                 format: WeightFormat::Nf4Early,
                 autocast: true,
                 targets: SWIFT_TARGETS,
-                accumulation,
-                ..common
+                accumulation: 16 / row.batch.unwrap_or(1).clamp(1, 16),
+                because: "swift/llm/utils/argument.py: lora_dropout_p 0.05, 16 micro-batches per step divided by the batch size, \
+                          Trainer(bf16=True) over bfloat16 weights; swift/llm/utils/model.py LoRATM (December 2023); \
+                          docs/source_en/LLM/Benchmark.md: bitsandbytes 0.41.3",
+                ..COMMON
             };
         }
         if row.source.starts_with("pytorch/torchtune") {
-            // As of April 2024 (ff594c231), recipes/lora_finetune_single_device.py: `logits` is a variable of the loop, the
-            // loss is CrossEntropyLoss; datasets/_alpaca.py: max_seq_len 512; recipes/configs/llama2/: 64 micro-batches.
             return Habits {
                 stack: Stack::Torchtune,
                 keeps_outputs: true,
                 accumulation: 64,
                 sequence: Some(512),
                 loss: LossKernel::Full,
-                ..common
+                because: "torchtune as of April 2024 (ff594c231): recipes/lora_finetune_single_device.py: `logits` is a variable \
+                          of the loop, the loss is CrossEntropyLoss; datasets/_alpaca.py: max_seq_len 512; \
+                          recipes/configs/llama2/: 64 micro-batches",
+                ..COMMON
             };
         }
         if row.source.starts_with("QwenLM/Qwen") {
-            // finetune.py: lora_dropout 0.05
-            return Habits { lora_dropout: true, ..common };
+            return Habits { lora_dropout: true, because: "finetune.py: lora_dropout 0.05", ..COMMON };
         }
-        common
+        COMMON
     }
 }
 
