@@ -167,6 +167,8 @@ pub enum Stage {
     Backward,
     /// Clipping and the optimizer's step.
     Step,
+    /// A forward pass without gradients: a reference, a reward.
+    Score,
 }
 
 /// A phase of an iteration: a stage of one of the acts that make it up.
@@ -185,6 +187,7 @@ impl Phase {
             Stage::Forward => "forward",
             Stage::Backward => "backward",
             Stage::Step => "step",
+            Stage::Score => "score",
         }
     }
 
@@ -194,6 +197,7 @@ impl Phase {
             Stage::Forward => "forward pass",
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
+            Stage::Score => "scoring pass",
         }
     }
 }

@@ -288,7 +288,7 @@ impl Machine {
             self.with(|state| {
                 state.run(index);
                 while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
-                    state.end_repeat(repeat, 0);
+                    state.end_repeat(repeat, (Category::Temporaries, 0));
                     state.pass_on(repeated.first);
                 }
             });
