@@ -173,7 +173,7 @@ proptest! {
             sequence,
             checkpointing: match scenario.checkpointing {
                 Checkpointing::Reentrant | Checkpointing::Offloaded => Checkpointing::Reentrant,
-                Checkpointing::Off | Checkpointing::NonReentrant => Checkpointing::NonReentrant,
+                _ => Checkpointing::NonReentrant,
             },
             ..scenario
         };

@@ -9,5 +9,5 @@ mod verdict;
 pub use fit::{Fit, Margin, fits, within};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
-pub use table::{FitCell, FitRow, asked, conditions, row, table, with_method};
+pub use table::{FitCell, FitRow, asked, conditions, row, set_row, table, with_method};
 pub use verdict::Verdict;

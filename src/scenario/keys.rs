@@ -5,6 +5,7 @@
 mod table;
 mod words;
 
+use super::lengths::ParseLengthsError;
 use super::validate::LARGEST;
 use super::{
     Choice, CustomModel, Field, GpuChoice, Issue, LoraTargets, ModelChoice, Modules, Scenario, compact,
@@ -272,7 +273,7 @@ fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
             (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
             Ok(())
         }
-        Err(name) => Err(format!("no layer is called {:?}", short(&name))),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -294,7 +295,7 @@ fn not_a_number(text: &str) -> String {
 }
 
 fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    scenario.lengths = text.parse().map_err(|()| format!("{:?} says nothing about lengths", short(text)))?;
+    scenario.lengths = text.parse().map_err(|error: ParseLengthsError| error.to_string())?;
     Ok(())
 }
 
