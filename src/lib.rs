@@ -7,7 +7,7 @@
 //! ```
 //! use headroom::export::Answer;
 //! use headroom::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario};
-//! use headroom::{memory::Phase, plan::Verdict, units::Bytes};
+//! use headroom::plan::Verdict;
 //!
 //! let answer = Answer::of(Scenario {
 //!     model: ModelChoice::Catalogue("meta-llama/Llama-3.2-1B".into()),
@@ -24,7 +24,7 @@
 //! let (phase, peak) = memory.peak();
 //! // PyTorch 2.11 and transformers 5.17 took 34,420,881,408 bytes (data/measurements/null-device.json)
 //! assert!(peak.bytes.0.abs_diff(34_420_881_408) < 1 << 20, "{}", peak.bytes.0);
-//! assert_eq!((phase, peak.bytes.to_string().as_str()), (Phase::Backward, "32.1 GiB"));
+//! assert_eq!((phase.label(), peak.bytes.to_string().as_str()), ("backward pass", "32.1 GiB"));
 //! assert_eq!(peak.parts.total(), peak.bytes);
 //! assert_eq!(answer.verdict(), Some(Verdict::Fits));
 //! ```
@@ -71,6 +71,7 @@ pub mod explain;
 pub mod export;
 pub mod hardware;
 pub mod issue;
+pub mod job;
 pub mod memory;
 pub mod model;
 pub mod plan;

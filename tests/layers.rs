@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "text",
     "units",
     "dtype",
@@ -15,6 +15,7 @@ const LAYERS: [&str; 20] = [
     "hardware",
     "model",
     "scenario",
+    "job",
     "allocator",
     "step",
     "estimate",
@@ -31,7 +32,7 @@ const LAYERS: [&str; 20] = [
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder.
 const INSIDE: [(&str, &[&str]); 7] = [
-    ("hardware", &["kinds", "memory", "gpu", "catalogue"]),
+    ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
         &[

@@ -8,6 +8,8 @@ mod check;
 mod estimate;
 mod fit;
 mod input;
+mod levers;
+mod need;
 mod params;
 mod table;
 
@@ -33,6 +35,8 @@ enum What {
     Params(params::Arguments),
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
+    Need(need::Arguments),
+    Levers(levers::Arguments),
     Check(check::Arguments),
 }
 
@@ -97,6 +101,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Params(arguments) => Ok(params::run(&arguments)),
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
+        What::Need(arguments) => need::run(&arguments),
+        What::Levers(arguments) => levers::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(|problem: String| Output {

@@ -4,7 +4,9 @@ mod catalogue;
 mod gpu;
 mod kinds;
 mod memory;
+mod rent;
 
 pub use catalogue::{UnknownGpu, gpu, gpus, search};
 pub use gpu::Gpu;
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
+pub use rent::{Machine, cheapest};

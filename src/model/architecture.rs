@@ -292,6 +292,21 @@ impl Architecture {
         });
     }
 
+    /// The parameter that is registered last, by its name inside the last layer, where it belongs to that.
+    pub fn last_of_layers(&self) -> Option<String> {
+        let mut after = !self.head.tied;
+        if self.head.tied {
+            self.visit_after_layers(&mut |_| after = true);
+        }
+        let mut last = None;
+        if let Some(block) = self.order.last().and_then(|kind| self.blocks.get(usize::from(*kind)))
+            && !after
+        {
+            block.visit(&mut |param: Param| last = Some(param.name));
+        }
+        last
+    }
+
     fn visit_embeddings(&self, visit: Visit<'_>) {
         self.embeddings.tokens.visit(visit);
         for table in [&self.embeddings.positions, &self.embeddings.token_types].into_iter().flatten() {

@@ -150,7 +150,8 @@ fn too_many_heads(hidden: u64, heads: u64) -> ModelError {
         .with_fix("each head needs at least one element of it, and usually has 64 to 256")
 }
 
-/// The share of a head that is rotated, wherever the config keeps it.
+/// The share of a head that is rotated, wherever the config keeps it: there is a frequency for each pair, also where the
+/// last one is half of one (`torch.arange(0, dim, 2)`).
 pub fn rotated(
     config: &Config<'_>,
     head_dim: u64,
@@ -163,7 +164,8 @@ pub fn rotated(
             share = config.nested(nest, config.model_type)?.number(key)?;
         }
     }
-    Ok(((head_dim as f64 * share.unwrap_or(otherwise)) as u64).min(head_dim))
+    let dim = (head_dim as f64 * share.unwrap_or(otherwise)) as u64;
+    Ok(dim.saturating_add(dim % 2).min(head_dim))
 }
 
 /// A causal language model around a stack of layers, with nothing but a token embedding and a head.

@@ -119,6 +119,8 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "phi3" => Variant {
             fused: Some("self_attn.qkv_proj"),
             mlp: FUSED_MLP,
+            // its config has `embd_pdrop`, which its code does not read
+            embedding_dropout: "",
             turn: Turn::Partial(1.0),
             windows: Windows::All,
             layout: &["self_attn.o_proj", "self_attn.qkv_proj"],

@@ -3,13 +3,13 @@
 //! Source: torchao 0.10 dtypes/nf4tensor.py (`from_tensor`, `get_original_weight`, `dequantize_scalers`, `LinearNF4`).
 //! Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, Input, Node};
-use super::backward::{Op, Results};
-use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape};
-use super::machine::{State, StorageId};
-use super::tensor::{Layout, Value};
+use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Shape};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Value};
 
 /// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
 const CHUNK: u64 = 1 << 20;
@@ -79,9 +79,9 @@ impl State {
     }
 
     /// `linear_nf4`.
-    pub fn linear_nf4(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
-        let node = self.node(Op::Linear4bit(shape, quantised), [x.into(), Input::NONE, Input::NONE]);
-        let weight = self.original_weight(shape, quantised.origin);
+    pub fn linear_nf4(&mut self, x: &Value, shape: Shape, origin: Dtype) -> Value {
+        let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
+        let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
         let storage = self.alloc_product(numel, x.dtype, "linear (4-bit)");
         self.release(weight);
@@ -116,16 +116,10 @@ impl State {
 }
 
 /// `LinearNF4.backward`.
-pub(super) fn backward(
-    state: &mut State,
-    node: &Node,
-    shape: Shape,
-    quantised: Quantised,
-    grad: Grad,
-) -> Results {
+fn nf4_backward(state: &mut State, node: &Node, grad: &Grad, shape: Shape, origin: Dtype) -> Results {
     let x = node.inputs[0];
-    let weight = state.original_weight(shape, quantised.origin);
+    let weight = state.original_weight(shape, origin);
     let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
     state.release(weight);
-    [Some(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens)), None, None]
+    only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -3,13 +3,13 @@
 //! Source: liger-kernel 0.8.5 ops/fused_linear_cross_entropy.py and transformers/model/loss_utils.py; cut-cross-entropy
 //! 25.1.1 cce.py, cce_lse_forward.py, indexed_dot.py and cce_backward.py. Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Input, Node, Results, saved_gradients};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Rows of a block of the kernel's locks, and columns.
 const LOCK_ROWS: u64 = 128;
@@ -34,7 +34,7 @@ impl State {
     fn liger_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.parameter_input(weight);
-        let node = self.node(Op::LigerLoss, [x.into(), parameter, Input::NONE]);
+        let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
         let outer = std::mem::replace(&mut self.graph.enabled, false);
         let input_gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
         let weight_gradient = if parameter.wants() {
@@ -125,7 +125,7 @@ impl State {
     fn cut_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.parameter_input(weight);
-        let node = self.node(Op::CutLoss(shape), [x.into(), parameter, Input::NONE]);
+        let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
         // `_build_flat_valids`: sequence and position of every target, then one number for both
         let mask = self.alloc(rows, Dtype::Bool, "target mask");
         let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, "nonzero");
@@ -158,26 +158,13 @@ fn piece(rows: u64, shape: Shape) -> u64 {
 
 /// Lengths of the pieces of a whole, each of `length` but the last: those between the second and the last repeat the
 /// second.
-pub(super) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
+pub(in crate::step) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
     let (full, rest) = ((whole / length).min(2), whole % length);
     (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
 }
 
-/// The gradients that the forward pass made.
-pub(super) fn liger_backward(state: &mut State, node: &Node) -> Results {
-    let mut results: Results = [None; INPUTS];
-    for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {
-        if input.wants() {
-            let storage = state.saved(node, index as u32);
-            state.retain(storage);
-            *result = Some(Grad::new(storage, input.numel, input.dtype, input.layout));
-        }
-    }
-    results
-}
-
 /// `cce_backward_kernel`.
-pub(super) fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
+fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     let [input, weight, _] = node.inputs;
     // the order in which the kernel visits the vocabulary
     let values = state.alloc(shape.output, Dtype::F32, "sort");

@@ -1,21 +1,24 @@
 //! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::machine::{NOTHING, State};
-use super::params::ParamId;
-use super::tensor::{Tensor, Value};
+use super::pointwise::{mul_backward, pass_backward, sub_backward};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// A norm on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NormLayer {
+pub(in crate::step) struct NormLayer {
     pub name: &'static str,
     pub width: u64,
     pub kind: NormKind,
     pub weight: Option<ParamId>,
     pub bias: Option<ParamId>,
+    /// Heads that have a norm each: the first one's weight is `weight`, the others' follow it (stablelm).
+    pub heads: u64,
     /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
     pub liger: Option<bool>,
 }
@@ -25,6 +28,9 @@ impl<'m> Tensor<'m> {
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
         if let Some(in_place) = norm.liger {
             return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        }
+        if norm.heads > 1 {
+            return self.machine.within(norm.name, || self.normed_by_head(norm));
         }
         self.machine.within(norm.name, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
@@ -120,6 +126,23 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// models/stablelm `StableLmLayerNormPerHead`: each head through a norm of its own, then all joined.
+    fn normed_by_head(&self, norm: &NormLayer) -> Tensor<'m> {
+        let Ok(heads) = u8::try_from(norm.heads) else {
+            return self.unmodelled("norms of more than 255 heads, each with its own");
+        };
+        let pieces = self.pieces(&vec![self.value.numel / norm.heads; usize::from(heads)]);
+        let mut normed: Vec<_> = (0..)
+            .zip(&pieces)
+            .map(|(head, piece)| {
+                piece.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
+            })
+            .collect();
+        let joined = self.machine.stacked(&normed, self.value.numel);
+        while normed.pop().is_some() {}
+        joined
+    }
+
     /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
     pub fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
         let x = self.to(Dtype::F32);
@@ -156,7 +179,7 @@ impl<'m> Tensor<'m> {
         let mut state = machine.state.borrow_mut();
         let x = self.value;
         let weight = state.parameter_input(weight);
-        let node = state.node(Op::MulWeight, [weight, (&x).into(), Input::NONE]);
+        let node = state.row_node([&weight, &x], mul_backward);
         if weight.wants() {
             state.save_view(node, &x);
         }
@@ -176,13 +199,13 @@ impl<'m> Tensor<'m> {
         let input = state.parameter_input(weight);
         let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
         if plus_one {
-            let node = state.node(Op::Pass, [(&factor).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&factor], pass_backward);
             factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
         }
         let float = state.cast(&factor, Dtype::F32);
         state.release(factor.storage);
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&float).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&float, &x], mul_backward);
         if float.requires_grad() {
             state.save_view(node, &x);
         }
@@ -210,7 +233,7 @@ impl<'m> Tensor<'m> {
                 let factor = Tensor { machine, value: float };
                 return self.times_factor(&factor);
             }
-            let node = state.node(Op::Pass, [(&float).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&float], pass_backward);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
             Tensor { machine, value: sum }
@@ -223,7 +246,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MulWeight, [(&factor.value).into(), (&x).into(), Input::NONE]);
+        let node = state.row_node([&factor.value, &x], mul_backward);
         if factor.value.requires_grad() {
             state.save_view(node, &x);
         }
@@ -240,7 +263,7 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::MinusRows, [(&x).into(), (&rows.value).into(), Input::NONE]);
+        let node = state.node([&x, &rows.value], sub_backward);
         let value = state.new_like(&x, x.dtype, "sub", node.output(0));
         drop(state);
         Tensor { machine, value }
@@ -251,7 +274,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
             let rows = x.numel / norm.width.max(1);
-            let node = state.node(Op::LayerNorm { rows }, [x.into(), weight, Input::NONE]);
+            let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
             state.save(node, NOTHING);
             let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
@@ -279,7 +302,7 @@ impl<'m> Tensor<'m> {
         let shifted = norm.weight.filter(|_| plus_one).map(|id| {
             let input = state.parameter_input(id);
             let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let node = state.node(Op::Pass, [(&value).into(), Input::NONE, Input::NONE]);
+            let node = state.node([&value], pass_backward);
             state.new_like(&value, value.dtype, "add", node.output(0))
         });
         for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
@@ -289,21 +312,35 @@ impl<'m> Tensor<'m> {
             let value = shifted.filter(|_| slot == 0).unwrap_or(own);
             let value = state.cast(&value, cast);
             copies[slot] = value.storage;
-            inputs[slot + 1] = (&value).into();
+            inputs[slot + 1] = value;
         }
         let x = state.cast(&self.value, cast);
-        inputs[0] = (&x).into();
+        inputs[0] = x;
         let rows = x.numel / norm.width.max(1);
-        let node = state.node(Op::LayerNorm { rows }, inputs);
+        // one head of several does not lie row after row, but for its copy in another type
+        let one_head = norm.heads > 1;
+        let strided = one_head && cast == self.value.dtype;
+        let node = if one_head {
+            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                head_norm_backward(state, node, grad, strided)
+            };
+            state.node(inputs.each_ref(), derivative)
+        } else {
+            state.node(inputs.each_ref(), layer_norm_backward)
+        };
         state.save_view(node, &x);
         state.save(node, copies[0]);
         state.save(node, copies[1]);
-        let dense = Value { layout: x.shape, ..x };
+        let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
+        let dense = Value { layout: x.dense_layout(), ..x };
         let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
         let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
-        for name in ["mean", "rstd"] {
-            let storage = state.alloc(rows, statistics, name);
+        let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
+        for storage in statistics {
             state.save(node, storage);
+        }
+        state.release(dense_input);
+        for storage in statistics {
             state.release(storage);
         }
         let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
@@ -316,7 +353,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
-pub(super) fn layer_norm_backward(state: &mut State, node: &Node, _rows: u64, grad: Grad) -> Results {
+fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
@@ -324,5 +361,18 @@ pub(super) fn layer_norm_backward(state: &mut State, node: &Node, _rows: u64, gr
             *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
         }
     }
+    results
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
+/// `strided`.
+fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
+    let results = layer_norm_backward(state, node, grad);
+    if state.sequences > 1 || grad.layout != Layout::Heads {
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+    }
+    state.release(dense_input);
     results
 }

@@ -1,18 +1,19 @@
 //! Operations of state spaces and linear attention that nothing else needs: running sums, padding, triangular systems,
 //! chunks of a sequence.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::machine::State;
 use super::pointwise::promoted;
-use super::tensor::{Layout, Tensor, Value};
+use super::pointwise::sub_backward;
+use super::views::{slice_backward, transpose_backward};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, INPUTS, Node, Results, fresh, like, only, share_view};
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `unsqueeze`, `squeeze` or a view that splits a dimension: its gradient is a view too.
     pub fn viewed(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Transpose, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], transpose_backward);
             state.retain(x.storage);
             x.at(node.output(0))
         })
@@ -21,7 +22,7 @@ impl<'m> Tensor<'m> {
     /// A view whose gradient has to be copied.
     pub fn permuted(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Permute, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], permute_backward);
             state.retain(x.storage);
             x.at(node.output(0))
         })
@@ -30,7 +31,7 @@ impl<'m> Tensor<'m> {
     /// `x.reshape(…)` into chunks of the sequence: a view.
     pub fn chunked(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Chunked, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], chunked_backward);
             state.retain(x.storage);
             x.at(node.output(0))
         })
@@ -55,7 +56,7 @@ impl<'m> Tensor<'m> {
     /// `x[:, :, index]` of `numel` elements: a view, also where that is all of it.
     pub fn selected(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Slice { whole: x.numel }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], slice_backward);
             state.retain(x.storage);
             Value { edge: node.output(0), numel, ..*x }
         })
@@ -64,7 +65,10 @@ impl<'m> Tensor<'m> {
     /// `F.pad` of the sequence to `numel` elements; without padding a copy that lies as x does.
     pub fn padded_to(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Pad, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], |state, node, grad| {
+                let layout = grad.layout;
+                only(fresh(state, grad, (node.inputs[0].numel, layout), "pad"))
+            });
             let layout = if numel == x.numel { x.layout } else { x.shape };
             let whole = Value { numel, layout, ..*x };
             state.new_like(&whole, x.dtype, "pad", node.output(0))
@@ -80,7 +84,7 @@ impl<'m> Tensor<'m> {
     /// `x.cumsum(dim)`, from a copy where x is not contiguous.
     pub fn cumsum(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Cumsum, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], cumsum_backward);
             let dense = Value { layout: x.shape, ..*x };
             let result = state.new_like(&dense, x.dtype, "cumsum", node.output(0));
             if x.layout != x.shape {
@@ -94,7 +98,7 @@ impl<'m> Tensor<'m> {
     pub fn minus_to(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
-            let node = state.node(Op::Sub, [x.into(), y.into(), Input::NONE]);
+            let node = state.node([x, y], sub_backward);
             let whole = Value { numel, ..*x };
             state.new_like(&whole, promoted(x.dtype, y.dtype), "sub", node.output(0))
         })
@@ -106,8 +110,7 @@ impl<'m> Tensor<'m> {
     pub fn solved(&self, right: &Tensor<'m>, matrices: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let b = &right.value;
-            let op = Op::Solve { triangles: x.numel };
-            let node = state.node(op, [x.into(), b.into(), Input::NONE]);
+            let node = state.node([x, b], solve_backward);
             let dense = Value { layout: Layout::Heads, shape: Layout::Heads, ..*b };
             let result = state.new_like(&dense, b.dtype, "solve_triangular", node.output(0));
             pointers(state, matrices);
@@ -131,11 +134,12 @@ fn pointers(state: &mut State, matrices: u64) {
 }
 
 /// The length of the chunks of the gated delta rule (models/qwen3_next `torch_chunk_gated_delta_rule`).
-pub(super) const DELTA_CHUNK: u64 = 64;
+pub(in crate::step) const DELTA_CHUNK: u64 = 64;
 
 /// linalg_solve_triangular_backward: the right side's gradient, then the triangles'.
-pub(super) fn solve_backward(state: &mut State, node: &Node, triangles: u64, grad: Grad) -> Results {
+fn solve_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [a, b, _] = node.inputs;
+    let triangles = a.numel;
     let mut results: Results = [None; INPUTS];
     let right = state.alloc(b.numel, grad.dtype, "solve_triangular");
     pointers(state, triangles / (DELTA_CHUNK * DELTA_CHUNK));
@@ -155,25 +159,30 @@ pub(super) fn solve_backward(state: &mut State, node: &Node, triangles: u64, gra
     results
 }
 
-/// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
-pub(super) fn clamp_backward(state: &mut State, grad: Grad) -> Grad {
-    let zero = state.alloc(1, grad.dtype, "zero");
-    let masks = [state.alloc(grad.numel, Dtype::Bool, "ge"), state.alloc(grad.numel, Dtype::Bool, "le")];
-    let storage = state.alloc(grad.numel, grad.dtype, "where");
-    masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
-    Grad { storage, view: false, ..grad }
-}
-
 /// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`, from a copy where the gradient is not contiguous.
-pub(super) fn cumsum_backward(state: &mut State, shape: Layout, grad: Grad) -> Grad {
+fn cumsum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let new = |state: &mut State, name| state.alloc(grad.numel, grad.dtype, name);
     let flipped = new(state, "flip");
     let summed = new(state, "cumsum");
-    if grad.layout != shape {
+    if grad.layout != node.inputs[0].shape {
         state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
     }
     let storage = new(state, "flip");
     state.release(summed);
     state.release(flipped);
-    Grad { storage, view: false, ..grad }
+    only(Grad { storage, view: false, ..*grad })
+}
+
+/// A permutation of dimensions and a view: the gradient is copied.
+pub(in crate::step) fn permute_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(like(state, grad, "contiguous"))
+}
+
+/// Heads cut into chunks: a view unless the gradient lies transposed.
+fn chunked_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(if grad.layout == Layout::Columns {
+        Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
+    } else {
+        share_view(state, grad)
+    })
 }

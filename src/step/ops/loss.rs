@@ -1,17 +1,16 @@
 //! The loss: cross entropy over the vocabulary.
 
-use super::autograd::{Grad, INPUTS, Input};
-use super::backward::{Op, Results};
-use super::machine::{Machine, State};
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::autograd::{Grad, like, only};
+use crate::step::machine::Machine;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
 const MOST_PIECES: u64 = 200;
 
 /// Lengths of the pieces of `whole`, each of `length` but the last.
-pub(super) fn pieces(whole: u64, length: u64) -> Vec<u64> {
+pub(in crate::step) fn pieces(whole: u64, length: u64) -> Vec<u64> {
     let length = length.max(whole.div_ceil(MOST_PIECES)).max(1);
     let full = whole / length;
     let rest = whole.saturating_sub(full.saturating_mul(length));
@@ -36,13 +35,17 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         let mut state = machine.state.borrow_mut();
         let x = self.value;
-        let node = state.node(Op::LogSoftmax, [(&x).into(), Input::NONE, Input::NONE]);
+        let node = state.node([&x], |state, _, grad| only(like(state, grad, "log_softmax")));
         let raw = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
         state.save(node, raw.storage);
         let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
         let log = state.cast(&raw, dtype);
         state.release(raw.storage);
-        let node = state.node(Op::Nll { numel: log.numel }, [(&log).into(), Input::NONE, Input::NONE]);
+        let node = state.node([&log], |state, node, _| {
+            let log = node.inputs[0];
+            let storage = state.alloc(log.numel, log.dtype, "nll_loss");
+            only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
+        });
         let loss = state.alloc(losses, log.dtype, "nll_loss");
         let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
         state.save(node, log.storage);
@@ -63,7 +66,11 @@ impl<'m> Tensor<'m> {
 
 /// The labels as `ForCausalLMLoss` shifts them: padded by one, then sliced; the slice is copied unless the batch is one
 /// sequence. Returns both: the padded ones are a local variable of that function.
-pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (Tensor<'_>, Tensor<'_>) {
+pub(in crate::step) fn shifted_labels(
+    machine: &Machine,
+    batch: u64,
+    sequence: u64,
+) -> (Tensor<'_>, Tensor<'_>) {
     let mut state = machine.state.borrow_mut();
     let mut make = |numel: u64, name: &'static str| {
         let bytes = numel.saturating_mul(Dtype::I64.bytes());
@@ -78,12 +85,4 @@ pub(super) fn shifted_labels(machine: &Machine, batch: u64, sequence: u64) -> (T
     let shifted =
         shifted.map_or_else(|| padded.with(|value| value.numel = tokens), |value| Tensor { machine, value });
     (padded, shifted)
-}
-
-/// nll_loss_backward: a gradient as large as the log-probabilities.
-pub(super) fn nll_backward(state: &mut State, numel: u64, dtype: Dtype) -> Results {
-    let storage = state.alloc(numel, dtype, "nll_loss");
-    let mut results: Results = [None; INPUTS];
-    results[0] = Some(Grad::new(storage, numel, dtype, Layout::Tokens));
-    results
 }

@@ -2,9 +2,9 @@
 //!
 //! Source: bitsandbytes 0.50 backends/cuda/ops.py `_gemm_4bit_use_custom_cuda`.
 
-use super::kernels::Device;
 use super::linear::Shape;
 use crate::dtype::Dtype;
+use crate::step::device::Device;
 
 /// Rows above which the weight is always dequantised.
 const MOST_ROWS: u64 = 1536;
@@ -13,7 +13,7 @@ const SMALL: u64 = 4 << 20;
 
 /// Whether a product of `rows` rows runs in the fused kernel. Rows as few as generation has them are not told apart: a
 /// training step has more.
-pub(super) fn is_fused(device: Device, dtype: Dtype, rows: u64, shape: Shape) -> bool {
+pub(in crate::step) fn is_fused(device: Device, dtype: Dtype, rows: u64, shape: Shape) -> bool {
     let (inner, outer) = (shape.input, shape.output);
     if rows <= 4 {
         return true;

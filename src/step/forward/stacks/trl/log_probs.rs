@@ -4,15 +4,15 @@
 //! Source: trl 1.16 kernels/chunked_logprob.py `ChunkedLogProbFunction` and trainer/utils.py `add_fused_lm_head`, which
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
-use super::autograd::{Grad, Input, Node};
-use super::backward::{Op, Results};
-use super::fused_loss::lengths;
-use super::kernels;
-use super::linear::Shape;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Input, Node, Results, only};
+use crate::step::forward::stacks::fused_loss::lengths;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Rows of a tile (`TOKEN_CHUNK_SIZE`), at most.
 const ROWS: u64 = 4096;
@@ -24,14 +24,14 @@ const STATISTICS: usize = 7;
 
 /// The output head, as far as its products go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(in crate::step) struct Head {
     pub shape: Shape,
     pub weight: ParamId,
     pub bias: Option<ParamId>,
 }
 
 /// What is told of each row.
-pub(super) struct Scores<'m> {
+pub(in crate::step) struct Scores<'m> {
     pub log_probs: Tensor<'m>,
     pub entropy: Tensor<'m>,
     /// Whether the label is the likeliest token.
@@ -42,7 +42,8 @@ impl<'m> Tensor<'m> {
     /// `x[mask]`: the `rows` rows of `width` where the mask is true. The mask is kept.
     pub fn rows_where(&self, mask: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::RowsWhere { rows, width }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state
+                .node([x], move |state, node, grad| rows_where_backward(state, node, grad, (rows, width)));
             state.save(node, mask.value.storage);
             let positions = kernels::true_positions(state, mask.value.numel, rows);
             let picked = Value { numel: rows.saturating_mul(width), ..*x };
@@ -55,7 +56,7 @@ impl<'m> Tensor<'m> {
     /// `zeros.masked_scatter(mask, x)`: what belongs to the rows where the mask is true, among zeros. The mask is kept.
     pub fn scattered_where(&self, mask: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::ScatteredWhere, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], scattered_where_backward);
             state.save(node, mask.value.storage);
             let whole = Value { numel: mask.value.numel, ..*x };
             let zeros = state.alloc(whole.numel, x.dtype, "zeros");
@@ -82,8 +83,9 @@ impl State {
         let stored = self.params.list[weight as usize].dtype;
         let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
         let [weight, bias] = parameters;
-        let op = Op::LogProbs { shape, compute, stored };
-        let node = self.node_of(op, [x.into(), weight, bias], 2);
+        let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
+            log_probs_backward(state, node, shape, (compute, stored))
+        });
         let statistics: Vec<StorageId> =
             (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, "statistics of the logits")).collect();
         let buffer = self.tile(rows, compute);
@@ -140,7 +142,7 @@ impl State {
 }
 
 /// `ChunkedLogProbFunction.backward`: every tile of the logits again; gradients are summed in float32.
-pub(super) fn backward(
+fn log_probs_backward(
     state: &mut State,
     node: &Node,
     shape: Shape,
@@ -190,23 +192,20 @@ pub(super) fn backward(
 }
 
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
-pub(super) fn rows_where_backward(
-    state: &mut State,
-    whole: &Input,
-    grad: Grad,
-    (rows, width): (u64, u64),
-) -> Grad {
+fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
+    let whole = node.inputs[0];
     let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
     let positions = whole.numel / width.max(1);
     let found = kernels::true_positions(state, positions, rows);
     kernels::index_put_pairs_scratch(state, rows, positions, found);
-    Grad::new(storage, whole.numel, grad.dtype, whole.layout)
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
 }
 
 /// masked_scatter_backward: `grad.masked_select(mask)`.
-pub(super) fn scattered_where_backward(state: &mut State, part: &Input, grad: Grad) -> Grad {
+fn scattered_where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let part = node.inputs[0];
     let found = kernels::true_positions(state, grad.numel, part.numel);
     let storage = state.alloc(part.numel, grad.dtype, "masked_select");
     state.release(found);
-    Grad::new(storage, part.numel, grad.dtype, Layout::Tokens)
+    only(Grad::new(storage, part.numel, grad.dtype, Layout::Tokens))
 }

@@ -4,7 +4,7 @@ use crate::memory::{Category, Parts, Peak};
 
 /// The running total by category and its highest point since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ledger {
+pub(in crate::step) struct Ledger {
     /// Live bytes.
     pub current: u64,
     /// Live bytes by category.
@@ -70,31 +70,31 @@ impl Ledger {
 }
 
 impl Parts {
-    pub(super) fn add(&mut self, category: Category, bytes: u64) {
+    pub(in crate::step) fn add(&mut self, category: Category, bytes: u64) {
         let part = &mut self.0[category.index()];
         *part = part.saturating_add(bytes);
     }
 
-    pub(super) fn subtract(&mut self, category: Category, bytes: u64) {
+    pub(in crate::step) fn subtract(&mut self, category: Category, bytes: u64) {
         let part = &mut self.0[category.index()];
         *part = part.saturating_sub(bytes);
     }
 }
 
 impl Peak {
-    pub(super) fn of(parts: Parts) -> Peak {
+    pub(in crate::step) fn of(parts: Parts) -> Peak {
         Peak { bytes: parts.total(), parts }
     }
 
     /// The same with so much more of a category.
-    pub(super) fn with(self, category: Category, bytes: u64) -> Peak {
+    pub(in crate::step) fn with(self, category: Category, bytes: u64) -> Peak {
         let mut parts = self.parts;
         parts.add(category, bytes);
         Peak::of(parts)
     }
 
     /// The same without what is gone by then.
-    pub(super) fn without(self, gone: &Parts) -> Peak {
+    pub(in crate::step) fn without(self, gone: &Parts) -> Peak {
         let mut parts = self.parts;
         Category::ALL.into_iter().for_each(|category| parts.subtract(category, gone.get(category).0));
         Peak::of(parts)
@@ -102,6 +102,6 @@ impl Peak {
 }
 
 /// The higher of two points, the first where they are as high.
-pub(super) fn higher(one: Peak, other: Peak) -> Peak {
+pub(in crate::step) fn higher(one: Peak, other: Peak) -> Peak {
     if other.bytes > one.bytes { other } else { one }
 }

@@ -1,17 +1,17 @@
 //! Indexing, sorting and choosing: operations whose indices are tensors of their own.
 
-use super::autograd::{Edge, Grad, Input};
-use super::backward::Op;
-use super::kernels;
-use super::machine::State;
-use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::tensor::{Tensor, Value};
 
 impl<'m> Tensor<'m> {
     /// `x[index]` over the first dimension: `rows` rows of `width` elements. The index is kept.
     pub fn rows_at(&self, index: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Index { rows, width }, [x.into(), Input::NONE, Input::NONE]);
+            let node =
+                state.node([x], move |state, node, grad| index_backward(state, node, grad, rows, width));
             state.save(node, index.value.storage);
             let numel = rows.saturating_mul(width);
             let picked = Value { numel, ..*x };
@@ -22,7 +22,7 @@ impl<'m> Tensor<'m> {
     /// flash-attn's `index_put_first_axis`: zeros, of which as many rows as x has are x's. The index is kept.
     pub fn placed_at(&self, index: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::IndexCopy, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], index_copy_backward);
             state.save(node, index.value.storage);
             state.new_like(x, x.dtype, "index_put", node.output(0))
         })
@@ -32,7 +32,7 @@ impl<'m> Tensor<'m> {
     pub fn picked(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let index = state.alloc(1, Dtype::I64, "index");
-            let node = state.node(Op::Index { rows: 1, width: numel }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], move |state, node, grad| index_backward(state, node, grad, 1, numel));
             state.save(node, index);
             let picked = Value { numel, ..*x };
             let value = state.new_like(&picked, x.dtype, "index", node.output(0));
@@ -46,7 +46,7 @@ impl<'m> Tensor<'m> {
         let mut state = self.machine.state.borrow_mut();
         let x = self.value;
         let numel = (x.numel / width.max(1)).saturating_mul(k);
-        let node = state.node(Op::TopK, [(&x).into(), Input::NONE, Input::NONE]);
+        let node = state.node([&x], topk_backward);
         let values = Value { numel, ..x };
         let values = state.new_like(&values, x.dtype, "topk", node.output(0));
         let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
@@ -59,7 +59,7 @@ impl<'m> Tensor<'m> {
     /// `x.gather(1, index)`: keeps both.
     pub fn gathered(&self, index: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::TopK, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], topk_backward);
             state.save(node, index.value.storage);
             state.save(node, x.storage);
             let picked = Value { numel: index.value.numel, ..*x };
@@ -96,8 +96,21 @@ impl<'m> Tensor<'m> {
 }
 
 /// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
-pub(super) fn index_backward(state: &mut State, whole: &Input, grad: Grad, rows: u64, width: u64) -> Grad {
+fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width: u64) -> Results {
+    let whole = node.inputs[0];
     let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
-    Grad::new(storage, whole.numel, grad.dtype, whole.layout)
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// value_selecting_reduction_backward and gather_backward: zeros, of which what was chosen gets its part.
+pub(in crate::step) fn topk_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let whole = node.inputs[0];
+    only(fresh(state, grad, (whole.numel, whole.layout), "topk"))
+}
+
+/// `grad.index_select(…)`.
+pub(in crate::step) fn index_copy_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let part = node.inputs[0];
+    only(fresh(state, grad, (part.numel, part.layout), "index_select"))
 }

@@ -1,18 +1,18 @@
 //! Linear layers: plain, 4-bit, and with a LoRA adapter.
 
-use super::autograd::{Edge, Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
 use super::four_bit;
-use super::machine::{NOTHING, State, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
-use super::torchao;
+use super::pointwise::{add_backward, cast_backward};
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
+use crate::step::autograd::{Edge, Grad, INPUTS, Input, Node, Results, only, share};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// Features of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(in crate::step) struct Shape {
     pub input: u64,
     pub output: u64,
 }
@@ -26,7 +26,7 @@ impl Shape {
 
 /// How a 4-bit weight is dequantised.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quantised {
+pub(in crate::step) struct Quantised {
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
     /// Element type that the weight had before: what dequantising gives in backward.
@@ -42,13 +42,13 @@ pub(super) struct Quantised {
 }
 
 /// Weights of one 4-bit scale (bitsandbytes' default block size).
-pub(super) const QUANT_BLOCK: u64 = 64;
+pub(in crate::step) const QUANT_BLOCK: u64 = 64;
 /// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
-pub(super) const DOUBLE_QUANT_BLOCK: u64 = 256;
+pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
 /// A linear layer on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layer {
+pub(in crate::step) struct Layer {
     pub name: &'static str,
     pub shape: Shape,
     pub weight: Weight,
@@ -60,7 +60,7 @@ pub(super) struct Layer {
 
 /// The weight of a linear layer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Weight {
+pub(in crate::step) enum Weight {
     /// A parameter.
     Plain(ParamId),
     /// A frozen 4-bit weight.
@@ -69,7 +69,7 @@ pub(super) enum Weight {
 
 /// A LoRA adapter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Adapter {
+pub(in crate::step) struct Adapter {
     pub a: ParamId,
     pub b: ParamId,
     pub rank: u64,
@@ -95,9 +95,9 @@ impl State {
             return (storage, target, edge);
         }
         let value = Value::plain(NOTHING, param.numel, param.dtype).at(edge);
-        let node = self.node(Op::Cast, [(&value).into(), Input::NONE, Input::NONE]);
+        let node = self.node([&value], cast_backward);
         let bytes = param.numel.saturating_mul(target.bytes());
-        let category = if self.graph.is_recomputing() {
+        let category = if self.recomputing {
             crate::memory::Category::Temporaries
         } else {
             crate::memory::Category::WeightCopies
@@ -127,7 +127,7 @@ impl State {
         let target = self.autocast;
         let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
         let x = self.cast(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
-        let node = self.node(Op::Linear(shape), [Input::from(&x), Input::from(&weight), Input::NONE]);
+        let node = self.row_node([&x, &weight], linear_backward);
         if x.requires_grad() {
             self.save_view(node, &weight.transposed());
         }
@@ -168,12 +168,9 @@ impl State {
         let with_bias = bias.is_some();
         let (bias_storage, bias_edge) =
             bias.map_or((NOTHING, Edge::None), |(storage, _, edge)| (storage, edge));
-        let inputs = [
-            Input::from(&x),
-            Input::from(&Value::plain(weight, shape.weights(), dtype).at(weight_edge)),
-            Input::from(&Value::plain(bias_storage, shape.output, dtype).at(bias_edge)),
-        ];
-        let node = self.node(Op::Linear(shape), inputs);
+        let matrix = Value::plain(weight, shape.weights(), dtype).at(weight_edge);
+        let row = Value::plain(bias_storage, shape.output, dtype).at(bias_edge);
+        let node = self.row_node([&x, &matrix, &row], linear_backward);
         // saved variables are named in alphabetical order: mat2 is the weight, before self; with a bias it is behind mat1
         let keeps_input = weight_edge != Edge::None;
         if keeps_input && with_bias {
@@ -214,10 +211,10 @@ impl State {
         let numel = self.params.list[weight as usize].numel;
         let bias_input = bias.map_or(Input::NONE, |(id, (storage, dtype, edge))| {
             let numel = self.params.list[id as usize].numel;
-            Input::from(&Value::plain(storage, numel, dtype).at(edge))
+            Value::plain(storage, numel, dtype).at(edge)
         });
-        let weight = Input::from(&Value::plain(copy, numel, dtype).at(edge));
-        let node = self.node(Op::Conv, [(&x).into(), weight, bias_input]);
+        let weight = Value::plain(copy, numel, dtype).at(edge);
+        let node = self.node([&x, &weight, &bias_input], convolution_backward);
         self.save_view(node, &x);
         self.save(node, copy);
         let dense = self.alloc(x.numel, x.dtype, "contiguous");
@@ -233,7 +230,7 @@ impl State {
     /// `x + bias` as an operation of its own.
     fn add_parameter_row(&mut self, x: &Value, bias: ParamId) -> Value {
         let input = self.parameter_input(bias);
-        let node = self.node(Op::AddRow, [x.into(), input, Input::NONE]);
+        let node = self.row_node([x, &input], add_backward);
         let dtype = if input.dtype.bytes() > x.dtype.bytes() { input.dtype } else { x.dtype };
         self.new_like(x, dtype, "add", node.output(0))
     }
@@ -243,11 +240,12 @@ impl State {
     /// Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
     pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
         if quantised.torchao {
-            return self.linear_nf4(x, shape, quantised);
+            return self.linear_nf4(x, shape, quantised.origin);
         }
         let input_dtype = x.dtype;
         let x = self.cast(x, quantised.compute);
-        let node = self.node(Op::Linear4bit(shape, quantised), [(&x).into(), Input::NONE, Input::NONE]);
+        let node =
+            self.node([&x], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
         if quantised.early {
             self.hold(node, x.storage);
         }
@@ -391,9 +389,17 @@ impl<'m> Tensor<'m> {
                     drop(low);
                     high.scale()
                 };
-                let delta = if autocast { delta } else { delta.to(dtype) };
+                let delta = if autocast {
+                    delta
+                } else {
+                    let cast = delta.to(dtype);
+                    drop(delta);
+                    cast
+                };
                 let sum = base.add(&delta);
                 drop(base);
+                drop(x);
+                drop(delta);
                 sum
             }
         }
@@ -401,12 +407,12 @@ impl<'m> Tensor<'m> {
 }
 
 /// The view that flattens a layer's output copies a gradient that is transposed.
-pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
     let transposed = match grad.layout {
         Layout::Columns => true,
         // a product takes one transposed matrix as it is
         Layout::Heads => state.sequences > 1,
-        Layout::Tokens | Layout::Expanded => false,
+        Layout::Tokens | Layout::Expanded | Layout::Either => false,
     };
     if !transposed {
         return grad;
@@ -417,11 +423,12 @@ pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
 }
 
 /// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
-pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad) -> Results {
+fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, bias] = node.inputs;
+    *grad = dense_gradient(state, *grad);
     let mut results: Results = [None; INPUTS];
     if weight.wants() && !bias.wants() {
-        results[1] = Some(weight_grad(state, shape, grad.dtype));
+        results[1] = Some(weight_grad(state, &weight, grad.dtype));
     }
     if x.wants() {
         let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
@@ -429,36 +436,46 @@ pub(super) fn backward(state: &mut State, node: &Node, shape: Shape, grad: Grad)
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
     if weight.wants() && bias.wants() {
-        results[1] = Some(weight_grad(state, shape, grad.dtype));
+        results[1] = Some(weight_grad(state, &weight, grad.dtype));
     }
     if bias.wants() {
-        state.retain(grad.storage);
-        results[2] = Some(grad);
+        results[2] = Some(share(state, grad));
     }
     results
 }
 
-fn weight_grad(state: &mut State, shape: Shape, dtype: Dtype) -> Grad {
-    let numel = shape.weights();
+fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
+    let numel = weight.numel;
     let storage = state.alloc_product(numel, dtype, "linear (weight gradient)");
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
 }
 
 /// MatMul4Bit's backward: the weight is dequantised once more.
-pub(super) fn backward_4bit(
-    state: &mut State,
-    node: &Node,
-    shape: Shape,
-    quantised: Quantised,
-    grad: Grad,
-) -> Results {
+fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quantised: Quantised) -> Results {
     let x = node.inputs[0];
-    if quantised.torchao {
-        return torchao::backward(state, node, shape, quantised, grad);
-    }
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
     let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
     state.release(weight);
-    [Some(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens)), None, None]
+    only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
+}
+
+/// A depthwise convolution.
+fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, third] = node.inputs;
+    let copy = state.alloc(first.numel, first.dtype, "contiguous");
+    let weight = second.wants().then(|| {
+        let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
+        Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
+    });
+    let own = first.wants().then(|| {
+        let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
+        Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
+    });
+    let bias = third.wants().then(|| {
+        let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+        Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
+    });
+    state.release(copy);
+    [own, weight, bias]
 }

@@ -3,17 +3,20 @@
 //! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward`; peft 0.21 tuners/lora/layer.py
 //! `ParamWrapper` for adapters of parameters that are no layer's own.
 
-use super::autograd::{Grad, INPUTS, Input, Node};
-use super::backward::{Op, Results};
-use super::kernels;
 use super::linear::Adapter;
-use super::machine::{Machine, NOTHING, State};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
+use super::matmul::mm_backward;
+use super::scan::permute_backward;
+use super::views::reshape_backward;
+use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::heap::NOTHING;
+use crate::step::kernels;
+use crate::step::machine::{Machine, State};
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
 
 /// The matrices of all experts, `[experts, output, input]` (or the last two the other way round), on the machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Expert {
+pub(in crate::step) struct Expert {
     pub weight: ParamId,
     /// A bias for each expert.
     pub bias: Option<ParamId>,
@@ -31,9 +34,11 @@ impl<'m> Tensor<'m> {
         if self.machine.state.borrow().device.capability < GROUPED_SINCE {
             return x.looped(weight, expert);
         }
+        let groups = expert.experts;
         x.apply(|state, x| {
             let w = &weight.value;
-            let node = state.node(Op::Grouped { groups: expert.experts }, [x.into(), w.into(), Input::NONE]);
+            let node =
+                state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, groups));
             if x.requires_grad() {
                 state.save_view(node, &w.transposed());
             }
@@ -43,7 +48,7 @@ impl<'m> Tensor<'m> {
             }
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
             let storage = state.alloc(numel, x.dtype, "grouped_mm");
-            kernels::grouped_scratch(state, expert.experts, x.dtype);
+            kernels::grouped_scratch(state, groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
@@ -58,7 +63,7 @@ impl<'m> Tensor<'m> {
     fn looped(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         self.apply(|state, x| {
             let w = &weight.value;
-            let node = state.node(Op::GroupedLoop, [x.into(), w.into(), Input::NONE]);
+            let node = state.node([x, w], looped_backward);
             state.save(node, x.storage);
             state.save(node, w.storage);
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
@@ -69,7 +74,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {
         let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
@@ -87,7 +92,7 @@ pub(super) fn looped_backward(state: &mut State, node: &Node, grad: Grad) -> Res
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
-pub(super) fn grouped_backward(state: &mut State, node: &Node, groups: u64, grad: Grad) -> Results {
+fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
@@ -109,7 +114,7 @@ impl State {
             Value::plain(storage, numel, dtype).at(edge)
         });
         let (a, b, dtype) = (left.storage, right.storage, left.dtype);
-        let node = self.node(Op::Mm, [(&left).into(), (&right).into(), Input::NONE]);
+        let node = self.node([&left, &right], mm_backward);
         if left.requires_grad() {
             self.save(node, b);
         }
@@ -130,7 +135,7 @@ impl State {
 }
 
 /// The low-rank factors that peft adds to a parameter while its module runs.
-pub(super) enum Delta<'m> {
+pub(in crate::step) enum Delta<'m> {
     /// `[experts, output, rank]` and `[experts, rank, input]`, folded in with one `baddbmm`.
     Factors([Tensor<'m>; 2]),
     /// Their product, where the parameter is one matrix.
@@ -180,8 +185,7 @@ impl<'m> Tensor<'m> {
     /// A factor's matrix reshaped by experts: a view. B's is permuted, so its gradient is copied.
     fn factor(&self, permuted: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let op = if permuted { Op::Permute } else { Op::Reshape };
-            let node = state.node(op, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], if permuted { permute_backward } else { reshape_backward });
             x.at(node.output(0))
         })
     }
@@ -191,7 +195,7 @@ impl<'m> Tensor<'m> {
     fn folded(&self, left: &Tensor<'m>, right: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, weight| {
             let (l, r) = (&left.value, &right.value);
-            let node = state.node(Op::Fold, [weight.into(), l.into(), r.into()]);
+            let node = state.node([weight, l, r], fold_backward);
             if r.requires_grad() {
                 state.save(node, l.storage);
             }
@@ -206,7 +210,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// `baddbmm`'s backward: both factors, scaled; the left one is copied again.
-pub(super) fn fold_backward(state: &mut State, node: &Node, grad: Grad) -> Results {
+fn fold_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [_, left, right] = node.inputs;
     let mut results: Results = [None; INPUTS];
     let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, "factor");
