@@ -54,7 +54,7 @@ impl Question {
     pub fn answer(&self) -> Answer {
         match self {
             Question::Detail(scenario) => Answer::Detail(Detail::of(scenario).map(Box::new)),
-            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
+            Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
         }
     }
 }
