@@ -297,9 +297,10 @@ impl<'a> Rounds<'a> {
             state.category = Category::Activations;
         });
         let replace = || {
+            // the loss and its graph come first
             let (outputs, held) = before.take();
-            drop(outputs);
             self.free(held);
+            drop(outputs);
         };
         let pass = own.model.pass(batch);
         let Output { loss, outputs, shared } = match loss {
@@ -331,8 +332,8 @@ impl<'a> Rounds<'a> {
         self.machine.with(|state| state.category = Category::Temporaries);
         self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine.with(|state| state.take_leaves());
-        held.extend(self.machine.with(|state| state.graph.take_held()));
+        let mut held = self.machine.with(|state| state.graph.take_held());
+        held.extend(self.machine.with(|state| state.take_leaves()));
         drop(pass);
         if keeps {
             self.members[member].kept = (kept, held);

@@ -225,7 +225,8 @@ impl State {
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
             let leaves = std::mem::take(&mut frame.leaves);
-            self.graph.held.append(&mut frame.named);
+            // masks, positions, then cosines and sines
+            self.graph.held.extend(frame.named.drain(..).rev());
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             for leaf in leaves {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);

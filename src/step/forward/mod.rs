@@ -379,11 +379,18 @@ impl<'a> Pass<'_, 'a> {
         }
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
-        drop(positions);
-        drop(shared.positions.take());
-        drop(locals);
-        drop(kept);
-        drop((shared.full.take(), shared.sliding.take()));
+        let masks = (shared.full.take(), shared.sliding.take());
+        if self.modeling.mask_arguments {
+            drop(masks);
+            drop(kept);
+            drop((positions, shared.positions.take()));
+            drop(locals);
+        } else {
+            drop((positions, shared.positions.take()));
+            drop(locals);
+            drop(kept);
+            drop(masks);
+        }
         drop(shared);
         drop(self.outputs.take());
         let given = Given { layers: values, encoder: None };
