@@ -20,11 +20,12 @@ mod ops;
 mod optimizer;
 mod params;
 mod plan;
+mod ready;
 mod repeat;
 mod replay;
 mod support;
 mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
-pub use iteration::run;
+pub use iteration::{run, run_job};
 pub use replay::{Moment, Recording, TensorGroup, Traced};

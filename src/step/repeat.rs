@@ -51,22 +51,21 @@ impl Machine {
         // the handle goes before the body runs; what it held is remembered
         let beside = held.take().map(|held| held.value);
         let given = variables.each_ref().map(|variable| variable.value);
-        let (repeat, first_node, held_before) = {
-            let mut state = self.state.borrow_mut();
-            (state.begin_repeat(times), state.graph.len(), state.graph.held())
-        };
+        let (repeat, first_node, held_before) =
+            self.with(|state| (state.begin_repeat(times), state.graph.len(), state.graph.held()));
         body(variables);
-        let mut state = self.state.borrow_mut();
-        let gone = beside.filter(|held| state.references(held.storage) == 0);
-        state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
-        for (given, variable) in given.iter().zip(variables.iter()) {
-            state.alike &= given.is_like(&variable.value);
-            state.counts_once(variable.value.storage);
-            state.hold_again(held_before, given.storage, times - 1);
-        }
-        state.graph.note_repeat(first_node, times);
-        let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
-        drop(state);
+        let stand_in = self.with(|state| {
+            let gone = beside.filter(|held| state.references(held.storage) == 0);
+            let category = state.category;
+            state.end_repeat(repeat, (category, gone.map_or(0, |held| rounded(held.bytes()))));
+            for (given, variable) in given.iter().zip(variables.iter()) {
+                state.alike &= given.is_like(&variable.value);
+                state.counts_once(variable.value.storage);
+                state.hold_again(held_before, given.storage, times - 1);
+            }
+            state.graph.note_repeat(first_node, times);
+            gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge))
+        });
         *held = stand_in.map(|value| Tensor { machine: self, value });
     }
 
@@ -118,29 +117,31 @@ impl Machine {
         let holds = |variables: &[Tensor<'m>], id: StorageId| {
             variables.iter().filter(|variable| variable.value.storage == id).count()
         };
-        let (first, given): (usize, Vec<_>) = {
-            let state = self.state.borrow();
+        let (first, given): (usize, Vec<_>) = self.with(|state| {
             let given = variables.iter().map(|variable| {
                 let id = variable.value.storage;
                 (id, state.references(id) as usize - holds(variables, id))
             });
-            (state.storages.len(), given.collect())
-        };
-        body(variables, false);
-        let mut state = self.state.borrow_mut();
-        // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what only a
-        // variable holds goes with the next run
-        let keeps = |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
-        let own = |id: StorageId| keeps(id, holds(variables, id));
-        let kept = given.into_iter().zip(variables.iter()).filter(|((id, others), variable)| {
-            keeps(*id, *others) && own(*id) && !own(variable.value.storage)
+            let given = given.collect();
+            (state.storages.len(), given)
         });
-        let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
-        let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
-        for id in ids {
-            if let Some(storage) = state.storages.get_mut(id as usize) {
-                storage.times = times;
+        body(variables, false);
+        self.with(|state| {
+            // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what only a
+            // variable holds goes with the next run
+            let keeps =
+                |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
+            let own = |id: StorageId| keeps(id, holds(variables, id));
+            let kept = given.into_iter().zip(variables.iter()).filter(|((id, others), variable)| {
+                keeps(*id, *others) && own(*id) && !own(variable.value.storage)
+            });
+            let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
+            let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
+            for id in ids {
+                if let Some(storage) = state.storages.get_mut(id as usize) {
+                    storage.times = times;
+                }
             }
-        }
+        });
     }
 }

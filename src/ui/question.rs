@@ -67,7 +67,7 @@ impl Question {
         match self {
             Question::Detail(scenario) => Answer::Detail(Detail::of(scenario).map(Box::new)),
             Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
-            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
+            Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
         }
     }
 }

@@ -168,6 +168,7 @@ const fn phase_name(phase: Phase) -> &'static str {
         Stage::Forward => "Forward",
         Stage::Backward => "Backward",
         Stage::Step => "Optimizer step",
+        Stage::Score => "Scoring",
     }
 }
 
