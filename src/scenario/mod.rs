@@ -260,6 +260,11 @@ impl Scenario {
         }
     }
 
+    /// Whether the run would stop with an error, however much memory there is.
+    pub fn stops(&self) -> bool {
+        self.architecture().is_ok_and(|architecture| validate::lacks_positions(&architecture, self.sequence))
+    }
+
     /// What is wrong or doubtful with the choices, without running the step.
     pub fn validate(&self) -> Vec<Issue> {
         self.validate_with(self.architecture().as_deref().ok())
