@@ -42,4 +42,4 @@ mod views;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
 pub use iteration::run;
-pub use replay::{Moment, Recording, TensorGroup, Traced};
+pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
