@@ -28,4 +28,4 @@ mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
 pub use iteration::{run, run_job};
-pub use replay::{Moment, Recording, TensorGroup, Traced};
+pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
