@@ -5,6 +5,7 @@ mod reasons;
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::Batch;
 use crate::memory::Category;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
@@ -89,12 +90,12 @@ const KINDS: usize = 12;
 /// Explains the tensors at the peak, part by part, the largest first.
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     let known = Known::of(scenario);
-    let scenario = &*scenario.laid_out();
+    let batch = Batch::from(scenario).laid_out(scenario.stack);
     let mut lines = Vec::new();
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
         let told = if part.len() > KINDS + 1 { KINDS } else { part.len() };
-        lines.extend(part[..told].iter().map(|group| line(group, scenario, &known)));
+        lines.extend(part[..told].iter().map(|group| line(group, batch, &known)));
         lines.extend(rest(&part[told..], &known));
     }
     lines
@@ -114,12 +115,12 @@ fn rest(groups: &[TensorGroup], known: &Known) -> Option<Line> {
     })
 }
 
-fn line(group: &TensorGroup, scenario: &Scenario, known: &Known) -> Line {
+fn line(group: &TensorGroup, batch: Batch, known: &Known) -> Line {
     let (why, source) = reason(group, numel(group), known);
     Line {
         category: group.category,
         what: what(group.module, group.operation, group.recomputed),
-        formula: formula(group, scenario, known),
+        formula: formula(group, batch, known),
         bytes: group.total(),
         why: why.to_owned(),
         source: source.to_owned(),
@@ -147,24 +148,24 @@ fn numel(group: &TensorGroup) -> u64 {
 }
 
 /// The sum behind a group's size, which comes to the bytes that are asked for.
-fn formula(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+fn formula(group: &TensorGroup, batch: Batch, known: &Known) -> String {
     if group.category == Category::Rounding {
         return "memory_allocated() less the bytes of its tensors".to_owned();
     }
     let size = group.dtype.bytes();
     let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
     let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
-    format!("{times}{} × {bytes} ({})", elements(group, scenario, known), group.dtype.name())
+    format!("{times}{} × {bytes} ({})", elements(group, batch, known), group.dtype.name())
 }
 
 /// The elements of one tensor: those of a parameter as its rows and columns, what is a multiple of the tokens as one.
-fn elements(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+fn elements(group: &TensorGroup, batch: Batch, known: &Known) -> String {
     let numel = numel(group);
     if numel == 1 {
         return "1".to_owned();
     }
     let by_parameter = of_parameter(group, numel, known);
-    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, scenario, known) } else { None };
+    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, batch, known) } else { None };
     by_parameter.or_else(by_tokens).unwrap_or_else(|| format!("{} elements", grouped(numel)))
 }
 
@@ -194,8 +195,8 @@ fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String
 }
 
 /// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
-fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known) -> Option<String> {
-    let (tokens, sequence) = (scenario.tokens(), scenario.sequence);
+fn of_tokens(group: &TensorGroup, numel: u64, batch: Batch, known: &Known) -> Option<String> {
+    let (tokens, sequence) = (batch.tokens(), batch.length);
     // pieces of the tokens, or all but the last of each sequence
     let entries = numel.checked_div(known.vocab).filter(|rows| {
         group.category == Category::Logits
@@ -223,7 +224,7 @@ fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known
     let positions = group.module == "rotary_emb" || group.operation == "range";
     // a mask or a bias may be one for all sequences
     let shared = is_score && !numel.is_multiple_of(tokens.saturating_mul(sequence));
-    let own_positions = positions && scenario.mask.is_packed();
+    let own_positions = positions && batch.mask.is_packed();
     if !own_positions && (positions || shared) { per(sequence, "positions") } else { per(tokens, "tokens") }
 }
 

@@ -50,6 +50,7 @@ pub mod explain;
 pub mod export;
 pub mod hardware;
 pub mod issue;
+pub mod job;
 pub mod memory;
 pub mod model;
 pub mod plan;

@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
-use crate::model::config::LONGEST_CONFIG;
+use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{KEYS, Key, Kind, slugs};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;

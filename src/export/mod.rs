@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Issue, Severity};
-use crate::memory::{Iteration, Memory, Parts, Phase};
+use crate::memory::{Iteration, Memory, Parts};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::share;
@@ -233,8 +233,7 @@ fn parts(parts: &Parts) -> Value {
 }
 
 fn phases(iteration: &Iteration) -> Value {
-    let peaks = Phase::ALL.map(|phase| {
-        let peak = iteration.phase(phase);
+    let peaks = iteration.phases.iter().map(|(phase, peak)| {
         (phase.slug().to_owned(), json!({ "bytes": peak.bytes, "parts": parts(&peak.parts) }))
     });
     Map::from_iter(peaks).into()
@@ -248,7 +247,7 @@ fn parameters(memory: &Memory) -> Value {
 mod tests {
     use super::*;
     use crate::issue::Field;
-    use crate::memory::{Counted, Parameters, Peak};
+    use crate::memory::{Counted, Parameters, Peak, Phase, Stage};
     use crate::scenario::{Method, ModelChoice};
     use crate::units::Bytes;
 
@@ -257,11 +256,14 @@ mod tests {
         let mut parts = Parts::default();
         parts.0[0] = 600;
         parts.0[6] = 300;
-        let iteration = Iteration { phases: [Peak { bytes: Bytes(900), parts }; 3] };
+        let peak = Peak { bytes: Bytes(900), parts };
+        let stages = [(0, Stage::Forward), (0, Stage::Backward), (1, Stage::Step)];
+        let phases = stages.map(|(act, stage)| (Phase { act, stage }, peak));
+        let iteration = Iteration { phases: phases.to_vec() };
         let memory = Memory {
             counted: Counted::Tensors,
             parameters: Parameters { total: 1_234, trainable: 12 },
-            first: iteration,
+            first: iteration.clone(),
             steady: iteration,
             resting: parts,
             context: Bytes(100),

@@ -1,7 +1,7 @@
 //! The table that every export is written from.
 
 use super::Answer;
-use crate::memory::{Category, Iteration, Memory, Phase};
+use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
@@ -205,14 +205,17 @@ impl Builder<'_> {
     }
 
     fn phases(&self) -> Vec<Line> {
-        let peaks = |iteration: fn(&Memory) -> Iteration, when: &'static str| {
-            Phase::ALL.map(|phase| {
+        let memories = self.answers.iter().filter_map(|answer| answer.estimate.memory.as_ref());
+        let phases = in_order(memories.flat_map(|memory| &memory.steady.phases).map(|(phase, _)| *phase));
+        let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
+            let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
-                    Cell::Amount(iteration(memory).phase(phase).bytes)
+                    Cell::Amount(iteration(memory).phase(*phase).bytes)
                 })
-            })
+            };
+            phases.iter().map(peak).collect::<Vec<_>>()
         };
-        [peaks(|memory| memory.first, "first iteration"), peaks(|memory| memory.steady, "later ones")]
+        [peaks(|memory| &memory.first, "first iteration"), peaks(|memory| &memory.steady, "later ones")]
             .concat()
     }
 

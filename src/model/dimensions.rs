@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
+use super::architecture::Architecture;
 use super::blocks::{Block, FeedForward, Mixer, Mlp};
-use super::{Architecture, config};
-use crate::issue::{Field, Issue};
+use super::error::ModelError;
+use super::read;
 
 /// Which of the two common decoders the dimensions are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -97,25 +98,23 @@ impl Dimensions {
     /// rounded to what hardware likes; then the width is moved until the count is met.
     ///
     /// # Errors
-    /// An [`Issue`] where the size is no number from 0.01 to 10,000.
+    /// A [`ModelError`] where the size is no number from 0.01 to 10,000.
     ///
     /// ```
     /// use headroom::model::dimensions::Dimensions;
     /// let model = Dimensions::of_size(7.0).unwrap().architecture().unwrap();
     /// assert!((model.parameters() as f64 / 7e9 - 1.0).abs() < 0.02);
     /// ```
-    pub fn of_size(billions: f64) -> Result<Dimensions, Issue> {
+    pub fn of_size(billions: f64) -> Result<Dimensions, ModelError> {
         if !SIZES.contains(&billions) {
             let message = "there is no shape for so few or so many parameters";
-            return Err(
-                Issue::error(Field::Model, message).with_fix("use a size from 0.01 to 10,000 billion")
-            );
+            return Err(ModelError::new(message).with_fix("use a size from 0.01 to 10,000 billion"));
         }
         let wanted = billions * 1e9;
         let above = ANCHORS.iter().position(|anchor| anchor.parameters() >= wanted).unwrap_or(ANCHORS.len());
         let upper = above.clamp(1, ANCHORS.len() - 1);
         let (Some(low), Some(high)) = (ANCHORS.get(upper - 1), ANCHORS.get(upper)) else {
-            return Err(Issue::error(Field::Model, "there are no models to interpolate between"));
+            return Err(ModelError::new("there are no models to interpolate between"));
         };
         let way = (wanted / low.parameters()).ln() / (high.parameters() / low.parameters()).ln();
         let between = |of: fn(&Anchor) -> f64| of(low) * (of(high) / of(low)).powf(way);
@@ -201,9 +200,9 @@ impl Dimensions {
     /// The model of these dimensions, read from its config as any other.
     ///
     /// # Errors
-    /// An [`Issue`] where the dimensions do not fit together or one of them is 0 or absurd.
-    pub fn architecture(&self) -> Result<Architecture, Issue> {
-        let refuse = |message: String| Err(Issue::error(Field::Model, message));
+    /// A [`ModelError`] where the dimensions do not fit together or one of them is 0 or absurd.
+    pub fn architecture(&self) -> Result<Architecture, ModelError> {
+        let refuse = |message: String| Err(ModelError::new(message));
         if self.heads == 0 || !self.hidden.is_multiple_of(self.heads) {
             return refuse(format!("the hidden size {} is no multiple of {} heads", self.hidden, self.heads));
         }
@@ -213,7 +212,7 @@ impl Dimensions {
                 self.heads, self.kv_heads
             ));
         }
-        config::parse(&self.config())
+        read::parse(&self.config())
     }
 }
 

@@ -176,6 +176,8 @@ pub struct Modeling {
     pub caches_with_labels: bool,
     /// Whether its code has gradient checkpointing.
     pub checkpoints: bool,
+    /// Whether its layers are given their mask by position; by name they are given all else but the hidden state.
+    pub mask_by_position: bool,
     /// Whether texts that share a sequence are followed: some families make positions or masks of their own, which do not
     /// follow position ids that start anew.
     pub packs: bool,
@@ -220,6 +222,7 @@ const LLAMA: Modeling = Modeling {
     own_cache: false,
     caches_with_labels: true,
     checkpoints: true,
+    mask_by_position: false,
     packs: true,
     flash_attn: true,
     runs_encoder: false,
@@ -258,7 +261,7 @@ const QWEN3_5: Modeling =
 /// Text models whose config is a part of another.
 const INNER: Modeling = Modeling { own_cache: true, packs: false, ..LLAMA };
 const MAMBA: Modeling = Modeling { peft: NO_OUT_PROJ, ..LLAMA };
-const BERT: Modeling = own(Code::Bert);
+const BERT: Modeling = Modeling { mask_by_position: true, ..own(Code::Bert) };
 const ROBERTA: Modeling = Modeling { positions: PositionIds::Counted, ..BERT };
 const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, ..LLAMA };
 const BART: Modeling =
@@ -273,7 +276,8 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         | "qwen2_5_vl_text" | "qwen3" | "qwen3_vl_text" | "olmo" | "olmo2" | "olmo3" | "phi3" | "cwm"
         | "seed_oss" | "hyperclovax" | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone"
         | "hunyuan_v1_dense" | "youtu" | "minicpm3" | "codegen" | "vaultgemma" | "chatglm" | "lfm2"
-        | "dbrx" | "xglm" => LLAMA,
+        | "dbrx" => LLAMA,
+        "xglm" => Modeling { mask_by_position: true, ..LLAMA },
         "gemma" | "gemma2" => GEMMA,
         "gemma3" | "gemma3_text" => GEMMA3,
         "gemma4" => Modeling { replaces_placeholders: true, ..GEMMA4 },
@@ -299,7 +303,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "nanochat" => Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA },
         "phi" => Modeling { rotary_join: RotaryJoin::Kept, ..own(Code::Phi) },
         "persimmon" => KEPT,
-        "stablelm" => Modeling { code: Code::StableLm, ..KEPT },
+        "stablelm" => Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT },
         "mixtral" => Modeling { router: Router::Mixtral, ..MOE },
         "olmoe" => Modeling { router: Router::Plain, ..MOE },
         "qwen2_moe" => Modeling { router: Router::Plain, ..LLAMA },
@@ -315,7 +319,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "jamba" => Modeling { casts_scan_arguments: false, ..LLAMA },
         "bamba" => LLAMA,
         "mamba" | "mamba2" | "falcon_mamba" => MAMBA,
-        "gpt2" => own(Code::Gpt2),
+        "gpt2" => Modeling { mask_by_position: true, ..own(Code::Gpt2) },
         "gpt_bigcode" => own(Code::GptBigCode),
         "gpt_neo" => own(Code::GptNeo),
         "gpt_neox" => Modeling { rotary_join: RotaryJoin::Replacing, ..own(Code::GptNeox) },
@@ -327,7 +331,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "qwen" => own(Code::Qwen),
         "openai-gpt" => Modeling { checkpoints: false, ..own(Code::OpenAiGpt) },
         "biogpt" => own(Code::BioGpt),
-        "deberta-v2" => own(Code::Deberta),
+        "deberta-v2" => Modeling { mask_by_position: true, ..own(Code::Deberta) },
         "modernbert" => Modeling {
             float_rotary: FloatRotary::CastTwice,
             rotary_tables: RotaryTables::ByKind,
@@ -352,7 +356,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
 #[cfg(test)]
 mod tests {
     use crate::model::catalogue;
-    use crate::model::config::parse;
+    use crate::model::read::parse;
 
     #[test]
     fn every_family_of_the_catalogue_has_a_row() {

@@ -151,7 +151,7 @@ mod tests {
             let Replayed { recording, on_card, memory } = replayed(memory, Allocator::Native);
             let allocation = recording.allocate(on_card.settings);
             assert_eq!(memory.peak().1.bytes, allocation.allocated_peak);
-            for peak in memory.first.phases.iter().chain(&memory.steady.phases) {
+            for (_, peak) in memory.first.phases.iter().chain(&memory.steady.phases) {
                 assert_eq!(peak.parts.total(), peak.bytes);
             }
             assert_eq!(memory.resting.total(), allocation.allocated);

@@ -1,11 +1,13 @@
 //! The verdict on a run.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Fit, OnCard, Outcome};
 use crate::hardware::Vendor;
 use crate::scenario::Scenario;
 
 /// Whether a run gets through on its card: the one place that decides it, for the page, the command and the exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Verdict {
     /// It does.
     Fits,

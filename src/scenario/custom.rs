@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CustomModel, Field, Issue, compact};
-use crate::model::config::{Parsed, parse_with_essence};
+use crate::model::read::{Parsed, parse_with_essence};
 
 impl CustomModel {
     /// Reads the text of a `config.json` and keeps the part of it that decides sizes.

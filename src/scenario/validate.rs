@@ -14,7 +14,24 @@ use super::{
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
 
-pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
+impl Scenario {
+    /// What is wrong or doubtful with the choices, without running the step.
+    pub fn validate(&self) -> Vec<Issue> {
+        self.validate_with(self.architecture().as_deref().ok())
+    }
+
+    /// The same where the model was looked up.
+    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
+        validate(self, architecture)
+    }
+
+    /// Whether the run would stop with an error, however much memory there is.
+    pub fn stops(&self) -> bool {
+        self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
+    }
+}
+
+fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for (field, name, value) in [
         (Field::Batch, "micro-batch size", scenario.batch),
@@ -111,7 +128,7 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 }
 
 /// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.
-pub(super) fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
+fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
     let embedded = architecture.embeddings.positions.is_some();
     embedded && architecture.max_positions.is_some_and(|most| sequence > most)
 }

@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Event, StorageId, rounded};
+use super::heap::record::Event;
+use super::heap::{StorageId, rounded};
 use super::replay::Recording;
 use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
-use crate::memory::{Category, Iteration, Parts, Peak, Phase};
+use crate::memory::{Category, Iteration, Parts, Peak, Phase, Stage};
 use crate::units::Bytes;
 
 /// A moment of a run at which somebody may read the allocator's counters.
@@ -51,7 +52,7 @@ pub struct Failure {
 }
 
 /// What the allocator made of a recording, phase by phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The counters.
     pub allocation: Allocation,
@@ -203,10 +204,10 @@ impl Recording {
 
     /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
     pub fn replay(&self, settings: Settings) -> Replay {
-        let mut iterations = [Iteration::default(); 2];
+        let mut iterations = [(); 2].map(|()| Iteration::default());
         let (feed, allocation) = self.feed(self.events.len(), settings, |index, feed| {
             let Some(phase) = feed.phase() else { return };
-            let peak = &mut iterations[usize::from(index >= self.first)].phases[phase as usize];
+            let peak = iterations[usize::from(index >= self.first)].phase_mut(phase);
             if feed.allocated() > peak.bytes {
                 *peak = Peak { bytes: feed.allocated(), parts: *feed.parts() };
             }
@@ -236,16 +237,16 @@ impl Recording {
 
     /// How many events come before a moment.
     fn position(&self, instant: Instant) -> usize {
-        let last_mark = |phase: Phase| {
-            let marks = self.events.iter().rposition(|event| *event == Event::Mark(phase));
-            marks.unwrap_or(self.events.len())
+        let last_mark = |stage: Stage| {
+            let marks = |event: &Event| matches!(event, Event::Mark(phase) if phase.stage == stage);
+            self.events.iter().rposition(marks).unwrap_or(self.events.len())
         };
         match instant {
             Instant::End => self.events.len(),
             Instant::FirstIteration => self.first,
             Instant::Loaded => self.loaded,
-            Instant::Forward => last_mark(Phase::Backward),
-            Instant::Backward => last_mark(Phase::Step),
+            Instant::Forward => last_mark(Stage::Backward),
+            Instant::Backward => last_mark(Stage::Step),
             Instant::Step => self.stepped,
         }
     }

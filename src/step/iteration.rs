@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 
+use super::device::Device;
 use super::forward::{Apart, Model, Output};
-use super::kernels::Device;
-use super::ledger::higher;
-use super::machine::{Machine, NOTHING, StorageId};
+use super::gradient::OnGrad;
+use super::heap::ledger::higher;
+use super::heap::{NOTHING, StorageId};
+use super::machine::Machine;
 use super::optimizer::Stepper;
 use super::plan::Plan;
 use super::support;
@@ -13,7 +15,8 @@ use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase};
+use crate::job::{self, Batch, Member};
+use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase, Stage};
 use crate::model::Architecture;
 use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
 use crate::units::Bytes;
@@ -24,21 +27,22 @@ use crate::units::Bytes;
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
     let device = Device::of(gpu);
-    let modeling = support::modeling(architecture, scenario, device)?;
-    let scenario = &*scenario.laid_out();
+    let (member, given) = (&Member::from(scenario), Batch::from(scenario));
+    let batch = given.laid_out(member.stack);
+    let modeling = support::modeling(architecture, (member, batch), device)?;
     let named = architecture;
-    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
+    let architecture = &*super::forward::stacks::architecture(architecture, member, batch)?;
     // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if scenario.savings.offloading == Offloading::On { Apart::All } else { Apart::Few };
+    let mut apart = if member.offloading == Offloading::On { Apart::All } else { Apart::Few };
     loop {
         if apart == Apart::All {
-            Plan::of(architecture, modeling, scenario, device)?;
+            Plan::of(architecture, modeling, (member, given), scenario.accumulation, device)?;
         }
         let machine = Machine::new(device, false);
-        let model = Model::load(&machine, architecture, modeling, scenario, device, apart);
+        let model = Model::load(&machine, architecture, modeling, (member, batch), device, apart);
         support::adapted(&model, named)?;
-        let memory = summarised(model, gpu);
-        support::followed(&machine, scenario, memory.peak().1.bytes)?;
+        let memory = summarised(model, batch, scenario.accumulation, gpu);
+        support::followed(&machine, member, memory.peak().1.bytes)?;
         if apart == Apart::All || machine.state.borrow().alike {
             return Ok(memory);
         }
@@ -47,16 +51,16 @@ pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Resul
 }
 
 /// What a model's training needs, as far as the layers that run on behalf of others are like them.
-fn summarised(model: Model<'_>, gpu: &Gpu) -> Memory {
-    let (machine, architecture, scenario) = (model.machine, model.architecture, model.scenario);
-    let mut training = Training::new(model);
+fn summarised(model: Model<'_>, batch: Batch, accumulation: u64, gpu: &Gpu) -> Memory {
+    let (machine, architecture, member) = (model.machine, model.architecture, model.member);
+    let mut training = Training::new(model, batch, accumulation);
     training.prepare();
     let [first, steady] = training.first_and_later();
     let resting = machine.state.borrow().ledger.parts;
     let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
     let memory = Memory {
         counted: Counted::Tensors,
-        parameters: parameters(architecture, scenario, machine),
+        parameters: parameters(architecture, member, machine),
         first,
         steady,
         resting,
@@ -67,7 +71,7 @@ fn summarised(model: Model<'_>, gpu: &Gpu) -> Memory {
     memory
 }
 
-fn parameters(architecture: &Architecture, scenario: &Scenario, machine: &Machine) -> Parameters {
+fn parameters(architecture: &Architecture, member: &Member, machine: &Machine) -> Parameters {
     let trained: u64 = machine
         .state
         .borrow()
@@ -77,21 +81,28 @@ fn parameters(architecture: &Architecture, scenario: &Scenario, machine: &Machin
         .filter(|param| param.trainable)
         .map(|param| param.numel.saturating_mul(u64::from(param.times)))
         .fold(0, u64::saturating_add);
-    let adapters = if scenario.method == Method::Full { 0 } else { trained };
+    let adapters = if member.method == Method::Full { 0 } else { trained };
     Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
 }
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
+/// The phases of an iteration: training is its first act, the optimizer's step the second.
+const FORWARD: Phase = Phase { act: 0, stage: Stage::Forward };
+const BACKWARD: Phase = Phase { act: 0, stage: Stage::Backward };
+const STEP: Phase = Phase { act: 1, stage: Stage::Step };
+
 /// A model in training.
 pub(super) struct Training<'a> {
     model: Model<'a>,
+    batch: Batch,
+    /// Micro-batches of one step.
+    accumulation: u64,
     /// The output that the script keeps alive, and what the graph behind it holds.
     kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     has_state: bool,
-    /// The highest points of the running iteration, those before a thread got its workspaces apart.
-    noted: Vec<(Phase, Peak)>,
+    notes: Notes<'a>,
     /// The batch's token ids.
     ids: StorageId,
     /// Events up to the end of the last step.
@@ -100,9 +111,18 @@ pub(super) struct Training<'a> {
 
 impl<'a> Training<'a> {
     /// A model before its first iteration.
-    pub fn new(model: Model<'a>) -> Training<'a> {
-        let noted = Vec::with_capacity(8);
-        Training { model, kept: Default::default(), has_state: false, noted, ids: NOTHING, stepped: 0 }
+    pub fn new(model: Model<'a>, batch: Batch, accumulation: u64) -> Training<'a> {
+        let notes = Notes { machine: model.machine, peaks: Vec::with_capacity(8) };
+        Training {
+            model,
+            batch,
+            accumulation,
+            kept: Default::default(),
+            has_state: false,
+            notes,
+            ids: NOTHING,
+            stepped: 0,
+        }
     }
 
     fn machine(&self) -> &'a Machine {
@@ -111,69 +131,54 @@ impl<'a> Training<'a> {
 
     /// The batch and the cuBLAS workspaces (one per thread: the script's and autograd's).
     pub fn prepare(&mut self) {
-        let scenario = self.model.scenario;
+        let (member, batch) = (self.model.member, self.batch);
         let mut state = self.machine().state.borrow_mut();
-        let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
+        let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = match (scenario.stack, scenario.mask) {
+        let tensors: u64 = match (member.stack, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Stack::Torchtune, _) => 1,
             (_, Mask::None) => 2,
             (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
-        let batches = if scenario.stack == Stack::Trl { scenario.accumulation } else { 1 };
+        let batches = if member.stack == Stack::Trl { self.accumulation } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
             self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
         }
         // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
         // runs it in autograd's thread
-        let light = match (self.model.has_bias(), scenario.checkpointing) {
+        let light = match (self.model.has_bias(), member.checkpointing) {
             ((false, _), _) => [0, 0],
             ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
             ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         };
         let workspace = state.device.workspace;
         state.due_workspaces = light.map(|light| [workspace, light]);
-        if scenario.savings.step == StepTime::InBackward {
-            state.stepper = Some(Stepper { optimizer: scenario.optimizer, has_state: false });
+        if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
+            state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
         }
-    }
-
-    fn begin(&self, phase: Phase) {
-        let mut state = self.machine().state.borrow_mut();
-        state.early = None;
-        state.ledger.restart();
-        state.mark(phase);
-    }
-
-    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
-    fn end(&mut self, phase: Phase) {
-        let mut state = self.machine().state.borrow_mut();
-        let early = state.early.take();
-        self.noted.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
     }
 
     /// One iteration: all micro-batches, then the step.
     pub fn iteration(&mut self) -> Iteration {
-        self.noted.clear();
+        self.notes.peaks.clear();
         self.micro_batches();
         self.optimize();
         self.forget_gradients();
-        highest(&self.noted)
+        highest(&self.notes.peaks)
     }
 
     /// One iteration over micro-batches of their own lengths.
-    pub fn iteration_of(&mut self, batches: &'a [Scenario]) -> Iteration {
-        self.noted.clear();
-        for scenario in batches {
-            self.model.scenario = scenario;
-            self.forward_and_backward();
+    pub fn iteration_of(&mut self, batches: &[Batch]) -> Iteration {
+        self.notes.peaks.clear();
+        for batch in batches {
+            self.forward_and_backward(*batch);
         }
         self.optimize();
         self.forget_gradients();
-        highest(&self.noted)
+        highest(&self.notes.peaks)
     }
 
     /// The first iteration and a later one.
@@ -181,21 +186,18 @@ impl<'a> Training<'a> {
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
     fn first_and_later(&mut self) -> [Iteration; 2] {
-        let scenario = self.model.scenario;
-        let alters = scenario.savings.step == StepTime::InBackward;
-        if self.model.apart == Apart::All
-            || alters
-            || scenario.training_loop.keeps_outputs
-            || !scenario.training_loop.grads_to_none
-        {
+        let alters = |training: job::Training| {
+            training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
+        };
+        if self.model.apart == Apart::All || self.model.member.training.is_none_or(alters) {
             return [self.iteration(), self.iteration()];
         }
         self.micro_batches();
         self.optimize();
-        let first = highest(&self.noted);
-        self.noted.retain(|(phase, _)| *phase != Phase::Step);
+        let first = highest(&self.notes.peaks);
+        self.notes.peaks.retain(|(phase, _)| phase.stage != Stage::Step);
         let resting = self.machine().state.borrow().ledger.parts;
-        for (_, peak) in &mut self.noted {
+        for (_, peak) in &mut self.notes.peaks {
             for category in [Category::Optimizer, Category::Workspace] {
                 let more = resting.get(category).saturating_sub(peak.parts.get(category));
                 *peak = peak.with(category, more.0);
@@ -204,67 +206,68 @@ impl<'a> Training<'a> {
         // the gradients are there still, as the next iteration's will be
         self.optimize();
         self.forget_gradients();
-        [first, highest(&self.noted)]
+        [first, highest(&self.notes.peaks)]
     }
 
     fn micro_batches(&mut self) {
         // every micro-batch after the second repeats the second
-        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
-            self.forward_and_backward();
+        for _ in 0..self.accumulation.clamp(1, 2) {
+            self.forward_and_backward(self.batch);
         }
     }
 
     fn optimize(&mut self) {
-        let scenario = self.model.scenario;
-        self.begin(Phase::Step);
+        let Some(training) = self.model.member.training else { return };
+        self.notes.begin(STEP);
         {
             let mut state = self.machine().state.borrow_mut();
-            if let Some(stepper) = &mut state.stepper {
-                stepper.has_state = true;
-            } else {
-                if scenario.training_loop.clips {
-                    state.clip();
-                }
-                if self.has_state {
-                    state.step(scenario.optimizer);
-                } else {
-                    state.first_step(scenario.optimizer);
+            match &mut state.on_grad {
+                OnGrad::Step(stepper) => stepper.has_state = true,
+                OnGrad::Keep => {
+                    if training.clips {
+                        state.clip();
+                    }
+                    if self.has_state {
+                        state.step(training.optimizer);
+                    } else {
+                        state.first_step(training.optimizer);
+                    }
                 }
             }
         }
         self.has_state = true;
         self.stepped = self.machine().state.borrow().events();
-        self.end(Phase::Step);
+        self.notes.end(STEP);
     }
 
     fn forget_gradients(&self) {
-        if self.model.scenario.training_loop.grads_to_none {
+        if self.model.member.training.is_some_and(|training| training.grads_to_none) {
             self.machine().state.borrow_mut().drop_gradients();
         }
     }
 
-    fn forward_and_backward(&mut self) {
-        self.begin(Phase::Forward);
-        if self.model.scenario.savings.offloading == Offloading::On {
+    fn forward_and_backward(&mut self, batch: Batch) {
+        self.notes.begin(FORWARD);
+        if self.model.member.offloading == Offloading::On {
             self.begin_offloading();
         }
         self.machine().state.borrow_mut().category = Category::Activations;
         let before = RefCell::new(std::mem::take(&mut self.kept));
-        let Output { loss, outputs, shared } = self.model.forward(&|| {
+        let pass = self.model.pass(batch);
+        let Output { loss, outputs, shared } = pass.loss(pass.hidden(), &|| {
             let (outputs, held) = before.take();
             drop(outputs);
             self.free(held);
         });
-        let kept = self.model.scenario.training_loop.keeps_outputs;
+        let kept = self.model.member.keeps_outputs();
         if kept {
             self.kept.0 = outputs.iter().map(Tensor::detach).collect();
         }
         drop(outputs);
-        self.end(Phase::Forward);
-        self.begin(Phase::Backward);
+        self.notes.end(FORWARD);
+        self.notes.begin(BACKWARD);
         self.machine().state.borrow_mut().category = Category::Temporaries;
-        let model = &self.model;
-        self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
+        self.machine().backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
         let mut held = self.machine().state.borrow_mut().take_leaves();
         held.extend(self.machine().state.borrow_mut().graph.take_held());
@@ -273,20 +276,20 @@ impl<'a> Training<'a> {
         } else {
             self.free(held);
         }
-        self.end(Phase::Backward);
+        self.notes.end(BACKWARD);
     }
 
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
     fn begin_offloading(&self) {
-        let scenario = self.model.scenario;
+        let member = self.model.member;
         let mut state = self.machine().state.borrow_mut();
         let offload = state.graph.offload.get_or_insert_default();
         offload.ids = self.ids;
-        if scenario.stack == Stack::Torchtune {
+        if member.stack == Stack::Torchtune {
             offload.forgetful = true;
             return;
         }
-        if scenario.method != Method::Full || scenario.optimizer.is_of_bitsandbytes() {
+        if member.loads_bitsandbytes() {
             state.empty_cache();
         }
     }
@@ -302,11 +305,33 @@ impl<'a> Training<'a> {
     }
 }
 
+/// The highest points of the running iteration by phase, those before a thread got its workspaces apart.
+struct Notes<'a> {
+    machine: &'a Machine,
+    peaks: Vec<(Phase, Peak)>,
+}
+
+impl Notes<'_> {
+    fn begin(&self, phase: Phase) {
+        let mut state = self.machine.state.borrow_mut();
+        state.early = None;
+        state.ledger.restart();
+        state.mark(phase);
+    }
+
+    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
+    fn end(&mut self, phase: Phase) {
+        let mut state = self.machine.state.borrow_mut();
+        let early = state.early.take();
+        self.peaks.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
+    }
+}
+
 /// The highest of the peaks of each phase.
 fn highest(peaks: &[(Phase, Peak)]) -> Iteration {
-    let mut iteration = Iteration::default();
+    let mut iteration = Iteration { phases: Vec::with_capacity(3) };
     for (phase, peak) in peaks {
-        let highest = &mut iteration.phases[*phase as usize];
+        let highest = iteration.phase_mut(*phase);
         *highest = higher(*highest, *peak);
     }
     iteration

@@ -3,8 +3,9 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
-use super::machine::{BLOCK, NOTHING, State, StorageId, rounded};
+use super::machine::State;
 use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -31,6 +32,10 @@ struct Trained {
 }
 
 impl Trained {
+    fn columns(&self) -> u64 {
+        self.numel / self.rows.max(1)
+    }
+
     /// Bytes of a tensor like it, and of those that it stands for.
     fn blocks(&self) -> u64 {
         blocks(self.numel.saturating_mul(self.dtype.bytes()), self.times)
@@ -122,20 +127,28 @@ impl State {
     fn step_adafactor(&mut self, params: &[Trained]) {
         let [mut gradient, mut weight, mut update] = [NOTHING; 3];
         for param in in_turn(params) {
-            if param.dtype.is_half() {
-                let copy = self.scratch_like(param, Dtype::F32);
-                self.release(std::mem::replace(&mut gradient, copy));
-                let copy = self.scratch_like(param, Dtype::F32);
-                self.release(std::mem::replace(&mut weight, copy));
+            // both variables are given the tensor itself first
+            for copy in [&mut gradient, &mut weight].into_iter().filter(|_| param.dtype.is_half()) {
+                self.release(std::mem::replace(copy, NOTHING));
+                *copy = self.scratch_like(param, Dtype::F32);
             }
             let squares = self.scratch_like(param, Dtype::F32);
             let sum = self.scratch_like(param, Dtype::F32);
             self.release(squares);
             self.release(std::mem::replace(&mut update, sum));
-            if param.rows > 1 {
-                kernels::column_sum_scratch(self, param.rows, param.numel / param.rows, Dtype::F32);
-            }
-            let scaled = self.scratch_like(param, Dtype::F32);
+            let scaled = if param.rows > 1 {
+                let row_means = self.side(param.rows, Dtype::F32);
+                self.release(row_means);
+                let column_means = self.column_norms(param, Dtype::F32);
+                self.release(column_means);
+                let [rows, columns] = [param.rows, param.columns()].map(|side| self.side(side, Dtype::F32));
+                let scaled = self.scratch_like(param, Dtype::F32);
+                self.release(rows);
+                self.release(columns);
+                scaled
+            } else {
+                self.scratch_like(param, Dtype::F32)
+            };
             self.release(std::mem::replace(&mut update, scaled));
             let step = self.scratch_like(param, Dtype::F32);
             self.release(step);
@@ -145,15 +158,34 @@ impl State {
 
     /// `torch.optim.Adafactor`, one parameter after the other: the update, as a local, lives until the next one.
     fn step_adafactor_torch(&mut self, params: &[Trained]) {
-        let mut update = NOTHING;
+        let [mut row_means, mut column_means, mut squares, mut update] = [NOTHING; 4];
         for param in in_turn(params) {
             if param.rows > 1 {
-                kernels::column_sum_scratch(self, param.rows, param.numel / param.rows, param.dtype);
+                let rows = self.side(param.rows, param.dtype);
+                self.release(std::mem::replace(&mut row_means, rows));
+                let columns = self.column_norms(param, param.dtype);
+                self.release(std::mem::replace(&mut column_means, columns));
+            } else {
+                let squared = self.scratch_like(param, param.dtype);
+                self.release(std::mem::replace(&mut squares, squared));
             }
             let next = self.scratch_like(param, param.dtype);
             self.release(std::mem::replace(&mut update, next));
         }
-        self.release(update);
+        [row_means, column_means, squares, update].into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// A number for each row or column of a parameter.
+    fn side(&mut self, numel: u64, dtype: Dtype) -> StorageId {
+        let bytes = numel.saturating_mul(dtype.bytes());
+        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+    }
+
+    /// A mean or norm of each column, with the scratch of its kernel.
+    fn column_norms(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
+        let norms = self.side(param.columns(), dtype);
+        kernels::column_sum_scratch(self, param.rows, param.columns(), dtype);
+        norms
     }
 
     /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
@@ -192,7 +224,7 @@ impl State {
             self.module = param.module;
             let first = self.storages.len();
             self.make_state(optimizer, param);
-            self.note_shapes(first, (param.rows, param.numel / param.rows.max(1)));
+            self.note_shapes(first, (param.rows, param.columns()));
         }
         self.module = "";
         self.step(optimizer);
@@ -243,7 +275,11 @@ impl State {
             Optimizer::PagedAdamW => {}
             Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
             // transformers' keeps float32 statistics, torch's the gradient's type
-            Optimizer::Adafactor => self.factored(param, Dtype::F32),
+            Optimizer::Adafactor => {
+                self.factored(param, Dtype::F32);
+                // state["RMS"]
+                self.keep(4, Dtype::F32, times);
+            }
             Optimizer::AdafactorTorch => self.factored(param, param.dtype),
             Optimizer::Shampoo => self.preconditioners(param),
         }
@@ -251,8 +287,7 @@ impl State {
 
     /// A number for each row and each column.
     fn factored(&mut self, param: &Trained, dtype: Dtype) {
-        let columns = param.numel / param.rows.max(1);
-        let sides: &[u64] = if param.rows > 1 { &[param.rows, columns] } else { &[param.numel] };
+        let sides: &[u64] = if param.rows > 1 { &[param.rows, param.columns()] } else { &[param.numel] };
         for side in sides {
             self.keep(side.saturating_mul(dtype.bytes()), dtype, param.times);
         }
@@ -260,8 +295,7 @@ impl State {
 
     /// Shampoo's for rows and for columns, each with its inverse root.
     fn preconditioners(&mut self, param: &Trained) {
-        let columns = param.numel / param.rows.max(1);
-        for side in [param.rows, columns].into_iter().filter(|side| *side > 1) {
+        for side in [param.rows, param.columns()].into_iter().filter(|side| *side > 1) {
             for _ in 0..2 {
                 self.keep(side.saturating_mul(side).saturating_mul(4), Dtype::F32, param.times);
             }
@@ -305,7 +339,7 @@ impl State {
         if !stepper.has_state {
             let first = self.storages.len();
             self.make_state(stepper.optimizer, &own);
-            self.note_shapes(first, (rows, numel / rows.max(1)));
+            self.note_shapes(first, (own.rows, own.columns()));
         }
         self.step_all(stepper.optimizer, &[own]);
         self.module = outer;

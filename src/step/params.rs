@@ -1,7 +1,8 @@
 //! The model's parameters on the machine.
 
 use super::autograd::{Edge, Grad, Input};
-use super::machine::{NOTHING, State, StorageId};
+use super::heap::{NOTHING, StorageId};
+use super::machine::State;
 use super::tensor::Value;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -65,7 +66,7 @@ impl State {
         let param = &self.params.list[id as usize];
         let wanted = param.trainable && self.graph.enabled;
         let edge = if wanted { Edge::Param(id) } else { Edge::None };
-        (&Value::plain(NOTHING, param.numel, param.dtype).at(edge)).into()
+        Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
     /// Puts a parameter on the machine; it stays until the end.
@@ -100,31 +101,6 @@ impl State {
         });
         self.params.list.len() as ParamId - 1
     }
-
-    /// Allocates something that stays until the end and stands for `times` identical ones.
-    pub fn persistent(
-        &mut self,
-        bytes: u64,
-        dtype: Dtype,
-        times: u32,
-        category: Category,
-        operation: &'static str,
-    ) -> StorageId {
-        let outer = std::mem::replace(&mut self.repeating, times);
-        let storage = self.alloc_as(category, bytes, dtype, operation);
-        self.repeating = outer;
-        self.count_again(storage, times);
-        storage
-    }
-
-    /// Counts a storage that stands for `times` ones as that many.
-    pub fn count_again(&mut self, storage: StorageId, times: u32) {
-        let Some(stored) = self.storages.get(storage as usize) else { return };
-        let more =
-            super::machine::rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
-        let category = stored.category;
-        self.ledger.add(category, more);
-    }
 }
 
 impl State {
@@ -158,8 +134,7 @@ impl State {
 
     /// Notes that a node of the graph will give an input that is none of its own a gradient.
     pub fn expect_gradient(&mut self, input: Option<Input>) {
-        let edge =
-            input.filter(|_| self.graph.enabled && !self.graph.is_recomputing()).map(|input| input.edge);
+        let edge = input.filter(|_| self.graph.enabled && !self.recomputing).map(|input| input.edge);
         if let Some(Edge::Param(leaf)) = edge {
             self.params.list[leaf as usize].expected += 1;
         }

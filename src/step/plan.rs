@@ -1,13 +1,14 @@
 //! How much of a run is recorded.
 
+use super::device::Device;
 use super::forward::{Apart, Model};
 use super::iteration::Training;
-use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
-use crate::scenario::{Lengths, Mask, Scenario};
+use crate::scenario::{Lengths, Mask};
 use crate::units::grouped;
 
 /// Iterations that are run at least: the first, in which the optimizer makes its state, and one like every later.
@@ -27,8 +28,8 @@ const MOST_EVENTS: usize = 3 << 20;
 
 /// What is run.
 pub(super) struct Plan {
-    /// The micro-batches of varying lengths, as scenarios of their own, the longest halfway; none where all are equal.
-    pub batches: Vec<Scenario>,
+    /// The micro-batches of varying lengths, the longest halfway; none where all are equal.
+    pub batches: Vec<Batch>,
     /// How many of them are one iteration.
     pub per_iteration: usize,
 }
@@ -41,35 +42,36 @@ impl Plan {
     pub fn of(
         architecture: &Architecture,
         modeling: Modeling,
-        scenario: &Scenario,
+        (member, given): (&Member, Batch),
+        accumulation: u64,
         device: Device,
     ) -> Result<Plan, Issue> {
-        let whole = &*scenario.laid_out();
-        let each = events(architecture, modeling, whole, device);
+        let whole = given.laid_out(member.stack);
+        let each = events(architecture, modeling, (member, whole), device);
         let affordable = MOST_EVENTS / each.max(1);
-        let accumulated = usize::try_from(scenario.accumulation).unwrap_or(usize::MAX).max(1);
+        let accumulated = usize::try_from(accumulation).unwrap_or(usize::MAX).max(1);
         // every micro-batch after the second repeats the second
         if affordable < ITERATIONS * accumulated.min(2) {
             return Err(too_deep(each));
         }
         // packed sequences are as good as full
-        if scenario.lengths == Lengths::Equal || scenario.mask == Mask::Packed {
+        if given.lengths == Lengths::Equal || given.mask == Mask::Packed {
             return Ok(Plan { batches: Vec::new(), per_iteration: 1 });
         }
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
         let count = most / per_iteration * per_iteration;
-        let draw = if scenario.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
-        let mut lengths = draw(scenario.lengths, scenario.batch, scenario.sequence, count - 1);
-        lengths.insert(count / 2, whole.sequence);
-        let texts = scenario.batch.max(1);
-        let batch = |sequence: u64| {
-            let lengths = match scenario.mask {
+        let draw = if given.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
+        let mut lengths = draw(given.lengths, given.sequences, given.length, count - 1);
+        lengths.insert(count / 2, whole.length);
+        let texts = given.sequences.max(1);
+        let batch = |length: u64| {
+            let lengths = match given.mask {
                 // so many texts in a row, however long it is
-                Mask::PaddingFree => Lengths::Spread { mean: (sequence / texts).max(1), deviation: 0 },
+                Mask::PaddingFree => Lengths::Spread { mean: (length / texts).max(1), deviation: 0 },
                 Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => whole.lengths,
             };
-            Scenario { sequence, lengths, ..whole.clone() }
+            Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
         Ok(Plan { batches, per_iteration })
@@ -87,15 +89,20 @@ fn too_deep(events: usize) -> Issue {
 
 /// About how many events an iteration of one micro-batch has: those of the layers that are run on behalf of others, as
 /// often as there are others.
-fn events(architecture: &Architecture, modeling: Modeling, scenario: &Scenario, device: Device) -> usize {
+fn events(
+    architecture: &Architecture,
+    modeling: Modeling,
+    (member, batch): (&Member, Batch),
+    device: Device,
+) -> usize {
     let machine = Machine::new(device, true);
-    let model = Model::load(&machine, architecture, modeling, scenario, device, Apart::Few);
+    let model = Model::load(&machine, architecture, modeling, (member, batch), device, Apart::Few);
     let run = model.layers.len().max(1);
     let encoder = architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());
     let all = architecture.order.len() + encoder;
-    let mut training = Training::new(model);
+    let mut training = Training::new(model, batch, 1);
     training.prepare();
-    let _ = training.iteration_of(std::slice::from_ref(scenario));
+    let _ = training.iteration_of(&[batch]);
     let events = machine.state.borrow().events();
     events.saturating_mul(all.div_ceil(run))
 }

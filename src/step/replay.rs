@@ -6,17 +6,20 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::device::Device;
 use super::forward::{Apart, Model};
+use super::heap::ledger::Ledger;
+use super::heap::record::{Event, Maker, Record};
+use super::heap::{Storage, rounded};
 use super::iteration::Training;
-use super::kernels::Device;
-use super::ledger::Ledger;
-use super::machine::{Event, Machine, Maker, Record, Storage, rounded};
+use super::machine::Machine;
 use super::plan::{ITERATIONS, Plan};
 use super::support;
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
+use crate::job::{Batch, Member};
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
@@ -116,16 +119,16 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let device = Device::of(gpu);
-        let modeling = support::modeling(architecture, scenario, device)?;
-        let laid_out = scenario.laid_out();
+        let (member, given) = (&Member::from(scenario), Batch::from(scenario));
+        let batch = given.laid_out(member.stack);
+        let modeling = support::modeling(architecture, (member, batch), device)?;
         let named = architecture;
-        let architecture = &*super::forward::stacks::architecture(architecture, &laid_out)?;
-        let plan = Plan::of(architecture, modeling, scenario, device)?;
-        let scenario = &*laid_out;
+        let architecture = &*super::forward::stacks::architecture(architecture, member, batch)?;
+        let plan = Plan::of(architecture, modeling, (member, given), scenario.accumulation, device)?;
         let machine = Machine::new(device, true);
-        let model = Model::load(&machine, architecture, modeling, scenario, device, Apart::All);
+        let model = Model::load(&machine, architecture, modeling, (member, batch), device, Apart::All);
         support::adapted(&model, named)?;
-        let mut training = Training::new(model);
+        let mut training = Training::new(model, batch, scenario.accumulation);
         training.prepare();
         let recorded = || machine.state.borrow().events();
         let loaded = recorded();
@@ -147,17 +150,17 @@ impl Recording {
             }
         } else {
             for batches in plan.batches.chunks(plan.per_iteration) {
-                let longest = batches.iter().any(|batch| batch.sequence == scenario.sequence);
+                let longest = batches.iter().any(|own| own.length == batch.length);
                 run(longest, &mut || training.iteration_of(batches));
             }
         }
-        support::followed(&machine, scenario, highest)?;
+        support::followed(&machine, member, highest)?;
         let first = first.unwrap_or(loaded);
         let stepped = training.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
         let Record { events, makers, born } = machine.state.borrow_mut().record.take().unwrap_or_default();
         drop(training);
-        let storages = machine.state.into_inner().storages;
+        let storages = machine.state.into_inner().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
     }
 
@@ -168,7 +171,7 @@ impl Recording {
     /// The peaks of the first iteration and of the one that is shown, in tensors: what [`run`](super::run) says of them, event
     /// by event.
     pub fn iterations(&self) -> [Iteration; 2] {
-        let mut iterations = [Iteration::default(); 2];
+        let mut iterations = [(); 2].map(|()| Iteration::default());
         let mut ledger = Ledger::default();
         let mut categories = self.born.clone();
         let mut phase = None;
@@ -189,9 +192,11 @@ impl Recording {
             }
             let Some(phase) = phase else { continue };
             for (iteration, events) in iterations.iter_mut().zip([&(self.loaded..self.first), &self.shown]) {
-                let peak: &mut Peak = &mut iteration.phases[phase as usize];
-                if events.contains(&index) && ledger.current > peak.bytes.0 {
-                    *peak = Peak::of(ledger.parts);
+                if events.contains(&index) {
+                    let peak = iteration.phase_mut(phase);
+                    if ledger.current > peak.bytes.0 {
+                        *peak = Peak::of(ledger.parts);
+                    }
                 }
             }
         }

@@ -1,18 +1,17 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
+use super::device::Device;
 use super::forward::{Model, fills_cache};
-use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Scenario, Stack,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Stack};
 use crate::units::Bytes;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
@@ -34,7 +33,7 @@ const PIECES: [&str; 11] = [
 /// The code that runs the model, or an issue that names what of the run is not modelled.
 pub(super) fn modeling(
     architecture: &Architecture,
-    scenario: &Scenario,
+    (member, batch): (&Member, Batch),
     device: Device,
 ) -> Result<Modeling, Issue> {
     let Some(modeling) = architecture.modeling else {
@@ -42,12 +41,12 @@ pub(super) fn modeling(
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     };
-    let checkpoints = scenario.checkpointing != Checkpointing::Off;
+    let checkpoints = member.checkpointing != Checkpointing::Off;
     if checkpoints && !modeling.checkpoints {
         let message = format!("transformers has no gradient checkpointing for {}", architecture.model_type);
         return Err(Issue::error(Field::Checkpointing, message).with_fix("switch checkpointing off"));
     }
-    if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
+    if member.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
         let family = &architecture.model_type;
         let message = if modeling.casts_scan_arguments {
             format!(
@@ -59,14 +58,14 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
     // what Unsloth packs is its own affair
-    if scenario.mask.is_packed()
-        && scenario.stack != Stack::Unsloth
-        && let Some(issue) = packing(modeling, architecture, scenario)
+    if batch.mask.is_packed()
+        && member.stack != Stack::Unsloth
+        && let Some(issue) = packing(modeling, architecture, member)
     {
         return Err(issue);
     }
-    if scenario.attention == AttentionKernel::FlashAttn
-        && let Some(issue) = flash_attn(modeling, architecture, scenario, device)
+    if member.attention == AttentionKernel::FlashAttn
+        && let Some(issue) = flash_attn(modeling, architecture, member, device)
     {
         return Err(issue);
     }
@@ -95,13 +94,13 @@ pub(super) fn modeling(
 /// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py
 /// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
-    let scenario = model.scenario;
-    if model.adapted || scenario.method == Method::Full {
+    let member = model.member;
+    if model.adapted || member.method == Method::Full {
         return Ok(());
     }
     let (family, own) = (&architecture.model_type, Modules::of(architecture));
-    let asked = scenario.lora.modules;
-    let message = match scenario.lora.targets {
+    let asked = member.lora.modules;
+    let message = match member.lora.targets {
         LoraTargets::Named if asked.is_empty() => {
             "no layer to adapt is named: peft refuses to start".to_owned()
         }
@@ -124,8 +123,8 @@ pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<
 const LARGEST: Bytes = Bytes(1 << 60);
 
 /// An issue where a run came across something that it has no code for, that stops in PyTorch, or that is beyond all counting.
-pub(super) fn followed(machine: &Machine, scenario: &Scenario, highest: Bytes) -> Result<(), Issue> {
-    attended(machine, scenario)?;
+pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Result<(), Issue> {
+    attended(machine, member)?;
     if let Some(what) = machine.state.borrow().unmodelled {
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
@@ -139,8 +138,8 @@ pub(super) fn followed(machine: &Machine, scenario: &Scenario, highest: Bytes) -
 
 /// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the
 /// memory-efficient one with grouped heads, of flash with a mask and in float32, and of cuDNN's with wide heads.
-fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
-    let needs = match scenario.attention {
+fn attended(machine: &Machine, member: &Member) -> Result<(), Issue> {
+    let needs = match member.attention {
         AttentionKernel::Eager
         | AttentionKernel::Sdpa
         | AttentionKernel::Math
@@ -156,7 +155,7 @@ fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
     if !machine.state.borrow().graph.math {
         return Ok(());
     }
-    let only = scenario.attention.label();
+    let only = member.attention.label();
     let message = format!(
         "PyTorch stops with \"Invalid backend\": {only}, the only kernel that is allowed, needs {needs}"
     );
@@ -164,12 +163,12 @@ fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
 }
 
 /// What stands in the way of texts that share a sequence.
-fn packing(modeling: Modeling, architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> Option<Issue> {
     let family = &architecture.model_type;
-    let (message, fix) = if !runs_transformers(scenario) {
-        let stack = scenario.stack.label();
+    let (message, fix) = if !runs_transformers(member) {
+        let stack = member.stack.label();
         (format!("texts that share a sequence are not modelled for {stack}"), "choose transformers")
-    } else if fills_cache(modeling, architecture, scenario) {
+    } else if fills_cache(modeling, architecture, member) {
         let message = "where a cache is filled transformers does not look for texts that share a sequence";
         (message.to_owned(), "switch the cache or the packing off, or checkpointing on")
     } else if !modeling.packs || architecture.head.objective != Objective::CausalLm {
@@ -184,8 +183,8 @@ fn packing(modeling: Modeling, architecture: &Architecture, scenario: &Scenario)
 }
 
 /// Whether transformers' own code asks for masks and attention.
-fn runs_transformers(scenario: &Scenario) -> bool {
-    match scenario.stack {
+fn runs_transformers(member: &Member) -> bool {
+    match member.stack {
         Stack::Transformers | Stack::Trl | Stack::Liger => true,
         Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => false,
     }
@@ -195,17 +194,15 @@ fn runs_transformers(scenario: &Scenario) -> bool {
 fn flash_attn(
     modeling: Modeling,
     architecture: &Architecture,
-    scenario: &Scenario,
+    member: &Member,
     device: Device,
 ) -> Option<Issue> {
     let family = &architecture.model_type;
     let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     let wide = attentions().any(|own| own.head_dim > 256 || !own.head_dim.is_multiple_of(8));
-    let float = match scenario.precision {
+    let float = match member.precision {
         Precision::Fp32 => true,
-        Precision::Bf16 | Precision::Fp16 => {
-            scenario.method == Method::Qlora && scenario.quantization.prepare
-        }
+        Precision::Bf16 | Precision::Fp16 => member.method == Method::Qlora && member.quantization.prepare,
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
     };
     let fix = "choose SDPA";
@@ -215,8 +212,8 @@ fn flash_attn(
         ("flash-attn takes 16-bit queries only".to_owned(), "train under autocast or in bfloat16")
     } else if wide {
         ("flash-attn takes heads of at most 256, a multiple of 8".to_owned(), fix)
-    } else if !runs_transformers(scenario) {
-        let stack = scenario.stack.label();
+    } else if !runs_transformers(member) {
+        let stack = member.stack.label();
         (format!("the package flash-attn is not modelled for {stack}"), fix)
     } else if !modeling.flash_attn
         || architecture.blocks.iter().any(|block| block.mixer.attention().is_none())

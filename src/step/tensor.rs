@@ -1,7 +1,8 @@
 //! Tensor handles: a size, an element type, a place in the autograd graph; no data.
 
 use super::autograd::Edge;
-use super::machine::{Machine, NOTHING, StorageId};
+use super::heap::{NOTHING, StorageId};
+use super::machine::Machine;
 use crate::dtype::Dtype;
 
 /// The order of a tensor's elements in memory. Shapes with heads are `[batch, heads, sequence, head]`; whether such a
@@ -17,6 +18,8 @@ pub(super) enum Layout {
     Columns,
     /// One element for many: an expanded view.
     Expanded,
+    /// Token after token and head after head at once: there is one head.
+    Either,
 }
 
 /// What a tensor is, without the ownership of a [`Tensor`].
@@ -52,6 +55,11 @@ impl Value {
     /// The same with a place in the graph.
     pub fn at(self, edge: Edge) -> Value {
         Value { edge, ..self }
+    }
+
+    /// How a dense tensor of its shape lies.
+    pub fn dense_layout(&self) -> Layout {
+        if self.layout == Layout::Either { Layout::Either } else { self.shape }
     }
 
     /// A transposed view of it.

@@ -14,7 +14,8 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
 use crate::issue::Issue;
-use crate::model::config::check_length;
+use crate::model::ModelError;
+use crate::model::read::check_length;
 
 pub use files::{print, save, save_picture, styled};
 pub use keys::{Stroke, edit, on_stroke};
@@ -230,7 +231,7 @@ pub enum NoText {
         code: String,
     },
     /// The text is longer than any config.
-    TooLong(Issue),
+    TooLong(ModelError),
 }
 
 /// How long a server may take, in milliseconds.
@@ -264,9 +265,9 @@ pub async fn fetch(url: &str) -> Result<String, NoText> {
         let value = js_sys::Reflect::get(&part, &"value".into()).map_err(failed)?;
         let Ok(part) = value.dyn_into::<js_sys::Uint8Array>() else { break };
         // what is compressed, or sent in pieces, does not say before how long it is
-        if let Err(issue) = check_length((bytes.len() as u64).saturating_add(part.length().into())) {
+        if let Err(error) = check_length((bytes.len() as u64).saturating_add(part.length().into())) {
             drop(reader.cancel());
-            return Err(NoText::TooLong(issue));
+            return Err(NoText::TooLong(error));
         }
         bytes.extend(part.to_vec());
     }

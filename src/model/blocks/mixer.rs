@@ -1,7 +1,7 @@
 //! Token mixers that are not attention: state spaces, linear attention, convolutions.
 
-use super::{Linear, Norm, Param, ParamRole, Visit};
-use crate::model::Table;
+use super::basic::{Linear, Norm, Table};
+use super::param::{Param, ParamRole, Visit};
 
 /// A depthwise convolution over the last few tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

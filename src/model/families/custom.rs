@@ -2,16 +2,16 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
-use crate::issue::Issue;
-use crate::model::Architecture;
+use crate::model::architecture::Architecture;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear,
     Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads one of them; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "dbrx" => dbrx(config),
         "qwen" => qwen(config),
@@ -21,7 +21,7 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 }
 
 /// dbrx: LayerNorm without bias, experts whose matrices lie in three flat tensors.
-fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
     let own = config.nested("attn_config", "dbrx_attention")?;
@@ -77,7 +77,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// qwen 1 (not 1.5): its own code. The feed-forward width is half of what the config says.
-fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn qwen(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;
@@ -113,7 +113,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// chatglm 2 and 3: their own code.
-fn chatglm(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn chatglm(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;

@@ -1,17 +1,17 @@
 //! deepseek_v4: compressed attention, hyper-connections between layers. Counted, not run.
 
-use super::llama::Shape;
+use super::common::Common;
 use super::parts::{decoder, stack};
 use super::variant::{EXPERTS, Experts, PLAIN, Shared};
-use crate::issue::Issue;
-use crate::model::Architecture;
+use crate::model::architecture::Architecture;
 use crate::model::blocks::{
     Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Module, Norm, NormKind, Piece,
 };
-use crate::model::config::{Config, refusal};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads a deepseek_v4; none where the model type is another.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     (config.model_type == "deepseek_v4").then(|| v4(config))
 }
 
@@ -26,19 +26,19 @@ enum Compression {
     Heavy,
 }
 
-fn v4(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn v4(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let depth = config.depth("num_hidden_layers")?;
-    let shape = Shape::read(config, &PLAIN)?;
+    let common = Common::read(config, &PLAIN)?;
     let kinds = compressions(config, depth)?;
     let experts =
-        FeedForward::Moe(Box::new(shape.experts(config, &Experts { shared: Shared::One, ..EXPERTS })?));
+        FeedForward::Moe(Box::new(common.experts(config, &Experts { shared: Shared::One, ..EXPERTS })?));
     let kinds = (0..depth).map(|layer| kinds.get(layer as usize).copied().unwrap_or(Compression::None));
     let layers = stack(kinds, |kind| {
-        let mut loose = hyper(config, shape.hidden, ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"])?;
-        loose.extend(hyper(config, shape.hidden, ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"])?);
+        let mut loose = hyper(config, common.hidden, ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"])?;
+        loose.extend(hyper(config, common.hidden, ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"])?);
         Ok(Block {
-            wiring: shape.wiring(&PLAIN),
-            mixer: Mixer::Module(attention(config, &shape, kind)?),
+            wiring: common.wiring(&PLAIN),
+            mixer: Mixer::Module(attention(config, &common, kind)?),
             cross: None,
             ffn: experts.clone(),
             residual_dropout: Dropout::default(),
@@ -46,10 +46,10 @@ fn v4(config: &Config<'_>) -> Result<Architecture, Issue> {
             layout: &["self_attn.", "mlp.", "input_layernorm", "post_attention_layernorm"],
         })
     })?;
-    let mut model = decoder(config, "embed_tokens", layers, rms("norm", shape.hidden))?;
+    let mut model = decoder(config, "embed_tokens", layers, rms("norm", common.hidden))?;
     let streams = config.size("hc_mult")?;
     model.loose = vec![
-        Piece::param("hc_head.hc_fn", &[streams, streams * shape.hidden]),
+        Piece::param("hc_head.hc_fn", &[streams, streams * common.hidden]),
         Piece::param("hc_head.hc_base", &[streams]),
         Piece::param("hc_head.hc_scale", &[1]),
     ];
@@ -60,7 +60,7 @@ fn rms(name: &'static str, width: u64) -> Norm {
     Norm::new(name, width, NormKind::Rms)
 }
 
-fn compressions(config: &Config<'_>, depth: u64) -> Result<Vec<Compression>, Issue> {
+fn compressions(config: &Config<'_>, depth: u64) -> Result<Vec<Compression>, ModelError> {
     if let Some(types) = config.texts("layer_types")? {
         return Ok(types
             .iter()
@@ -79,7 +79,7 @@ fn compressions(config: &Config<'_>, depth: u64) -> Result<Vec<Compression>, Iss
             _ => None,
         };
         let kinds: Option<Vec<Compression>> = ratios.iter().map(known).collect();
-        return kinds.ok_or_else(|| refusal("compress_ratios has ratios other than 0, 4 and 128"));
+        return kinds.ok_or_else(|| ModelError::new("compress_ratios has ratios other than 0, 4 and 128"));
     }
     let alternate =
         |layer| if layer < 2 || layer % 2 == 0 { Compression::Heavy } else { Compression::Sparse };
@@ -87,7 +87,7 @@ fn compressions(config: &Config<'_>, depth: u64) -> Result<Vec<Compression>, Iss
 }
 
 /// A connection that mixes the streams of the residual.
-fn hyper(config: &Config<'_>, hidden: u64, names: [&'static str; 3]) -> Result<Vec<Piece>, Issue> {
+fn hyper(config: &Config<'_>, hidden: u64, names: [&'static str; 3]) -> Result<Vec<Piece>, ModelError> {
     let streams = config.size("hc_mult")?;
     let mix = (2 + streams).saturating_mul(streams);
     let [weights, base, scale] = names;
@@ -98,8 +98,8 @@ fn hyper(config: &Config<'_>, hidden: u64, names: [&'static str; 3]) -> Result<V
     ])
 }
 
-fn attention(config: &Config<'_>, shape: &Shape, kind: Compression) -> Result<Module, Issue> {
-    let (hidden, heads, dim) = (shape.hidden, shape.heads, shape.head_dim);
+fn attention(config: &Config<'_>, common: &Common, kind: Compression) -> Result<Module, ModelError> {
+    let (hidden, heads, dim) = (common.hidden, common.heads, common.head_dim);
     let rank = config.size("q_lora_rank")?;
     let groups = config.size("o_groups")?;
     let out = groups * config.size("o_lora_rank")?;

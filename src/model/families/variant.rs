@@ -1,10 +1,10 @@
 //! The words in which a family of decoders is described: what it has that llama has not, and under which names.
 
-use crate::issue::Issue;
 use crate::model::blocks::{AttentionCode, ExpertLayout, ExpertNames, Layout, Mixer, NormKind, Piece};
 use crate::model::config::Config;
+use crate::model::error::ModelError;
 
-use super::llama::Shape;
+use super::common::Common;
 
 /// A switch of a family: fixed, or read from the config.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub enum When {
 
 impl When {
     /// Whether it is on.
-    pub fn read(self, config: &Config<'_>) -> Result<bool, Issue> {
+    pub fn read(self, config: &Config<'_>) -> Result<bool, ModelError> {
         match self {
             When::Never => Ok(false),
             When::Always => Ok(true),
@@ -219,7 +219,7 @@ pub struct Other {
     /// Which.
     pub layers: Others,
     /// What they have instead.
-    pub mixer: fn(&Config<'_>, &Shape) -> Result<Mixer, Issue>,
+    pub mixer: fn(&Config<'_>, &Common) -> Result<Mixer, ModelError>,
 }
 
 /// What a family is, as its difference from llama.
@@ -272,7 +272,7 @@ pub struct Variant {
     /// Biases of its layers.
     pub mlp_bias: When,
     /// Reads its width.
-    pub width: fn(&Config<'_>) -> Result<u64, Issue>,
+    pub width: fn(&Config<'_>) -> Result<u64, ModelError>,
     /// The key of its activation; empty where the code has silu (lfm2).
     pub activation: &'static str,
     /// Experts.
@@ -284,7 +284,7 @@ pub struct Variant {
     /// The logits are multiplied by a constant.
     pub head_scaled: bool,
     /// Further parameters of a layer.
-    pub loose: fn(&Config<'_>, &Shape) -> Result<Vec<Piece>, Issue>,
+    pub loose: fn(&Config<'_>, &Common) -> Result<Vec<Piece>, ModelError>,
     /// Order of the modules in a layer.
     pub layout: Layout,
 }

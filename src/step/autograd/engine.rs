@@ -5,11 +5,12 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use super::derivative::{Derivative, validate};
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
-use crate::step::backward;
-use crate::step::machine::{Machine, NOTHING, State};
-use crate::step::repeat::Repeat;
+use crate::step::heap::NOTHING;
+use crate::step::heap::Repeat;
+use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor};
 
 impl State {
@@ -71,25 +72,23 @@ impl State {
                 if self.record.is_some() {
                     self.note_shape(grad.storage, (rows, numel / rows.max(1)));
                 }
-                if let Some(stepper) = self.stepper {
-                    self.step_in_backward(stepper, param);
-                }
+                self.deliver(param);
             }
         } else {
             self.release(grad.storage);
         }
     }
 
-    /// Runs one node's backward.
+    /// Runs the backward of a node, the youngest of those that did not run.
     fn run(&mut self, index: u32) {
         let range = self.graph.pending_of(index);
         let mut node = self.graph.nodes[index as usize];
-        if let backward::Op::Pieces = node.op {
-            return self.join_pieces(&node, range);
-        }
-        if let backward::Op::Fan = node.op {
-            return self.fan_out(&node, index);
-        }
+        let derivative = match self.graph.derivatives.pop() {
+            None => return,
+            Some(Derivative::Join) => return self.join_pieces(&node, range),
+            Some(Derivative::Fan(edges)) => return self.fan_out(&node, edges),
+            Some(Derivative::Own(derivative)) => derivative,
+        };
         let mut grads = [None; INPUTS];
         for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
             *grad = pending.take();
@@ -101,13 +100,13 @@ impl State {
             }
             let outer = std::mem::replace(&mut self.category, node.category);
             self.module = node.module;
-            let mut results = backward::compute(self, &node, &mut grads);
+            let mut results = derivative.run(self, &node, &mut grads);
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
             if hooked || node.frame != 0 && !reentrant {
                 self.release_saved(&node, true);
             }
-            backward::validate(self, &node, &mut results);
+            validate(self, &node, &mut results);
             self.module = "";
             self.category = outer;
             if hooked {
@@ -145,15 +144,11 @@ impl State {
     }
 
     /// StackBackward: each piece is given a view of the gradient.
-    fn fan_out(&mut self, node: &Node, index: u32) {
+    fn fan_out(&mut self, node: &Node, edges: Vec<Edge>) {
         let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
             return;
         };
         let piece = node.inputs[0];
-        let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
-            Some((_, edges)) => edges,
-            None => Vec::new(),
-        };
         for edge in edges {
             self.retain(grad.storage);
             self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
@@ -230,6 +225,7 @@ impl State {
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
             let leaves = std::mem::take(&mut frame.leaves);
+            self.graph.held.append(&mut frame.named);
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             for leaf in leaves {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
@@ -251,7 +247,7 @@ impl State {
             [leaf.grad, waiting]
         });
         for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
-            self.storages[storage as usize].times = self.repeating;
+            self.heap.counts_once(storage);
         }
     }
 }
@@ -264,6 +260,7 @@ impl Machine {
         {
             let mut state = self.state.borrow_mut();
             state.in_backward = true;
+            state.graph.derivatives.truncate(last as usize + 1);
             let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
@@ -315,6 +312,7 @@ impl Machine {
                 state.keep_returned(frame);
             }
             state.graph.recomputing = frame as u32 + 1;
+            state.recomputing = true;
             state.graph.frames[frame].done = true;
             let Frame { layer, input: mut value, packed, .. } = state.graph.frames[frame];
             match packed {
@@ -326,7 +324,8 @@ impl Machine {
         recompute(layer, Tensor { machine: self, value });
         let mut state = self.state.borrow_mut();
         state.graph.recomputing = 0;
-        state.graph.stopped = false;
+        state.recomputing = false;
+        state.stopped = false;
         state.category = outer;
     }
 }

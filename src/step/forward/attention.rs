@@ -2,10 +2,11 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Model, Shared};
+use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
@@ -16,7 +17,7 @@ pub(super) struct Heads<'m> {
     pub v: Tensor<'m>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     pub(super) fn attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -68,9 +69,9 @@ impl<'a> Model<'a> {
         } else {
             (self.projected(layer, attention, x), None)
         };
-        let mut _passed = None;
+        let mut passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
-            _passed = self.position(attention, &mut heads, cos, sin);
+            passed = self.position(attention, &mut heads, cos, sin);
         }
         if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
@@ -90,9 +91,11 @@ impl<'a> Model<'a> {
             };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama | Code::StableLm) {
+        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama) {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
+        drop(heads);
+        drop(passed);
         Mixed { output, weights }
     }
 
@@ -102,6 +105,12 @@ impl<'a> Model<'a> {
         attention: &Attention,
         x: &Tensor<'a>,
     ) -> Heads<'a> {
+        let Heads { q, k, v } = self.projections(layer, attention, x);
+        let (heads, kv_heads) = (attention.heads, attention.kv_heads);
+        Heads { q: q.of_heads(heads), k: k.of_heads(kv_heads), v: v.of_heads(kv_heads) }
+    }
+
+    fn projections(&self, layer: &BoundLayer<'a>, attention: &Attention, x: &Tensor<'a>) -> Heads<'a> {
         let norms = attention.qk_norm.as_ref();
         match &attention.projection {
             Projection::Separate { q, k, v } => {
@@ -123,7 +132,8 @@ impl<'a> Model<'a> {
                 }
                 if attention.clipped {
                     let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
-                    let [q, k, v] = all.map(|projected| projected.limited_in_place().to_heads());
+                    let limited = all.map(|projected| projected.limited_in_place());
+                    let [q, k, v] = limited.map(|limited| limited.to_heads());
                     return Heads { q, k, v };
                 }
                 if self.modeling.head_norms == HeadNorms::AfterRotary {
@@ -149,7 +159,7 @@ impl<'a> Model<'a> {
             }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
-                let tokens = self.scenario.tokens();
+                let tokens = self.batch.tokens();
                 let q = tokens.saturating_mul(attention.heads).saturating_mul(attention.head_dim);
                 let kv = tokens.saturating_mul(attention.kv_heads).saturating_mul(attention.head_dim);
                 match (self.modeling.code, attention.rotary) {
@@ -189,10 +199,10 @@ impl<'a> Model<'a> {
     pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
         Scores {
             kernel,
-            batch: self.scenario.batch,
+            batch: self.batch.sequences,
             heads: attention.heads,
             kv_heads,
-            sequence: self.scenario.sequence,
+            sequence: self.batch.length,
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
@@ -223,11 +233,7 @@ impl<'a> Model<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
-            let repeat = |x: &Tensor<'a>| {
-                // one head for all is a view without a copy
-                if attention.kv_heads == 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
-            };
-            (repeat(&heads.k), repeat(&heads.v), attention.heads)
+            (repeat_kv(attention, &heads.k), repeat_kv(attention, &heads.v), attention.heads)
         } else {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
@@ -296,12 +302,11 @@ impl<'a> Model<'a> {
         sinks: Option<ParamId>,
     ) -> Mixed<'a> {
         let machine = self.machine;
-        let batch = self.scenario.batch;
-        let groups = attention.heads / attention.kv_heads.max(1);
+        let batch = self.batch.sequences;
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let q = &heads.q;
-        let k = heads.k.repeat_heads(groups);
-        let v = heads.v.repeat_heads(groups);
+        let k = repeat_kv(attention, &heads.k);
+        let v = repeat_kv(attention, &heads.v);
         let mut weights = {
             let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
             let product = machine.product(q, &k, shape, self.autocast);
@@ -352,4 +357,10 @@ impl<'a> Model<'a> {
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
     }
+}
+
+/// `repeat_kv`: of one head for all it is a view.
+fn repeat_kv<'m>(attention: &Attention, x: &Tensor<'m>) -> Tensor<'m> {
+    let groups = attention.heads / attention.kv_heads.max(1);
+    if attention.kv_heads == 1 && groups > 1 { x.expanded_heads(groups) } else { x.repeat_heads(groups) }
 }

@@ -9,19 +9,22 @@ use super::stacks::torchtune::Positions;
 use super::stretches::{Apart, stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
+use crate::model::HeadTransform;
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::model::{HeadTransform, Table};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
-use crate::step::experts::Expert;
-use crate::step::kernels::Device;
-use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
-use crate::step::machine::{Machine, NOTHING, State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
+use crate::step::device::Device;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::{Machine, State};
+use crate::step::ops::experts::Expert;
+use crate::step::ops::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.
@@ -42,9 +45,11 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     }
 }
 
-/// How parameters are stored under a scenario.
+/// How parameters are stored under a member.
 pub(super) struct Loader<'a> {
-    pub scenario: &'a Scenario,
+    pub member: &'a Member,
+    /// The largest batch that it will be given.
+    pub batch: Batch,
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
@@ -58,11 +63,13 @@ pub(super) struct Loader<'a> {
     pub(super) has_quantised: bool,
     /// Whether any layer has an adapter.
     pub(super) adapted: bool,
+    /// The parameter of the running layer that is the model's last.
+    last: Option<String>,
 }
 
 impl Loader<'_> {
     fn trains_base(&self) -> bool {
-        self.scenario.method == Method::Full
+        self.member.method == Method::Full
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
@@ -74,15 +81,19 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        // transformers leaves what `_keep_in_fp32_modules` names as it is: t5's wo
-        let kept = spec.name.ends_with(".DenseReluDense.wo");
-        let quantised = self.scenario.method == Method::Qlora
+        // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
+        let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
+        let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
+        let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
-        let weight = match (quantised, self.scenario.stack) {
-            (false, _) => Weight::Plain(self.parameter((spec.output, spec.input))),
+        let weight = match (quantised, self.member.stack) {
+            (false, _) => Weight::Plain(self.parameter(match spec.class {
+                LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
+                LinearClass::Conv1d => (spec.input, spec.output),
+            })),
             (true, Stack::Torchtune) => {
                 let quantised;
                 (quantised, original) = self.torchao_weight(spec);
@@ -111,7 +122,7 @@ impl Loader<'_> {
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
-        let double = self.scenario.quantization.double_quant;
+        let double = self.member.quantization.double_quant;
         self.has_quantised = true;
         let numel = spec.weight_numel();
         let scales = numel.div_ceil(QUANT_BLOCK);
@@ -132,19 +143,19 @@ impl Loader<'_> {
             store(scales.saturating_mul(4), Dtype::F32, "scales");
         }
         self.state.note_shapes(first, (spec.output, spec.input));
-        let compute = match self.scenario.precision {
+        let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.scenario.precision),
+        let early = self.member.quantization.format == WeightFormat::Nf4Early;
+        let origin = match self.member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.member.precision),
             // torchao's are another affair
             Stack::Torchtune | Stack::Unsloth => compute,
             // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
             Stack::Litgpt => Dtype::F16,
         };
-        let opened = match self.scenario.stack {
+        let opened = match self.member.stack {
             Stack::Litgpt => origin,
             _ if early => origin,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
@@ -174,8 +185,8 @@ impl Loader<'_> {
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
-        let lora = self.scenario.lora;
-        let adapted = lora_is_on(self.scenario)
+        let lora = self.member.lora;
+        let adapted = lora_is_on(self.member)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
@@ -210,10 +221,15 @@ impl Loader<'_> {
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
         };
-        let weight = weight.then(|| self.parameter((1, spec.width)));
+        let apart = matches!(spec.kind, NormKind::LayerNorm { .. });
+        let heads = if apart { spec.rows.max(1) } else { 1 };
+        let weight = weight.then(|| self.parameter((if apart { 1 } else { spec.rows }, spec.width)));
+        for _ in 1..heads {
+            self.parameter((1, spec.width));
+        }
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let liger = liger::norm(self.scenario, spec.kind, self.sandwich);
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, liger }
+        let liger = liger::norm(self.member, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, liger }
     }
 
     /// A depthwise convolution.
@@ -237,7 +253,7 @@ impl Loader<'_> {
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let adapted = adapts_idle(self.scenario, path);
+                let adapted = adapts_idle(self.member, path);
                 self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
@@ -262,7 +278,7 @@ impl Loader<'_> {
     /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
     fn widen_state(&mut self, table: ParamId) {
         if let Some(param) = self.state.params.list.get_mut(table as usize) {
-            param.wide_state = self.scenario.stack == Stack::Trl;
+            param.wide_state = self.member.stack == Stack::Trl;
         }
     }
 }
@@ -275,16 +291,18 @@ fn last_parameter(architecture: &Architecture) -> Option<String> {
     last
 }
 
-/// Puts layers on the machine; returns them as stretches.
+/// Puts layers on the machine, the last of which has the parameter `last`; returns them as stretches.
 fn load_layers<'a>(
     loader: &mut Loader<'_>,
     blocks: &'a [Block],
     kinds: Vec<(Vec<u16>, u32)>,
-    layers: &mut Vec<BoundLayer<'a>>,
+    (layers, mut last): (&mut Vec<BoundLayer<'a>>, Option<String>),
 ) -> Vec<Stretch> {
     let mut result = Vec::with_capacity(kinds.len());
+    let count = kinds.len();
     for (kinds, times) in kinds {
         loader.times = times;
+        loader.last = if result.len() + 1 == count { last.take() } else { None };
         loader.state.params.body += 1;
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
@@ -295,35 +313,37 @@ fn load_layers<'a>(
         result.push(Stretch { layers: indices, times });
     }
     loader.times = 1;
+    loader.last = None;
     loader.state.params.body += 1;
     result
 }
 
 impl<'a> Model<'a> {
     /// Puts the model on the machine; layer by layer those that are `apart`, otherwise one of each kind on behalf of all.
+    /// `batch` is the largest that it will be given.
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
         modeling: Modeling,
-        scenario: &'a Scenario,
+        (member, batch): (&'a Member, Batch),
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
-        let base = weights_dtype(scenario.precision);
+        let base = weights_dtype(member.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
-        let own = scenario.stack == Stack::Unsloth;
-        let prepared = scenario.method == Method::Qlora
-            && scenario.quantization.prepare
-            && !matches!(scenario.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
+        let own = member.stack == Stack::Unsloth;
+        let prepared = member.method == Method::Qlora
+            && member.quantization.prepare
+            && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
-        let checkpoints = scenario.checkpointing != Checkpointing::Off;
+        let checkpoints = member.checkpointing != Checkpointing::Off;
         // Unsloth asks for the reentrant kind whatever is chosen
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
-        machine.state.borrow_mut().sequences = scenario.batch;
-        let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
-        let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
+        machine.state.borrow_mut().graph.reentrant = member.checkpointing.is_reentrant() || own;
+        machine.state.borrow_mut().sequences = batch.sequences;
+        let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
+        let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
-            && match scenario.method {
+            && match member.method {
                 Method::Full => false,
                 // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
                 Method::Lora | Method::Qlora => checkpoints || own,
@@ -332,18 +352,20 @@ impl<'a> Model<'a> {
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
-            scenario,
+            member,
+            batch,
             sandwich,
             modeling,
             state: machine.state.borrow_mut(),
             dtype,
             times: 1,
-            positions: match scenario.stack {
-                Stack::Torchtune => Positions::of(architecture, scenario),
+            positions: match member.stack {
+                Stack::Torchtune => Positions::of(architecture, member),
                 Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
             adapted: false,
+            last: None,
         };
         let embeddings = &architecture.embeddings;
         let tokens = loader.table(&embeddings.tokens);
@@ -367,8 +389,8 @@ impl<'a> Model<'a> {
             outside.linears.push(linear);
         }
         // the first layer is given what needs no gradient, what the outputs' graph holds, or what is of another element type
-        let keeps_leaf = scenario.training_loop.keeps_outputs;
-        let first_apart = scenario.method != Method::Full && (!inputs_require_grad || keeps_leaf)
+        let keeps_leaf = member.keeps_outputs();
+        let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
             || apart == Apart::First;
@@ -376,7 +398,7 @@ impl<'a> Model<'a> {
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
             let apart = stretches_but_last(&encoder.order, whole, 1);
-            let stretches = load_layers(&mut loader, &encoder.blocks, apart, &mut layers);
+            let stretches = load_layers(&mut loader, &encoder.blocks, apart, (&mut layers, None));
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
             if modeling.positions == PositionIds::FixedSines {
@@ -389,18 +411,31 @@ impl<'a> Model<'a> {
         });
         // layers that hand on what they chose are kept apart
         let whole = whole || modeling.shares_indexer_choice;
+        // bitsandbytes' layers are put in by transformers, whose quantiser leaves the last one of all as it is
+        let last = match member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger if member.method == Method::Qlora => {
+                architecture.last_of_layers()
+            }
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Unsloth
+            | Stack::Litgpt
+            | Stack::Torchtune => None,
+        };
         let kinds = match encoder {
+            None if last.is_some() => stretches_but_last(&architecture.order, whole, 1),
             Some(_) => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
-            None if scenario.checkpointing == Checkpointing::Offloaded => {
+            None if member.checkpointing == Checkpointing::Offloaded => {
                 stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
         };
-        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, &mut layers);
+        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
         }
@@ -427,7 +462,7 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let adapts_head = adapts_head(scenario, head.linear.name);
+        let adapts_head = adapts_head(member, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
@@ -440,7 +475,7 @@ impl<'a> Model<'a> {
                 adapter,
             }
         } else {
-            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
+            loader.linear(&head.linear, adapts_head, member.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -464,7 +499,7 @@ impl<'a> Model<'a> {
         Model {
             machine,
             architecture,
-            scenario,
+            member,
             modeling,
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             layers,
@@ -475,10 +510,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(scenario.precision),
-            fills_cache: families::fills_cache(modeling, architecture, scenario),
-            cache: std::cell::RefCell::default(),
-            outputs: Default::default(),
+            autocast: autocast_dtype(member.precision),
+            fills_cache: families::fills_cache(modeling, architecture, member),
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::model::blocks::{
     Wiring,
 };
 use crate::scenario::Stack;
-use crate::step::linear;
-use crate::step::norm::NormLayer;
+use crate::step::ops::linear;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// Puts a layer on the machine.
@@ -83,7 +83,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
                 }
-                Projection::Fused(linear) if loader.scenario.stack == Stack::Litgpt => {
+                Projection::Fused(linear) if loader.member.stack == Stack::Litgpt => {
                     let layer = loader.litgpt_qkv(attention, linear);
                     bound.linears.push(layer);
                 }

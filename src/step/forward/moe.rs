@@ -4,16 +4,16 @@
 //! models/qwen3_moe and those written after them.
 
 use super::router::Routed;
-use super::{BoundLayer, Model};
+use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Linear, Moe};
 use crate::model::modeling::Router;
-use crate::step::experts::{Delta, Expert};
-use crate::step::linear::Weight;
+use crate::step::ops::experts::{Delta, Expert};
+use crate::step::ops::linear::Weight;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// A sparse feed-forward block.
     pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
         let whole = x;

@@ -1,6 +1,6 @@
 //! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` turns queries and keys.
 
-use super::Model;
+use super::Pass;
 use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
@@ -19,7 +19,7 @@ pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -
         && windows().any(|window| window.is_none())
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Adds the rotary embeddings to what the layers are given: one for each kind of layer where local ones have their
     /// own (gemma3, modernbert).
     pub(super) fn with_rotary(
@@ -58,8 +58,8 @@ impl<'a> Model<'a> {
 
     /// Position ids: those of every sequence where texts share one, otherwise those of one for all.
     fn positions(&self) -> u64 {
-        let one = !self.scenario.mask.is_packed();
-        if one { self.scenario.sequence } else { self.scenario.tokens() }
+        let one = !self.batch.mask.is_packed();
+        if one { self.batch.length } else { self.batch.tokens() }
     }
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.
@@ -87,7 +87,7 @@ impl<'a> Model<'a> {
 
     /// The same for positions in three grids and every sequence (models/qwen3_5 `Qwen3_5TextRotaryEmbedding`).
     fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
         let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, "positions");
         let freqs = self.constant(grids, Dtype::F32, "freqs");
@@ -156,16 +156,23 @@ impl<'a> Model<'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
-            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
+            Rotary::Full | Rotary::Partial { .. } if self.member.stack == Stack::Liger => {
                 // the kernel wants queries and keys in one piece
                 let fused = matches!(attention.projection, Projection::Fused(_));
                 each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
             }
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
-            Rotary::Partial { dim } => return self.partly(attention, heads, dim, [cos, sin]),
+            Rotary::Partial { dim } => {
+                let (q, k, kept) = self.partly(attention, heads, dim, [cos, sin]);
+                (heads.q, heads.k) = (q, k);
+                return kept;
+            }
             Rotary::Interleaved { dim } => {
                 let (cos, sin) = (cos.repeated_pairs(), sin.repeated_pairs());
-                return self.partly(attention, heads, dim, [&cos, &sin]);
+                let (q, k, kept) = self.partly(attention, heads, dim, [&cos, &sin]);
+                drop((cos, sin));
+                (heads.q, heads.k) = (q, k);
+                return kept;
             }
             Rotary::Float32 => self.turned_in_float(heads, cos, sin),
             Rotary::Complex => {
@@ -178,14 +185,14 @@ impl<'a> Model<'a> {
         None
     }
 
-    /// Turns the first `dim` elements of each head.
+    /// Queries and keys of which the first `dim` elements of each head are turned, and what the attention's code keeps.
     fn partly(
         &self,
         attention: &Attention,
-        heads: &mut Heads<'a>,
+        heads: &Heads<'a>,
         dim: u64,
         [cos, sin]: [&Tensor<'a>; 2],
-    ) -> Option<[Tensor<'a>; 4]> {
+    ) -> (Tensor<'a>, Tensor<'a>, Option<[Tensor<'a>; 4]>) {
         // `x[..., :dim]` and `x[..., dim:]` of both first
         let [q, k] = [&heads.q, &heads.k].map(|x| {
             let front = x.value.numel / attention.head_dim.max(1) * dim;
@@ -196,9 +203,8 @@ impl<'a> Model<'a> {
             RotaryJoin::Kept => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 drop((q_front, k_front));
-                heads.q = q_turned.cat(&q_rest);
-                heads.k = k_turned.cat(&k_rest);
-                Some([q_turned, q_rest, k_turned, k_rest])
+                let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
+                (q, k, Some([q_turned, q_rest, k_turned, k_rest]))
             }
             RotaryJoin::Replacing => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
@@ -206,28 +212,20 @@ impl<'a> Model<'a> {
                 drop(q_turned);
                 let k = k_turned.cat(&k_rest);
                 drop(k_turned);
-                drop((q_front, q_rest, k_front, k_rest));
-                heads.q = q;
-                heads.k = k;
-                None
+                (q, k, None)
             }
             RotaryJoin::Together => {
                 let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
                 drop((q_turned, k_turned));
-                heads.q = q;
-                heads.k = k;
-                None
+                (q, k, None)
             }
             RotaryJoin::Nested => {
                 let join = |front: &Tensor<'a>, rest: &Tensor<'a>| {
                     let turned = front.rotated(cos, sin);
                     turned.cat(rest)
                 };
-                let q = join(&q_front, &q_rest);
-                heads.k = join(&k_front, &k_rest);
-                heads.q = q;
-                None
+                (join(&q_front, &q_rest), join(&k_front, &k_rest), None)
             }
         }
     }
@@ -250,11 +248,16 @@ impl<'a> Model<'a> {
             }
             FloatRotary::Pairs => {
                 let (cos, sin) = (cos.repeated_pairs(), sin.repeated_pairs());
-                [&heads.q, &heads.k].map(|x| {
+                let [q, k] = [&heads.q, &heads.k].map(|x| {
                     let straight = x.to(Dtype::F32).mul_constant(&cos);
                     let rotated = x.half_rotated().to(Dtype::F32).mul_constant(&sin);
-                    straight.add(&rotated)
-                })
+                    straight.into_sum(rotated)
+                });
+                let turned = (q.to(types[0]), k.to(types[1]));
+                drop((cos, sin));
+                drop((q, k));
+                (heads.q, heads.k) = turned;
+                return;
             }
             FloatRotary::CastTwice => [&heads.q, &heads.k].map(|x| {
                 let straight = x.to(Dtype::F32).mul_constant(cos);
@@ -265,7 +268,7 @@ impl<'a> Model<'a> {
                     };
                     half.mul_constant(sin)
                 };
-                straight.add(&rotated)
+                straight.into_sum(rotated)
             }),
         };
         let turned = (q.to(types[0]), k.to(types[1]));
@@ -284,8 +287,8 @@ impl<'m> Tensor<'m> {
     fn rotated_by_halves(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let [a, b] = self.split([half, half]);
-        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        let first = a.mul_constant(cos).into_difference(b.mul_constant(sin));
+        let second = b.mul_constant(cos).into_sum(a.mul_constant(sin));
         first.cat(&second)
     }
 
@@ -301,8 +304,8 @@ impl<'m> Tensor<'m> {
         cos: &Tensor<'m>,
         sin: &Tensor<'m>,
     ) -> Tensor<'m> {
-        let first = a.mul_constant(cos).minus(&b.mul_constant(sin));
-        let second = b.mul_constant(cos).add(&a.mul_constant(sin));
+        let first = a.mul_constant(cos).into_difference(b.mul_constant(sin));
+        let second = b.mul_constant(cos).into_sum(a.mul_constant(sin));
         first.cat(&second)
     }
 
@@ -329,6 +332,6 @@ impl<'m> Tensor<'m> {
             let rotated = self.half_rotated();
             rotated.mul_constant(sin)
         };
-        straight.add(&turned)
+        straight.into_sum(turned)
     }
 }

@@ -3,7 +3,7 @@
 //! Source: the routers of transformers 5.17's models/mixtral, qwen2_moe, deepseek_v2, deepseek_v3, ernie4_5_moe,
 //! granitemoe and gpt_oss; most others are copies of one of these.
 
-use super::{BoundLayer, Model};
+use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::model::modeling::Router;
@@ -26,7 +26,7 @@ pub(super) struct Routed<'m> {
     pub indices: Tensor<'m>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Runs the router on rows of tokens.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         match self.modeling.router {

@@ -10,7 +10,7 @@ use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::ticks::ticks;
-use crate::memory::Phase;
+use crate::memory::{Stage, in_order};
 use crate::step::Moment;
 use crate::ui::format::Unit;
 use crate::ui::markup::Escaped;
@@ -207,7 +207,7 @@ impl Pen<'_, '_> {
     }
 
     fn phases(&self, moments: &[Moment], most: Bytes) {
-        for phase in Phase::ALL {
+        for phase in in_order(moments.iter().map(|moment| moment.phase)) {
             let of_phase = |moment: &Moment| moment.phase == phase;
             let (Some(first), Some(last)) =
                 (moments.iter().position(of_phase), moments.iter().rposition(of_phase))
@@ -217,10 +217,10 @@ impl Pen<'_, '_> {
             if first > 0 {
                 self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * AIR)]);
             }
-            let name = match phase {
-                Phase::Forward => "Forward",
-                Phase::Backward => "Backward",
-                Phase::Step => "Optimizer",
+            let name = match phase.stage {
+                Stage::Forward => "Forward",
+                Stage::Backward => "Backward",
+                Stage::Step => "Optimizer",
             };
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));

@@ -110,7 +110,7 @@ pub fn draw(state: State) -> impl IntoView {
     };
     let said = move || match model.get().architecture() {
         Ok(architecture) => Either::Left(summary::counted(&architecture)),
-        Err(issue) => Either::Right(message(&issue)),
+        Err(error) => Either::Right(message(&error.into())),
     };
     let use_it = move || {
         let now = model.get_untracked();

@@ -12,7 +12,7 @@ use web_sys::{File, HtmlInputElement};
 use super::{Way, bring};
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
-use crate::model::config::check_length;
+use crate::model::read::check_length;
 use crate::scenario::CustomModel;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Messages, message};
@@ -70,9 +70,9 @@ pub fn draw(state: State) -> impl IntoView {
     // Browsers take seconds to show a text of many megabytes: it is refused before.
     let paste = move |event: ClipboardEvent| {
         let text = event.clipboard_data().and_then(|data| data.get_data("text").ok()).unwrap_or_default();
-        if let Err(issue) = check_length(text.len() as u64) {
+        if let Err(error) = check_length(text.len() as u64) {
             event.prevent_default();
-            own.complain(&issue);
+            own.complain(&error.into());
         }
     };
     let choose = move |event: Event| {

@@ -9,7 +9,7 @@ use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
 use super::timeline::Timeline;
-use crate::memory::{Iteration, Memory, Phase};
+use crate::memory::{Iteration, Memory, Phase, Stage};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
 use crate::ui::chart::card::{Named, draw_card};
@@ -184,23 +184,23 @@ fn phases(state: State, width: u32) -> String {
     let layout = Layout { width, bar: 16, gap: 10, names: 108, amounts: 76, labelled: false };
     let drawn = state.current().answer(|_, memory, gpu| {
         let highest = memory.steady.highest().0;
-        let bars = Phase::ALL.map(|phase| Bar {
-            name: phase_name(phase).to_owned(),
-            segments: Bar::segments(&memory.steady.phase(phase).parts, memory.context),
+        let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {
+            name: phase_name(*phase).to_owned(),
+            segments: Bar::segments(&peak.parts, memory.context),
             capacity: gpu.memory,
-            faded: phase != highest,
+            faded: *phase != highest,
         });
-        draw(&bars, unit, layout, "Bars of the memory at the peak of each phase")
+        draw(&bars.collect::<Vec<_>>(), unit, layout, "Bars of the memory at the peak of each phase")
     });
     drawn.unwrap_or_default()
 }
 
 /// What stands before the bar of a phase.
 const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Forward => "Forward",
-        Phase::Backward => "Backward",
-        Phase::Step => "Optimizer step",
+    match phase.stage {
+        Stage::Forward => "Forward",
+        Stage::Backward => "Backward",
+        Stage::Step => "Optimizer step",
     }
 }
 

@@ -8,7 +8,7 @@ use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
 use crate::explain::Line;
-use crate::memory::Phase;
+use crate::memory::{Phase, in_order};
 use crate::step::Moment;
 use crate::ui::browser::Later;
 use crate::ui::chart::timeline::{self, HEIGHT};
@@ -370,7 +370,7 @@ fn stations(moments: &[Moment]) -> Vec<(String, Moment)> {
         let name = phase.label();
         ends.into_iter().filter_map(move |(when, moment)| Some((format!("The {name} {when}"), moment?)))
     };
-    Phase::ALL.into_iter().flat_map(of_phase).collect()
+    in_order(moments.iter().map(|moment| moment.phase)).into_iter().flat_map(of_phase).collect()
 }
 
 #[cfg(test)]

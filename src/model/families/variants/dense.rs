@@ -1,6 +1,8 @@
 //! Dense decoders.
 
-use super::{DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH};
+use super::bases::{
+    DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH,
+};
 use crate::model::blocks::{Activation, AttentionCode, Norm, NormKind, Piece, XIELU_PARAMETERS};
 use crate::model::families::variant::{
     BARE, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Positions, Turn, Variant, When, Windows,
@@ -117,6 +119,8 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "phi3" => Variant {
             fused: Some("self_attn.qkv_proj"),
             mlp: FUSED_MLP,
+            // its config has `embd_pdrop`, which its code does not read
+            embedding_dropout: "",
             turn: Turn::Partial(1.0),
             windows: Windows::All,
             layout: &["self_attn.o_proj", "self_attn.qkv_proj"],
@@ -162,8 +166,8 @@ pub fn of(model_type: &str) -> Option<Variant> {
             wired: Wired::Pre(["attention_layernorm", "feedforward_layernorm"]),
             mlp: PLAIN_MLP,
             // xIELU has two parameters of its own
-            loose: |_, shape| {
-                let own = shape.act == Activation::Xielu;
+            loose: |_, common| {
+                let own = common.act == Activation::Xielu;
                 let names = XIELU_PARAMETERS.iter().filter(|_| own);
                 Ok(names.map(|name| Piece::param(name, &[1])).collect())
             },
@@ -177,24 +181,24 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..LLAMA
         },
         "bitnet" => Variant {
-            loose: |config, shape| {
+            loose: |config, common| {
                 let rms = |name, width| Piece::Norm(Norm::new(name, width, NormKind::Rms));
                 let inner = config.size("intermediate_size")?;
-                Ok(vec![rms("self_attn.attn_sub_norm", shape.hidden), rms("mlp.ffn_sub_norm", inner)])
+                Ok(vec![rms("self_attn.attn_sub_norm", common.hidden), rms("mlp.ffn_sub_norm", inner)])
             },
             layout: &["self_attn.", "mlp."],
             ..PLAIN
         },
         "diffllama" => Variant {
             code: AttentionCode::Own("diffllama"),
-            loose: |_, shape| {
+            loose: |_, common| {
                 let names = [
                     "self_attn.lambda_q1",
                     "self_attn.lambda_k1",
                     "self_attn.lambda_q2",
                     "self_attn.lambda_k2",
                 ];
-                Ok(names.map(|name| Piece::param(name, &[shape.head_dim])).to_vec())
+                Ok(names.map(|name| Piece::param(name, &[common.head_dim])).to_vec())
             },
             layout: &["self_attn.lambda", "self_attn."],
             ..PLAIN

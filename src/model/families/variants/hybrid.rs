@@ -1,6 +1,6 @@
 //! Decoders of which most layers have no attention.
 
-use super::{FEED_FORWARD, GRANITE, GRANITE_EXPERTS, GRANITE_SHARED, QWEN2_EXPERTS};
+use super::bases::{FEED_FORWARD, GRANITE, GRANITE_EXPERTS, GRANITE_SHARED, QWEN2_EXPERTS};
 use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
 use crate::model::families::hybrid;
 use crate::model::families::variant::{

@@ -3,19 +3,19 @@
 use crate::dtype::Dtype;
 use crate::model::modeling::PositionIds;
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::{Model, find};
+use crate::step::forward::{Pass, find};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BertEmbeddings` and the masks of `BertModel.forward`.
     pub(in crate::step::forward) fn bert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let counted = self.counts_positions();
         let hidden = {
             let positions = counted.then(|| self.counted_positions());
             let types = if embeddings.token_types.is_some() {
-                let numel = if counted { tokens } else { self.scenario.sequence };
+                let numel = if counted { tokens } else { self.batch.length };
                 Some(self.constant(numel, Dtype::I64, "token types"))
             } else {
                 None
@@ -30,7 +30,7 @@ impl<'a> Model<'a> {
                 kept.push(rows);
             }
             if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-                let rows = if counted { tokens } else { self.scenario.sequence };
+                let rows = if counted { tokens } else { self.batch.length };
                 let rows =
                     self.within(table.name, || self.lookup(param, positions.as_ref(), rows, table.width));
                 hidden = if counted { hidden.add(&rows) } else { hidden.add_row(&rows) };
@@ -59,7 +59,7 @@ impl<'a> Model<'a> {
 
     /// models/roberta `create_position_ids_from_input_ids`.
     pub(super) fn counted_positions(&self) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let ints = |name| self.constant(tokens, Dtype::I32, name);
         let longs = |name| self.constant(tokens, Dtype::I64, name);
         let mask = {

@@ -7,9 +7,10 @@ use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, Seen, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::router::Routed;
-use crate::step::forward::{BoundLayer, Model};
-use crate::step::machine::{State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::Tensor;
 
 /// How many layers at the end hold the last one that sees a window and the last one that sees everything.
@@ -38,18 +39,18 @@ pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
 
 /// A norm without a weight.
 fn bare_norm(name: &'static str, width: u64) -> NormLayer {
-    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, liger: None }
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, liger: None }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `Gemma4Model.forward` and `Gemma4TextModel.forward` up to the layers.
     pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let mut locals = Vec::new();
         let mut ids = None;
         if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
-            let bools = || self.constant(self.scenario.tokens(), Dtype::Bool, "placeholders");
-            let longs = || self.constant(self.scenario.tokens(), Dtype::I64, "ids");
+            let bools = || self.constant(self.batch.tokens(), Dtype::Bool, "placeholders");
+            let longs = || self.constant(self.batch.tokens(), Dtype::I64, "ids");
             locals.extend([bools(), bools(), bools()]);
             let all = {
                 let _both = bools();

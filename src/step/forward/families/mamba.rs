@@ -3,16 +3,18 @@
 //!
 //! Source: models/mamba `MambaMixer` and its `mamba_selective_scan`; those of the others are copies with norms.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
-use crate::step::attention::Product;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
-use crate::step::linear::Weight;
+use crate::step::autograd::{Grad, Input, Node, Results};
+use crate::step::machine::State;
+use crate::step::ops::linear::Weight;
+use crate::step::ops::matmul::bmm_backward;
+use crate::step::ops::matmul::{Product, mm_backward};
+use crate::step::ops::pointwise::mul_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
     pub(in crate::step::forward) fn mamba(
         &self,
@@ -28,7 +30,7 @@ impl<'a> Model<'a> {
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.unmodelled("steps of a scan in 4-bit or without a bias");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let (inner, states) = (tokens.saturating_mul(space.inner), tokens.saturating_mul(space.state));
         let x = self.without_padding(x);
@@ -84,7 +86,7 @@ impl<'a> Model<'a> {
         if weight.value.requires_grad() {
             let folded = weight.apply(|state, w| {
                 let x = &transposed.value;
-                let node = state.node(Op::Steps, [x.into(), w.into(), Input::NONE]);
+                let node = state.node([x, w], steps_backward);
                 if x.requires_grad() {
                     state.save(node, w.storage);
                 }
@@ -96,7 +98,9 @@ impl<'a> Model<'a> {
         }
         weight.apply(|state, w| {
             let x = &transposed.value;
-            let node = state.node(Op::Bmm { second: Layout::Heads }, [Input::NONE, x.into(), Input::NONE]);
+            let node = state.node([&Input::NONE, x], move |state, node, grad| {
+                bmm_backward(state, node, grad, Layout::Heads)
+            });
             state.save(node, w.storage);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
             state.new_like(&whole, x.dtype, "matmul", node.output(0))
@@ -111,7 +115,7 @@ impl<'a> Model<'a> {
         [d, bias, gate]: [&Tensor<'a>; 3],
     ) -> Tensor<'a> {
         let machine = self.machine;
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let dtype = hidden.value.dtype;
         let one = batch.saturating_mul(space.inner);
         let state_numel = one.saturating_mul(space.state);
@@ -149,7 +153,7 @@ impl<'a> Model<'a> {
             };
             outputs.push(read.selected(one));
         });
-        let mut output = self.stacked(&outputs, one.saturating_mul(sequence));
+        let mut output = self.machine.stacked(&outputs, one.saturating_mul(sequence));
         output = {
             let skipped = hidden.times_wide(&d.viewed(), hidden.value.numel);
             let sum = output.add(&skipped);
@@ -168,17 +172,6 @@ impl<'a> Model<'a> {
         while outputs.pop().is_some() {}
         output
     }
-
-    /// `torch.stack` of tensors of one shape.
-    fn stacked(&self, pieces: &[Tensor<'a>], numel: u64) -> Tensor<'a> {
-        let edges = pieces.iter().map(|piece| piece.value.edge).collect();
-        let Some(first) = pieces.first() else { return self.machine.unassigned() };
-        first.apply(|state, x| {
-            let node = state.fan(edges, x);
-            let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
-            state.new_like(&whole, x.dtype, "stack", node.output(0))
-        })
-    }
 }
 
 impl<'m> Tensor<'m> {
@@ -196,7 +189,7 @@ impl<'m> Tensor<'m> {
     fn same_for_channels(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
         other.apply(|state, y| {
             let x = &self.value;
-            let node = state.node(Op::MulChannels, [y.into(), x.into(), Input::NONE]);
+            let node = state.row_node([y, x], mul_backward);
             if y.requires_grad() {
                 state.save(node, x.storage);
             }
@@ -214,4 +207,10 @@ impl<'m> Tensor<'m> {
         (copy.value.layout, copy.value.shape) = (Layout::Heads, Layout::Heads);
         copy
     }
+}
+
+/// The product of a projection of steps, whose input is a view.
+fn steps_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [own, other, _] = mm_backward(state, node, grad);
+    [own.map(|own| Grad { view: true, layout: Layout::Tokens, ..own }), other, None]
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: models/mamba `MambaBlock`, models/mamba2 `Mamba2Block`, models/nemotron_h `NemotronHBlock`.
 
-use super::super::{BoundLayer, Model, Shared};
+use super::super::{BoundLayer, Pass, Shared};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
@@ -18,7 +18,7 @@ pub(in crate::step::forward) fn returns_float_logits(architecture: &Architecture
     architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Single { .. }))
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `residual + mixer(norm(hidden))`; a `wide` residual is float32.
     pub(in crate::step::forward) fn single_layer(
         &self,

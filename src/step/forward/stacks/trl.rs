@@ -4,14 +4,17 @@
 //! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
 //! allocator's trace.
 
+pub(in crate::step) mod log_probs;
+
 use super::texts;
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::model::Architecture;
-use crate::scenario::{Mask, Scenario, StepTime};
-use crate::step::forward::{Model, adapters, find};
-use crate::step::linear::Weight;
-use crate::step::log_probs::Head;
+use crate::scenario::{Mask, StepTime};
+use crate::step::forward::stacks::trl::log_probs::Head;
+use crate::step::forward::{Pass, adapters, find};
+use crate::step::ops::linear::Weight;
 use crate::step::tensor::Tensor;
 
 /// Families whose step was compared.
@@ -53,30 +56,30 @@ const FAMILIES: [&str; 34] = [
 ];
 
 /// Refuses what trl refuses, or what was not compared.
-pub(super) fn check(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+pub(super) fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: String| Err(Issue::error(field, message).with_fix(fix));
     let family = &architecture.model_type;
     if !FAMILIES.contains(&&**family) {
         let fix = format!("choose transformers, or {}", FAMILIES.join(", "));
         return refuse(Field::Stack, format!("{family} with trl is not modelled"), fix);
     }
-    if adapters::adapts_head(scenario, architecture.head.linear.name) {
+    if adapters::adapts_head(member, architecture.head.linear.name) {
         let message =
             "trl scores labels with the head's own weight: it refuses an adapter on the output head";
         return refuse(Field::LoraTargets, message.into(), "leave the head out".into());
     }
-    if scenario.mask == Mask::Packed && scenario.batch > 1 {
+    if batch.mask == Mask::Packed && batch.sequences > 1 {
         let message = "trl packs texts into one row of the whole micro-batch";
         return refuse(Field::Mask, message.into(), "choose padding-free".into());
     }
-    if scenario.savings.step == StepTime::InBackward {
+    if member.step_time() == StepTime::InBackward {
         let message = "trl's trainers step after backward";
         return refuse(Field::Step, message.into(), "let the optimizer step after backward".into());
     }
     Ok(())
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `model(…, labels=labels, fused_lm_head=True)` and what `compute_loss` makes of it; there are no logits to return.
     pub(in crate::step::forward) fn trl_head(
         &self,
@@ -86,10 +89,10 @@ impl<'a> Model<'a> {
         let layer = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let Weight::Plain(weight) = layer.weight else { return (hidden, Vec::new()) };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
-        let (tokens, width) = (self.scenario.tokens(), layer.shape.input);
+        let (tokens, width) = (self.batch.tokens(), layer.shape.input);
         // the last token of a row is scored by none, the first of a text is no other's label
-        let positions = tokens.saturating_sub(self.scenario.batch);
-        let labels = tokens.saturating_sub(texts(self.scenario).0);
+        let positions = tokens.saturating_sub(self.batch.sequences);
+        let labels = tokens.saturating_sub(texts(self.batch).0);
         let mask = self.constant(positions, Dtype::Bool, "label mask");
         let scores = {
             let earlier = hidden.slice(positions.saturating_mul(width));
@@ -107,12 +110,8 @@ impl<'a> Model<'a> {
         self.count_true(positions);
         drop(hidden);
         replace();
-        {
-            // accelerate's autocast is around the model alone
-            let mut state = self.machine.state.borrow_mut();
-            state.autocast = None;
-            state.clear_cast_cache();
-        }
+        // accelerate's autocast is around the model alone
+        self.leave_autocast();
         let losses = log_probs.negate();
         let loss = losses.sum_rows(positions);
         // how many labels there are, and how many of them were the likeliest

@@ -1,0 +1,147 @@
+//! What runs on a card: models with everything that belongs to them, and what each is given.
+
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Lengths, Lora, LossKernel, Mask, Method, ModelChoice, Offloading,
+    Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+};
+
+/// One model of a job: its weights, the code that runs it, and how it is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Which model.
+    pub model: ModelChoice,
+    /// Which weights are trained.
+    pub method: Method,
+    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    pub lora: Lora,
+    /// 4-bit loading; read for [`Method::Qlora`].
+    pub quantization: Quantization,
+    /// Element types.
+    pub precision: Precision,
+    /// Whose code runs the model.
+    pub stack: Stack,
+    /// Attention implementation.
+    pub attention: AttentionKernel,
+    /// Recomputation.
+    pub checkpointing: Checkpointing,
+    /// Where saved activations wait.
+    pub offloading: Offloading,
+    /// How the head and the loss are computed.
+    pub loss: LossKernel,
+    /// Overrides every dropout of the config; `None` keeps the config's own.
+    pub dropout: Option<u16>,
+    /// The forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// How it is trained; `None` where it is only run.
+    pub training: Option<Training>,
+}
+
+/// What the training of a model depends on beside the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// Optimizer.
+    pub optimizer: Optimizer,
+    /// When it steps.
+    pub step: StepTime,
+    /// The script keeps the model's output alive (`out = model(...)`) through backward and step.
+    pub keeps_outputs: bool,
+    /// `zero_grad(set_to_none=True)`: gradients are freed after the step.
+    pub grads_to_none: bool,
+    /// Gradients are clipped by their norm.
+    pub clips: bool,
+}
+
+impl Member {
+    /// Whether the script keeps the model's output alive through backward and step.
+    pub fn keeps_outputs(&self) -> bool {
+        self.training.is_some_and(|training| training.keeps_outputs)
+    }
+
+    /// When the optimizer steps; after backward where there is none.
+    pub fn step_time(&self) -> StepTime {
+        self.training.map_or(StepTime::AfterBackward, |training| training.step)
+    }
+
+    /// Whether bitsandbytes is loaded: for 4-bit weights, by peft, or for its optimizers.
+    pub fn loads_bitsandbytes(&self) -> bool {
+        self.method != Method::Full
+            || self.training.is_some_and(|training| training.optimizer.is_of_bitsandbytes())
+    }
+}
+
+impl From<&Scenario> for Member {
+    fn from(scenario: &Scenario) -> Member {
+        let habits = scenario.training_loop;
+        Member {
+            model: scenario.model.clone(),
+            method: scenario.method,
+            lora: scenario.lora,
+            quantization: scenario.quantization,
+            precision: scenario.precision,
+            stack: scenario.stack,
+            attention: scenario.attention,
+            checkpointing: scenario.checkpointing,
+            offloading: scenario.savings.offloading,
+            loss: scenario.savings.loss,
+            dropout: scenario.dropout,
+            fills_cache: habits.fills_cache,
+            training: Some(Training {
+                optimizer: scenario.optimizer,
+                step: scenario.savings.step,
+                keeps_outputs: habits.keeps_outputs,
+                grads_to_none: habits.grads_to_none,
+                clips: habits.clips,
+            }),
+        }
+    }
+}
+
+/// What one forward pass is given: rows of tokens.
+///
+/// ```
+/// use headroom::job::Batch;
+/// use headroom::scenario::{Lengths, Mask};
+///
+/// let batch = Batch { sequences: 4, length: 2048, lengths: Lengths::Equal, mask: Mask::None };
+/// assert_eq!(batch.tokens(), 8192);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Sequences (the micro-batch size).
+    pub sequences: u64,
+    /// Tokens of each; the most of them where lengths vary.
+    pub length: u64,
+    /// How long the texts are.
+    pub lengths: Lengths,
+    /// The mask that comes with them.
+    pub mask: Mask,
+}
+
+impl Batch {
+    /// Tokens of all sequences; saturates.
+    pub fn tokens(&self) -> u64 {
+        self.sequences.saturating_mul(self.length)
+    }
+
+    /// The same texts where the data collator of a stack puts them: without padding they are one row, and trl makes a mask
+    /// of every other batch.
+    pub fn laid_out(self, stack: Stack) -> Batch {
+        match self.mask {
+            Mask::None if stack == Stack::Trl => Batch { mask: Mask::Ones, ..self },
+            Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => self,
+            Mask::PaddingFree => Batch {
+                sequences: 1,
+                length: self.tokens(),
+                lengths: Lengths::Spread { mean: self.length, deviation: 0 },
+                mask: Mask::Packed,
+            },
+        }
+    }
+}
+
+impl From<&Scenario> for Batch {
+    fn from(scenario: &Scenario) -> Batch {
+        let Scenario { batch: sequences, sequence: length, lengths, mask, .. } = *scenario;
+        Batch { sequences, length, lengths, mask }
+    }
+}

@@ -1,0 +1,378 @@
+//! Norms: the fused LayerNorm kernel and the ones that transformers writes in Python.
+
+use super::pointwise::{mul_backward, pass_backward, sub_backward};
+use crate::dtype::Dtype;
+use crate::model::blocks::NormKind;
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// A norm on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct NormLayer {
+    pub name: &'static str,
+    pub width: u64,
+    pub kind: NormKind,
+    pub weight: Option<ParamId>,
+    pub bias: Option<ParamId>,
+    /// Heads that have a norm each: the first one's weight is `weight`, the others' follow it (stablelm).
+    pub heads: u64,
+    /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
+    pub liger: Option<bool>,
+}
+
+impl<'m> Tensor<'m> {
+    /// Runs a norm.
+    pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        if let Some(in_place) = norm.liger {
+            return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        }
+        if norm.heads > 1 {
+            return self.machine.within(norm.name, || self.normed_by_head(norm));
+        }
+        self.machine.within(norm.name, || match norm.kind {
+            NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
+                self.layer_norm(norm)
+            }
+            NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
+            NormKind::Identity => self.clone(),
+            NormKind::RmsLate => {
+                // t5: only the variance is computed from a copy in float32
+                let variance = {
+                    let squares = {
+                        let float = self.to(Dtype::F32);
+                        float.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                let mut output = {
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    self.mul_rows(&inverse)
+                };
+                output = output.to(self.weight_dtype(norm));
+                let result = output.weighted(norm);
+                drop(output);
+                drop(variance);
+                result
+            }
+            NormKind::Rms => {
+                let (normed, variance) = self.root_mean_square(norm.width, true);
+                let cast = normed.to(self.value.dtype);
+                let output = cast.weighted(norm);
+                drop(cast);
+                drop(normed);
+                drop(variance);
+                output
+            }
+            NormKind::RmsPlusOne => {
+                // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
+                let mut output = self.root_mean_square(norm.width, false).0;
+                output = output.weighted_in_float(norm, true);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsCastLast => {
+                let (normed, _variance) = self.root_mean_square(norm.width, true);
+                let output = normed.weighted(norm);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsPower => {
+                let mut output = {
+                    let x = self.to(Dtype::F32);
+                    let mean = {
+                        let mean = {
+                            let squares = x.power();
+                            squares.mean_rows(norm.width)
+                        };
+                        mean.add_number()
+                    };
+                    x.mul_rows(&mean.power())
+                };
+                output = output.weighted_in_float(norm, false);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsPlain => {
+                let normed = self.root_mean_square(norm.width, false).0;
+                normed.to(self.value.dtype)
+            }
+            NormKind::LayerNormPython => {
+                let mut x = self.to(Dtype::F32);
+                let mean = x.mean_rows(norm.width);
+                let variance = {
+                    let squares = {
+                        let centred = x.minus_rows(&mean);
+                        centred.power()
+                    };
+                    squares.mean_rows(norm.width)
+                };
+                x = {
+                    let centred = x.minus_rows(&mean);
+                    let inverse = {
+                        let shifted = variance.add_number();
+                        shifted.rsqrt()
+                    };
+                    centred.mul_rows(&inverse)
+                };
+                x = x.weighted_in_float(norm, false);
+                let output = x.to(self.value.dtype);
+                drop(x);
+                drop((mean, variance));
+                output
+            }
+        })
+    }
+
+    /// models/stablelm `StableLmLayerNormPerHead`: each head through a norm of its own, then all joined.
+    fn normed_by_head(&self, norm: &NormLayer) -> Tensor<'m> {
+        let Ok(heads) = u8::try_from(norm.heads) else {
+            return self.unmodelled("norms of more than 255 heads, each with its own");
+        };
+        let pieces = self.pieces(&vec![self.value.numel / norm.heads; usize::from(heads)]);
+        let mut normed: Vec<_> = (0..)
+            .zip(&pieces)
+            .map(|(head, piece)| {
+                piece.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
+            })
+            .collect();
+        let joined = self.machine.stacked(&normed, self.value.numel);
+        while normed.pop().is_some() {}
+        joined
+    }
+
+    /// `x.float() * rsqrt(mean(x.float()²) + eps)` in float32, and the mean of squares where the caller has it `named`.
+    pub fn root_mean_square(&self, width: u64, named: bool) -> (Tensor<'m>, Option<Tensor<'m>>) {
+        let x = self.to(Dtype::F32);
+        let variance = {
+            let squares = x.power();
+            squares.mean_rows(width)
+        };
+        let (shifted, variance) = {
+            let shifted = variance.add_number();
+            (shifted, named.then_some(variance))
+        };
+        let inverse = {
+            let inverse = shifted.rsqrt();
+            drop(shifted);
+            inverse
+        };
+        (x.mul_rows(&inverse), variance)
+    }
+
+    /// The element type of a norm's weight, where it is a half; else this tensor's own.
+    fn weight_dtype(&self, norm: &NormLayer) -> Dtype {
+        let state = self.machine.state.borrow();
+        let weight = norm.weight.map(|weight| state.parameter_input(weight).dtype);
+        weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
+    }
+
+    pub fn weighted(&self, norm: &NormLayer) -> Tensor<'m> {
+        norm.weight.map_or_else(|| self.clone(), |weight| self.times_weight(weight))
+    }
+
+    /// `x * weight`.
+    pub fn times_weight(&self, weight: ParamId) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let x = self.value;
+        let weight = state.parameter_input(weight);
+        let node = state.row_node([&weight, &x], mul_backward);
+        if weight.wants() {
+            state.save_view(node, &x);
+        }
+        if x.requires_grad() {
+            state.save(node, NOTHING);
+        }
+        // a float32 weight (k-bit preparation, mixed models) promotes the product
+        let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
+        let value = state.new_like(&x, dtype, "mul", node.output(0));
+        Tensor { machine, value }
+    }
+
+    /// `x * weight.float()`, or `x * (1 + weight).float()`: one more copy of the weight.
+    pub fn times_float_weight(&self, weight: ParamId, plus_one: bool) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let input = state.parameter_input(weight);
+        let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+        if plus_one {
+            let node = state.node([&factor], pass_backward);
+            factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
+        }
+        let float = state.cast(&factor, Dtype::F32);
+        state.release(factor.storage);
+        let x = self.value;
+        let node = state.row_node([&float, &x], mul_backward);
+        if float.requires_grad() {
+            state.save_view(node, &x);
+        }
+        if x.requires_grad() {
+            state.save(node, float.storage);
+        }
+        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
+        state.release(float.storage);
+        drop(state);
+        Tensor { machine, value }
+    }
+
+    /// `weight.float() * x`, or `(1 + weight.float()) * x`.
+    fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
+        // gemma4's `Gemma4RMSNorm(with_scale=False)` has none
+        let Some(weight) = norm.weight else { return self.clone() };
+        let machine = self.machine;
+        let factor = {
+            let mut state = machine.state.borrow_mut();
+            let input = state.parameter_input(weight);
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let float = state.cast(&value, Dtype::F32);
+            if !plus_one {
+                drop(state);
+                let factor = Tensor { machine, value: float };
+                return self.times_factor(&factor);
+            }
+            let node = state.node([&float], pass_backward);
+            let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
+            state.release(float.storage);
+            Tensor { machine, value: sum }
+        };
+        self.times_factor(&factor)
+    }
+
+    /// `factor[width] * x[rows, width]`.
+    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let x = self.value;
+        let node = state.row_node([&factor.value, &x], mul_backward);
+        if factor.value.requires_grad() {
+            state.save_view(node, &x);
+        }
+        if x.requires_grad() {
+            state.save(node, factor.value.storage);
+        }
+        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
+        drop(state);
+        Tensor { machine, value }
+    }
+
+    /// `x[rows, width] - r[rows, 1]`.
+    pub fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let x = self.value;
+        let node = state.node([&x, &rows.value], sub_backward);
+        let value = state.new_like(&x, x.dtype, "sub", node.output(0));
+        drop(state);
+        Tensor { machine, value }
+    }
+
+    /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
+    pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let rows = x.numel / norm.width.max(1);
+            let node = state.node([x, &weight], layer_norm_backward);
+            state.save_view(node, x);
+            state.save(node, NOTHING);
+            let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
+            let root = state.alloc(rows, Dtype::F32, "rstd");
+            state.save(node, root);
+            state.release(root);
+            output
+        })
+    }
+
+    /// `F.layer_norm`: one kernel that keeps its input, mean and reciprocal deviation (float32). Under autocast it runs
+    /// in float32 (ATen/autocast_mode.h, list `AT_FORALL_FP32`).
+    fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {
+        let machine = self.machine;
+        let mut state = machine.state.borrow_mut();
+        let plus_one = norm.kind == NormKind::LayerNormPlusOne;
+        let cast = match state.autocast {
+            None => self.value.dtype,
+            // models/nemotron casts to autocast's own type and leaves autocast
+            Some(target) if plus_one => target,
+            Some(_) => Dtype::F32,
+        };
+        let mut inputs = [Input::NONE; INPUTS];
+        let mut copies = [NOTHING; 2];
+        let shifted = norm.weight.filter(|_| plus_one).map(|id| {
+            let input = state.parameter_input(id);
+            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let node = state.node([&value], pass_backward);
+            state.new_like(&value, value.dtype, "add", node.output(0))
+        });
+        for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
+            let Some(id) = id else { continue };
+            let input = state.parameter_input(id);
+            let own = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
+            let value = shifted.filter(|_| slot == 0).unwrap_or(own);
+            let value = state.cast(&value, cast);
+            copies[slot] = value.storage;
+            inputs[slot + 1] = value;
+        }
+        let x = state.cast(&self.value, cast);
+        inputs[0] = x;
+        let rows = x.numel / norm.width.max(1);
+        // one head of several does not lie row after row, but for its copy in another type
+        let one_head = norm.heads > 1;
+        let strided = one_head && cast == self.value.dtype;
+        let node = if one_head {
+            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                head_norm_backward(state, node, grad, strided)
+            };
+            state.node(inputs.each_ref(), derivative)
+        } else {
+            state.node(inputs.each_ref(), layer_norm_backward)
+        };
+        state.save_view(node, &x);
+        state.save(node, copies[0]);
+        state.save(node, copies[1]);
+        let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
+        let dense = Value { layout: x.dense_layout(), ..x };
+        let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
+        let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
+        let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
+        for storage in statistics {
+            state.save(node, storage);
+        }
+        state.release(dense_input);
+        for storage in statistics {
+            state.release(storage);
+        }
+        let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
+        for storage in [x.storage, copies[0], copies[1], shifted] {
+            state.release(storage);
+        }
+        drop(state);
+        Tensor { machine, value }
+    }
+}
+
+/// native_layer_norm_backward: the input's gradient, then weight's and bias's.
+fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let mut results: Results = [None; INPUTS];
+    for (input, result) in node.inputs.iter().zip(&mut results) {
+        if input.wants() {
+            let storage = state.alloc(input.numel, input.dtype, "layer_norm");
+            *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
+        }
+    }
+    results
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
+/// `strided`.
+fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
+    let results = layer_norm_backward(state, node, grad);
+    if state.sequences > 1 || grad.layout != Layout::Heads {
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+    }
+    state.release(dense_input);
+    results
+}
