@@ -128,7 +128,7 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 }
 
 /// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.
-pub(super) fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
+fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
     let embedded = architecture.embeddings.positions.is_some();
     embedded && architecture.max_positions.is_some_and(|most| sequence > most)
 }

@@ -138,13 +138,14 @@ fn write(scenarios: &[Scenario], form: Form, page: &str) -> String {
         Form::Markdown => export::markdown(&answers, page),
         Form::Csv => export::csv(&answers),
         Form::Json => {
-            let written: Vec<_> = answers.iter().map(export::json).collect();
-            let text = match &written[..] {
-                [one] => serde_json::to_string_pretty(one),
-                several => serde_json::to_string_pretty(several),
-            };
-            // What is made of maps and numbers can always be written.
-            text.unwrap_or_default()
+            let mut written: Vec<_> = answers.iter().map(export::json).collect();
+            match (written.pop(), written.is_empty()) {
+                (Some(only), true) => only.to_string(),
+                (last, _) => {
+                    written.extend(last);
+                    serde_json::Value::Array(written).to_string()
+                }
+            }
         }
     }
 }

@@ -49,12 +49,13 @@ pub fn Breakdown() -> impl IntoView {
     let opened: Opened = StoredValue::new(Part::all().map(|_| RwSignal::new(false)).collect());
     let sizes = Memo::new(move |_| sizes(state));
     let small_open = RwSignal::new(false);
-    let large = move || sizes.with(|(large, _)| large.clone());
-    let small = move || {
+    let large = Memo::new(move |_| sizes.with(|(large, _)| large.clone()));
+    let small = Memo::new(move |_| {
         let listed = small_open.get();
         sizes.with(|(_, small)| if listed { small.clone() } else { Vec::new() })
-    };
+    });
     let row = move |part: Part| view! { <Row part=part opened=opened /> };
+    let rows = move |parts: Memo<Vec<Part>>| move || parts.get().into_iter().map(row).collect::<Vec<_>>();
     view! {
         <div class="table-box">
             <table class="breakdown" class:compared=compared>
@@ -68,9 +69,9 @@ pub fn Breakdown() -> impl IntoView {
                     </tr>
                 </thead>
                 <tbody>
-                    <For each=large key=|part| *part children=row />
+                    {rows(large)}
                     <Small sizes=sizes open=small_open />
-                    <For each=small key=|part| *part children=row />
+                    {rows(small)}
                 </tbody>
                 <tfoot>
                     <tr class="sum">
