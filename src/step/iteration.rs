@@ -2,83 +2,17 @@
 
 use std::cell::RefCell;
 
-use super::device::Device;
 use super::forward::{Apart, Model, Output};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
 use super::machine::Machine;
 use super::optimizer::Stepper;
-use super::plan::Plan;
-use super::support;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::hardware::Gpu;
-use crate::issue::Issue;
-use crate::job::{self, Batch, Member};
-use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase, Stage};
-use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
-use crate::units::Bytes;
-
-/// Executes the step on behalf of all layers of a kind at once and says what it needs.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let device = Device::of(gpu);
-    let (member, given) = (&Member::from(scenario), Batch::from(scenario));
-    let batch = given.laid_out(member.stack);
-    let modeling = support::modeling(architecture, (member, batch), device)?;
-    let named = architecture;
-    let architecture = &*super::forward::stacks::architecture(architecture, member, batch)?;
-    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if member.offloading == Offloading::On { Apart::All } else { Apart::Few };
-    loop {
-        if apart == Apart::All {
-            Plan::of(architecture, modeling, (member, given), scenario.accumulation, device)?;
-        }
-        let machine = Machine::new(device, false);
-        let model = Model::load(&machine, architecture, modeling, (member, batch), device, apart);
-        support::adapted(&model, named)?;
-        let memory = summarised(model, batch, scenario.accumulation, gpu);
-        support::followed(&machine, member, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.with(|state| state.alike) {
-            return Ok(memory);
-        }
-        apart = apart.further();
-    }
-}
-
-/// What a model's training needs, as far as the layers that run on behalf of others are like them.
-fn summarised(model: Model<'_>, batch: Batch, accumulation: u64, gpu: &Gpu) -> Memory {
-    let (machine, architecture, member) = (model.machine, model.architecture, model.member);
-    let mut training = Training::new(model, batch, accumulation);
-    training.prepare();
-    let [first, steady] = training.first_and_later();
-    let resting = machine.with(|state| state.ledger.parts);
-    let offloaded = machine.with(|state| state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1));
-    let memory = Memory {
-        counted: Counted::Tensors,
-        parameters: parameters(architecture, member, machine),
-        first,
-        steady,
-        resting,
-        context: gpu.context,
-        offloaded: Bytes(offloaded),
-    };
-    drop(training);
-    memory
-}
-
-fn parameters(architecture: &Architecture, member: &Member, machine: &Machine) -> Parameters {
-    let trained: u64 = machine.with(|state| {
-        let trained = state.params.list.iter().filter(|param| param.trainable);
-        trained.map(|param| param.numel.saturating_mul(u64::from(param.times))).fold(0, u64::saturating_add)
-    });
-    let adapters = if member.method == Method::Full { 0 } else { trained };
-    Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
-}
+use crate::job::{self, Batch};
+use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
@@ -152,7 +86,7 @@ impl<'a> Training<'a> {
             let workspace = state.device.workspace;
             state.due_workspaces = light.map(|light| [workspace, light]);
             if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
-                state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
+                state.on_grad = Stepper { optimizer: training.optimizer, has_state: false }.hook();
             }
         });
     }
@@ -181,7 +115,7 @@ impl<'a> Training<'a> {
     ///
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
-    fn first_and_later(&mut self) -> [Iteration; 2] {
+    pub fn first_and_later(&mut self) -> [Iteration; 2] {
         let alters = |training: job::Training| {
             training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
         };
@@ -215,8 +149,10 @@ impl<'a> Training<'a> {
     fn optimize(&mut self) {
         let Some(training) = self.model.member.training else { return };
         self.notes.begin(STEP);
-        self.machine().with(|state| match &mut state.on_grad {
-            OnGrad::Step(stepper) => stepper.has_state = true,
+        self.machine().with(|state| match state.on_grad {
+            OnGrad::Hook(_) => {
+                state.on_grad = Stepper { optimizer: training.optimizer, has_state: true }.hook();
+            }
             OnGrad::Keep => {
                 if training.clips {
                     state.clip();

@@ -22,9 +22,10 @@ mod params;
 mod plan;
 mod repeat;
 mod replay;
+mod run;
 mod support;
 mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
-pub use iteration::run;
 pub use replay::{Moment, Recording, TensorGroup, Traced};
+pub use run::run;
