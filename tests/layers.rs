@@ -105,6 +105,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "optimizer",
             "forward",
             "support",
+            "ready",
             "iteration",
             "plan",
             "run",

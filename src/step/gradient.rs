@@ -5,6 +5,9 @@ use std::rc::Rc;
 use super::machine::State;
 use super::params::ParamId;
 
+/// What a script does with a parameter whose gradient is there.
+pub(super) type Hook = dyn Fn(&mut State, ParamId);
+
 /// What happens to the gradient of a parameter as soon as it is there.
 #[derive(Clone, Default)]
 pub(super) enum OnGrad {
@@ -12,7 +15,7 @@ pub(super) enum OnGrad {
     #[default]
     Keep,
     /// A hook is given the parameter (`register_post_accumulate_grad_hook`).
-    Hook(Rc<dyn Fn(&mut State, ParamId)>),
+    Hook(Rc<Hook>),
 }
 
 impl State {

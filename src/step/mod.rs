@@ -20,6 +20,7 @@ mod ops;
 mod optimizer;
 mod params;
 mod plan;
+mod ready;
 mod repeat;
 mod replay;
 mod run;
@@ -28,4 +29,4 @@ mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
 pub use replay::{Moment, Recording, TensorGroup, Traced};
-pub use run::run;
+pub use run::{run, run_job};

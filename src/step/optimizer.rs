@@ -3,6 +3,7 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::gradient::OnGrad;
@@ -50,7 +51,7 @@ fn blocks(bytes: u64, times: u32) -> u64 {
     rounded(bytes).saturating_mul(u64::from(times))
 }
 
-/// How parameters step in backward, each as soon as its gradient is there.
+/// How parameters step in backward.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stepper {
     /// What each of them has one of.
@@ -66,9 +67,9 @@ impl Stepper {
     }
 }
 
-/// The trained parameters that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
-fn trained(state: &State) -> Vec<Trained> {
-    let list = &state.params.list;
+/// The trained parameters of a model that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
+fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
+    let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
@@ -208,9 +209,9 @@ impl State {
     }
 
     /// `clip_grad_norm_`: one norm per parameter over partial norms of 65,536 elements each.
-    pub fn clip(&mut self) {
+    pub fn clip(&mut self, own: &Range<usize>) {
         const CHUNK: u64 = 65_536;
-        let params = trained(self);
+        let params = trained(self, own);
         let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
@@ -228,8 +229,8 @@ impl State {
     }
 
     /// The first step: makes the state, then steps.
-    pub fn first_step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         for param in &params {
             self.module = param.module;
             let first = self.storages.len();
@@ -237,7 +238,7 @@ impl State {
             self.note_shapes(first, (param.rows, param.columns()));
         }
         self.module = "";
-        self.step(optimizer);
+        self.step_all(optimizer, &params);
     }
 
     fn make_state(&mut self, optimizer: Optimizer, param: &Trained) {
@@ -335,8 +336,8 @@ impl State {
     }
 
     /// Every later step.
-    pub fn step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         self.step_all(optimizer, &params);
     }
 

@@ -1,5 +1,7 @@
 //! The model's parameters on the machine.
 
+use std::ops::Range;
+
 use super::autograd::{Edge, Grad, Input};
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
@@ -54,6 +56,11 @@ impl Default for Params {
 }
 
 impl Params {
+    /// The parameters of one model.
+    pub fn of(&self, own: &Range<usize>) -> &[Parameter] {
+        self.list.get(own.clone()).unwrap_or_default()
+    }
+
     /// The leaves of the running graph that are no parameters.
     pub fn leaves(&self) -> &[Parameter] {
         &self.list[self.list.len() - self.leaves..]
@@ -187,9 +194,16 @@ impl State {
         }
     }
 
-    /// `zero_grad(set_to_none=True)`.
-    pub fn drop_gradients(&mut self) {
-        for index in 0..self.params.list.len() {
+    /// How many elements of a model's parameters need a gradient.
+    pub fn trainable(&self, own: &Range<usize>) -> u64 {
+        let trainable = self.params.of(own).iter().filter(|param| param.trainable);
+        let numels = trainable.map(|param| param.numel.saturating_mul(u64::from(param.times)));
+        numels.fold(0, u64::saturating_add)
+    }
+
+    /// `zero_grad(set_to_none=True)` of a model's parameters.
+    pub fn drop_gradients(&mut self, own: &Range<usize>) {
+        for index in own.clone() {
             let grad = std::mem::replace(&mut self.params.list[index].grad, NOTHING);
             self.release(grad);
         }

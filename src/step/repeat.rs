@@ -56,7 +56,8 @@ impl Machine {
         body(variables);
         let stand_in = self.with(|state| {
             let gone = beside.filter(|held| state.references(held.storage) == 0);
-            state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
+            let category = state.category;
+            state.end_repeat(repeat, (category, gone.map_or(0, |held| rounded(held.bytes()))));
             for (given, variable) in given.iter().zip(variables.iter()) {
                 state.alike &= given.is_like(&variable.value);
                 state.counts_once(variable.value.storage);

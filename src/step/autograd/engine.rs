@@ -225,7 +225,8 @@ impl State {
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
             let leaves = std::mem::take(&mut frame.leaves);
-            self.graph.held.append(&mut frame.named);
+            // masks, positions, then cosines and sines
+            self.graph.held.extend(frame.named.drain(..).rev());
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             for leaf in leaves {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
@@ -288,7 +289,7 @@ impl Machine {
             self.with(|state| {
                 state.run(index);
                 while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
-                    state.end_repeat(repeat, 0);
+                    state.end_repeat(repeat, (Category::Temporaries, 0));
                     state.pass_on(repeated.first);
                 }
             });

@@ -102,7 +102,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// All logits: the output head of the last hidden states. What it saves is never moved to the CPU where it is found by
     /// its name (trl looks for `lm_head`).
-    fn logits(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn logits(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
         let logits = {
             let transformed = self.transformed(hidden);
             let head = self.bound_head();

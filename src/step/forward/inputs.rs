@@ -240,7 +240,7 @@ impl<'a> Pass<'_, 'a> {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
-        if self.inputs_require_grad && !hidden.value.requires_grad() {
+        if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
         // granite scales what the module returned, after the hook that makes it require a gradient

@@ -69,8 +69,10 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
     fn trains_base(&self) -> bool {
-        self.member.method == Method::Full
+        let frozen = self.member.training.is_none() && self.member.stack != Stack::Trl;
+        self.member.method == Method::Full && !frozen
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
@@ -345,9 +347,7 @@ impl<'a> Model<'a> {
             && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
-        // Unsloth asks for the reentrant kind whatever is chosen
-        state.graph.reentrant = member.checkpointing.is_reentrant() || own;
-        state.sequences = batch.sequences;
+        let first = state.params.list.len();
         let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
         let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
@@ -503,8 +503,12 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let adapted = loader.adapted;
+        let params = first..loader.state.params.list.len();
         Model {
             machine,
+            params,
+            // Unsloth asks for the reentrant kind whatever is chosen
+            reentrant: member.checkpointing.is_reentrant() || own,
             architecture,
             member,
             modeling,

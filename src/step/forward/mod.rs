@@ -25,7 +25,7 @@ pub(super) mod stacks;
 mod stretches;
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::device::Device;
 use super::machine::Machine;
@@ -110,6 +110,10 @@ pub(super) struct Model<'a> {
     pub architecture: &'a Architecture,
     pub member: &'a Member,
     pub modeling: Modeling,
+    /// Which parameters on the machine are its own.
+    pub params: Range<usize>,
+    /// Whether its checkpoints are of the reentrant kind.
+    reentrant: bool,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
     pub device: Device,
@@ -133,6 +137,8 @@ pub(super) struct Model<'a> {
 pub(super) struct Pass<'p, 'a> {
     model: &'p Model<'a>,
     pub batch: Batch,
+    /// Whether it is one of training: gradients are wanted, checkpoints made, dropout drawn.
+    trains: bool,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
     /// tokens that it chose.
     outputs: RefCell<Option<Tensor<'a>>>,
@@ -202,16 +208,47 @@ pub(super) struct Output<'m> {
 impl<'a> Model<'a> {
     /// A forward pass over a batch, before it begins.
     pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
-        Pass { model: self, batch, outputs: RefCell::default(), cache: RefCell::default() }
+        Pass { model: self, batch, trains: true, outputs: RefCell::default(), cache: RefCell::default() }
+    }
+
+    /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
+    pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        let (category, left) = self.machine.with(|state| {
+            state.graph.enabled = false;
+            let category = std::mem::replace(&mut state.category, Category::Temporaries);
+            (category, std::mem::take(&mut state.graph.left))
+        });
+        let result = body(&Pass { trains: false, ..self.pass(batch) });
+        self.machine.with(|state| {
+            state.drop_left();
+            state.graph.left = left;
+            state.category = category;
+            state.graph.enabled = true;
+        });
+        result
+    }
+
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
+    /// those that the code makes.
+    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+        self.scoring(batch, |pass| {
+            let hidden = pass.hidden();
+            match self.member.stack {
+                Stack::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                Stack::Transformers | Stack::Liger => {
+                    pass.logits_alone(hidden);
+                    None
+                }
+                // refused by `support`
+                Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+                    Some(hidden.states.unmodelled("a forward pass without a loss"))
+                }
+            }
+        })
     }
 
     fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
         self.machine.within(module, body)
-    }
-
-    /// Whether a dropout of the config draws masks.
-    fn dropout(&self, own: Dropout) -> bool {
-        own.is_active(self.member.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
@@ -232,8 +269,27 @@ impl<'a> Model<'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
+    /// Whether a dropout of the config draws masks.
+    fn dropout(&self, own: Dropout) -> bool {
+        self.trains && own.is_active(self.member.dropout)
+    }
+
+    /// Which checkpoints it makes.
+    fn checkpointing(&self) -> Checkpointing {
+        if self.trains { self.member.checkpointing } else { Checkpointing::Off }
+    }
+
+    /// Makes it the pass that runs: forward, or backward again after another one.
+    pub fn enter(&self) {
+        self.machine.with(|state| {
+            state.sequences = self.batch.sequences;
+            state.graph.reentrant = self.reentrant;
+        });
+    }
+
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
+        self.enter();
         self.machine.with(|state| state.autocast = self.autocast);
         match &self.encoder {
             None => self.decoder(),
@@ -271,6 +327,19 @@ impl<'a> Pass<'_, 'a> {
         Output { loss, outputs, shared: given }
     }
 
+    /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
+    fn logits_alone(&self, hidden: Hidden<'a>) {
+        let Hidden { states, given: _, ids, encoded } = hidden;
+        let logits = self.machine.as_category(Category::Logits, || self.logits(&states));
+        drop(states);
+        drop(ids);
+        let cache = self.cache.take();
+        self.leave_autocast();
+        drop(logits);
+        drop(cache);
+        drop(encoded);
+    }
+
     /// The end of `with torch.autocast(…)`.
     fn leave_autocast(&self) {
         self.machine.with(|state| {
@@ -305,16 +374,23 @@ impl<'a> Pass<'_, 'a> {
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
-        if self.member.checkpointing == Checkpointing::Off {
+        if self.checkpointing() == Checkpointing::Off {
             self.machine.with(|state| state.drop_left());
         }
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
-        drop(positions);
-        drop(shared.positions.take());
-        drop(locals);
-        drop(kept);
-        drop((shared.full.take(), shared.sliding.take()));
+        let masks = (shared.full.take(), shared.sliding.take());
+        if self.modeling.mask_arguments {
+            drop(masks);
+            drop(kept);
+            drop((positions, shared.positions.take()));
+            drop(locals);
+        } else {
+            drop((positions, shared.positions.take()));
+            drop(locals);
+            drop(kept);
+            drop(masks);
+        }
         drop(shared);
         drop(self.outputs.take());
         let given = Given { layers: values, encoder: None };
@@ -332,7 +408,7 @@ impl<'a> Pass<'_, 'a> {
             // there are no pictures to attend to
             return hidden.clone();
         }
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));

@@ -44,6 +44,8 @@ pub(in crate::step) struct Scores {
     pub enable_gqa: bool,
     /// How many texts share the row, where the kernel is told where each begins; otherwise 0.
     pub texts: u64,
+    /// Whether probabilities are dropped out.
+    pub dropout: bool,
     /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
     pub bias: Option<Input>,
 }

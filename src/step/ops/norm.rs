@@ -207,11 +207,12 @@ impl<'m> Tensor<'m> {
             let float = state.cast(&factor, Dtype::F32);
             state.release(factor.storage);
             let node = state.row_node([&float, x], mul_backward);
-            if float.requires_grad() {
-                state.save_view(node, x);
-            }
+            // the weight is `other`, which is saved before `self`
             if x.requires_grad() {
                 state.save(node, float.storage);
+            }
+            if float.requires_grad() {
+                state.save_view(node, x);
             }
             let value = state.new_like(x, x.dtype, "mul", node.output(0));
             state.release(float.storage);
@@ -235,17 +236,20 @@ impl<'m> Tensor<'m> {
             state.release(float.storage);
             sum
         });
-        self.times_factor(&factor)
+        self.times_factor(&factor, !plus_one && norm.kind == NormKind::LayerNormPython)
     }
 
-    /// `factor[width] * x[rows, width]`.
-    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+    /// `factor[width] * x[rows, width]`, or with the factor behind: the second operand is saved before the first.
+    fn times_factor(&self, factor: &Tensor<'m>, first: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.row_node([&factor.value, x], mul_backward);
+            if !first && x.requires_grad() {
+                state.save(node, factor.value.storage);
+            }
             if factor.value.requires_grad() {
                 state.save_view(node, x);
             }
-            if x.requires_grad() {
+            if first && x.requires_grad() {
                 state.save(node, factor.value.storage);
             }
             state.new_like(x, x.dtype, "mul", node.output(0))
@@ -320,9 +324,10 @@ impl<'m> Tensor<'m> {
             } else {
                 state.node(inputs.each_ref(), layer_norm_backward)
             };
+            // in the order of their names: bias, input, weight
+            state.save(node, copies[1]);
             state.save_view(node, &x);
             state.save(node, copies[0]);
-            state.save(node, copies[1]);
             let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
             let dense = Value { layout: x.dense_layout(), ..x };
             let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));

@@ -15,7 +15,8 @@ impl State {
     /// A new tensor shaped and laid out like `value`.
     pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
-        Value { storage, dtype, edge, ..*value }
+        let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
+        Value { storage, dtype, edge, layout, ..*value }
     }
 
     /// A change of element type; the same tensor where there is none to make.

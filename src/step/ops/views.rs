@@ -150,8 +150,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], expand_backward);
             state.retain(x.storage);
-            let layout = if x.layout == Layout::Either { Layout::Tokens } else { x.layout };
-            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), layout, ..*x }
+            let numel = x.numel.saturating_mul(times);
+            Value { numel, edge: node.output(0), layout: Layout::Expanded, ..*x }
         })
     }
 

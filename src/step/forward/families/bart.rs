@@ -70,7 +70,7 @@ impl<'a> Pass<'_, 'a> {
         let embedded = self.within(table.name, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             let rows = rows.scale();
-            if self.inputs_require_grad && !rows.value.requires_grad() {
+            if self.trains && self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
             } else {
                 rows
@@ -149,7 +149,7 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.bart_layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =

@@ -130,7 +130,7 @@ impl<'a> Pass<'_, 'a> {
             given.alibi = Some(made.own);
             given.cross_bias = made.cross.or(given.cross_bias.take());
         };
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => {
                 let (output, made) = run();
                 note(made);
@@ -294,7 +294,7 @@ impl<'a> Pass<'_, 'a> {
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.with(|state| state.recomputing);
-                match (self.member.checkpointing, recomputing) {
+                match (self.checkpointing(), recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
                     (_, false) => self.require_grad(zeros),

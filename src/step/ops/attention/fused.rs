@@ -34,9 +34,10 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     };
     let output = machine.tensor(|state| {
         let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
-        let scores = Scores { bias: wanting, ..scores };
+        let scores = Scores { bias: wanting, dropout: given.dropout, ..scores };
         let inputs = [&q.value, &k.value, &v.value];
-        let node = state.node(inputs, move |state, node, _| attention_backward(state, node, &scores));
+        let node =
+            state.node(inputs, move |state, node, grad| attention_backward(state, node, grad, &scores));
         state.expect_gradient(scores.bias);
         // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
         let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
@@ -135,15 +136,21 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
         return;
     }
     let rows = scores.rows().saturating_mul(splits);
-    let width = scores.head_dim.div_ceil(32).saturating_mul(32);
+    let width = rounded_dim(scores.head_dim);
     let sums = state.alloc(rows, Dtype::F32, "attention (partial log-sum-exp)");
     let output = state.alloc(rows.saturating_mul(width), Dtype::F32, "attention (partial output)");
-    state.release(output);
     state.release(sums);
+    state.release(output);
+}
+
+/// Elements of a head in the flash kernels' accumulators (flash_api.cpp `head_size_rounded`; measured from 32 to 256).
+fn rounded_dim(head_dim: u64) -> u64 {
+    let step = if head_dim <= 128 { 32 } else { 64 };
+    head_dim.div_ceil(step).saturating_mul(step)
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Results {
+fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scores) -> Results {
     let mut inputs = node.inputs;
     if node.brought_back {
         inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
@@ -151,13 +158,15 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64, layout: Layout| {
+        let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
-    // the flash kernel reads its output token after token
-    let copies =
-        scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
-    let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
+    // the flash kernel reads its output and the gradient of that token after token
+    let copied =
+        |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
+    let copies = [(grad.layout, "attention (output's gradient)"), (inputs[0].layout, "attention (output)")]
+        .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
     let biased = scores.bias.map(|bias| (bias, make(state, scores.numel(), Layout::Heads)));
@@ -168,9 +177,7 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
                 0 => scores.sequence.div_ceil(128).saturating_mul(128),
                 texts => scores.sequence.saturating_add(texts.saturating_mul(128)),
             };
-            let widest = if scores.kernel == Kernel::Flash { 192 } else { 128 };
-            let dims = if scores.head_dim <= widest { 32 } else { 64 };
-            let dims = scores.head_dim.div_ceil(dims).saturating_mul(dims);
+            let dims = rounded_dim(scores.head_dim);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
             let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
             let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
@@ -216,7 +223,7 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
         }
         state.give(bias.edge, grad);
     }
-    state.release(output);
+    copies.into_iter().rev().for_each(|copy| state.release(copy));
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
         if input.wants() {
