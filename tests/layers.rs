@@ -117,6 +117,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
         "step/ops",
         &[
             "pointwise",
+            "reductions",
             "indexing",
             "views",
             "scan",
