@@ -5,9 +5,13 @@
 use headroom::allocator::Settings;
 use headroom::check;
 use headroom::job::{Act, Batch, Job, Loss, Member};
-use headroom::memory::{Iteration, Stage};
-use headroom::scenario::{Checkpointing, Lengths, Mask, Method, Offloading, Scenario, Stack};
+use headroom::memory::{Category, Iteration, Stage};
+use headroom::model::catalogue;
+use headroom::scenario::{
+    Checkpointing, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
+};
 use headroom::step::{self, Recording};
+use headroom::units::Bytes;
 use serde_json::Value;
 
 /// `tests/fixtures/measurements/jobs.json`: rounds of two models, as `data/SOURCES.md` says.
@@ -121,6 +125,38 @@ fn a_model_that_scores_keeps_nothing() {
 }
 
 #[test]
+fn every_model_scores_the_same_both_ways() {
+    let mut answered = 0;
+    for entry in catalogue::entries() {
+        let scenario = Scenario {
+            model: ModelChoice::Catalogue(entry.id.to_owned()),
+            method: Method::Full,
+            precision: Precision::AmpBf16,
+            checkpointing: Checkpointing::Off,
+            batch: 2,
+            sequence: 64,
+            ..Scenario::default()
+        };
+        let gpu = scenario.gpu().expect("a card");
+        let member = Member { training: None, ..Member::from(&scenario) };
+        let round = vec![Act::Score { member: 0, batch: Batch::from(&scenario) }];
+        let job = Job { members: vec![member], round };
+        let Ok(memory) = step::run_job(&job, &gpu) else { continue };
+        let [first, later] = Recording::of_job(&job, &gpu).expect("it is as modelled").iterations();
+        assert_eq!((&memory.first, &memory.steady), (&first, &later), "{}", entry.id);
+        let peak = memory.peak().1.parts;
+        assert_eq!(
+            peak.get(Category::Gradients) + peak.get(Category::Activations),
+            Bytes::ZERO,
+            "{}",
+            entry.id
+        );
+        answered += 1;
+    }
+    assert!(answered > 150, "{answered} models score");
+}
+
+#[test]
 fn what_is_no_job_says_what_would_be() {
     let scenario = Scenario::default();
     let gpu = scenario.gpu().expect("a card");
@@ -137,6 +173,7 @@ fn what_is_no_job_says_what_would_be() {
     let offloading = Member { offloading: Offloading::On, ..member.clone() };
     let unsloth = Member { stack: Stack::Unsloth, ..frozen.clone() };
     let cases = [
+        (vec![], vec![], "nothing is done in a round"),
         (vec![member.clone()], vec![Act::Update { member: 1 }], "act 0 names member 1, of which there are 1"),
         (vec![frozen.clone()], vec![labels], "member 0 is trained, but nothing says how"),
         (vec![member.clone(), frozen.clone()], vec![labels], "no act runs member 1"),

@@ -1,6 +1,6 @@
 //! Autograd without data: the graph that forward leaves, with what its nodes save. [`engine`] walks it backwards.
 //!
-//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}, torch/utils/checkpoint.py.
+//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}.
 
 mod checkpoint;
 mod derivative;

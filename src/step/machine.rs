@@ -21,13 +21,13 @@ pub(super) struct State {
     pub heap: Heap,
     pub graph: Graph,
     pub params: Params,
-    /// Sequences of the batch.
+    /// Sequences of the running pass's batch.
     pub sequences: u64,
     /// The autocast element type, inside autocast.
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// What happens to a gradient as soon as it is there.
+    /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
     pub unmodelled: Option<&'static str>,

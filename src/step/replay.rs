@@ -46,10 +46,27 @@ pub struct Recording {
 /// The ledger after one event of the last iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Moment {
+    /// The event's number, for asking about it.
+    pub at: usize,
     /// The phase.
     pub phase: Phase,
     /// Live bytes by category.
     pub parts: Parts,
+}
+
+/// What an event does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// Whether a tensor comes; otherwise it goes.
+    pub comes: bool,
+    /// The module that made it, without the layer's number.
+    pub module: &'static str,
+    /// The operation that made it.
+    pub operation: &'static str,
+    /// Whether checkpointing's recomputation made it.
+    pub recomputed: bool,
+    /// Bytes that were asked for.
+    pub bytes: Bytes,
 }
 
 /// Equal tensors that are alive at the same moment.
@@ -212,7 +229,7 @@ impl Recording {
             let (true, Some(phase)) = (self.shown.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
             let at = (index - self.shown.start) / stretch;
-            let moment = Moment { phase, parts: *parts };
+            let moment = Moment { at: index, phase, parts: *parts };
             if low_and_high
                 .is_some_and(|[low, _]| (low.0 - self.shown.start) / stretch != at || low.1.phase != phase)
             {
@@ -240,7 +257,12 @@ impl Recording {
                 peak = (feed.allocated(), index);
             }
         });
-        let (feed, _) = self.feed(peak.1 + 1, settings, |_, _| ());
+        self.tensors_at(peak.1, settings)
+    }
+
+    /// The same at the moment after the event of that number.
+    pub fn tensors_at(&self, at: usize, settings: Settings) -> Vec<TensorGroup> {
+        let (feed, _) = self.feed(at.saturating_add(1), settings, |_, _| ());
         let mut rests = TensorGroup::rests();
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
@@ -263,6 +285,17 @@ impl Recording {
         sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
         sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
         sorted
+    }
+
+    /// What the event of that number does; nothing where no tensor comes or goes.
+    pub fn happening(&self, at: usize) -> Option<Happening> {
+        let (id, comes) = match *self.events.get(at)? {
+            Event::Alloc(id) => (id, true),
+            Event::Free(id) => (id, false),
+            Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
+        };
+        let Maker { module, operation, recomputed, .. } = *self.makers.get(id as usize)?;
+        Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.

@@ -35,6 +35,9 @@ const PIECES: [&str; 11] = [
 /// What stands in the way of a job, whatever its models are.
 pub(super) fn acts(job: &Job) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if job.round.is_empty() {
+        return refuse(Field::Model, "nothing is done in a round".into(), "train a model, or score with one");
+    }
     for (index, act) in job.round.iter().enumerate() {
         if let Some(member) = act.members().find(|member| *member >= job.members.len()) {
             let message =

@@ -1,9 +1,12 @@
 //! What the page asks of its worker, and what it is answered: all that may take longer than a frame.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
-use super::detail::Detail;
-use crate::plan::{self, FitRow, Levers};
+use super::detail::{Detail, Glance};
+use crate::export;
+use crate::plan::{self, FitRow, Levers, Replayed};
 use crate::scenario::Scenario;
 use crate::units::Bytes;
 
@@ -14,8 +17,23 @@ pub enum Question {
     Detail(Box<Scenario>),
     /// What to change in a scenario.
     Levers(Box<Scenario>),
+    /// What happens at a moment of its step, by the number of the event.
+    Glance(Box<Scenario>, usize),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
+    /// Scenarios and their answers as a text, for the page at an address.
+    Export(Vec<Scenario>, Form, String),
+}
+
+/// What a text is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Form {
+    /// A table that pastes well into an issue.
+    Markdown,
+    /// Bytes for a spreadsheet.
+    Csv,
+    /// Everything, for a script.
+    Json,
 }
 
 /// What is answered.
@@ -25,8 +43,12 @@ pub enum Answer {
     Detail(Option<Box<Detail>>),
     /// What saves memory; nothing for a scenario that has no answer.
     Levers(Option<Box<Levers>>),
+    /// What happens at a moment; nothing for a step that cannot be followed.
+    Glance(Option<Glance>),
     /// One micro-batch per method.
     Row(FitRow),
+    /// The text.
+    Text(String),
 }
 
 impl Answer {
@@ -34,15 +56,7 @@ impl Answer {
     pub fn detail(self) -> Option<Box<Detail>> {
         match self {
             Answer::Detail(detail) => detail,
-            Answer::Levers(_) | Answer::Row(_) => None,
-        }
-    }
-
-    /// A row of the table.
-    pub fn row(self) -> Option<FitRow> {
-        match self {
-            Answer::Row(row) => Some(row),
-            Answer::Detail(_) | Answer::Levers(_) => None,
+            Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
         }
     }
 
@@ -50,7 +64,31 @@ impl Answer {
     pub fn levers(self) -> Option<Box<Levers>> {
         match self {
             Answer::Levers(levers) => levers,
-            Answer::Detail(_) | Answer::Row(_) => None,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Row(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// What happens at a moment.
+    pub fn glance(self) -> Option<Glance> {
+        match self {
+            Answer::Glance(glance) => glance,
+            Answer::Detail(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// A row of the table.
+    pub fn row(self) -> Option<FitRow> {
+        match self {
+            Answer::Row(row) => Some(row),
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// A text.
+    pub fn text(self) -> Option<String> {
+        match self {
+            Answer::Text(text) => Some(text),
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) => None,
         }
     }
 }
@@ -61,13 +99,52 @@ pub fn answer(question: &str) -> String {
     answer.and_then(|answer| serde_json::to_string(&answer)).unwrap_or_default()
 }
 
+thread_local! {
+    /// The run that was looked at last: its moments are asked about one after the other.
+    static LAST: RefCell<Option<(Scenario, Replayed)>> = const { RefCell::new(None) };
+}
+
 impl Question {
     /// Answers it.
     pub fn answer(&self) -> Answer {
         match self {
-            Question::Detail(scenario) => Answer::Detail(Detail::of(scenario).map(Box::new)),
+            Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
+            Question::Glance(scenario, at) => Answer::Glance(glance(scenario, *at)),
             Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
             Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
+            Question::Export(scenarios, form, page) => Answer::Text(write(scenarios, *form, page)),
+        }
+    }
+}
+
+/// A close look, whose run is kept.
+fn look(scenario: &Scenario) -> Option<Detail> {
+    let (detail, replayed) = Detail::look(scenario)?;
+    LAST.replace(replayed.map(|replayed| (scenario.clone(), replayed)));
+    Some(detail)
+}
+
+fn glance(scenario: &Scenario, at: usize) -> Option<Glance> {
+    let is_last = LAST.with_borrow(|last| last.as_ref().is_some_and(|(of, _)| of == scenario));
+    if !is_last {
+        look(scenario)?;
+    }
+    LAST.with_borrow(|last| last.as_ref().map(|(_, replayed)| Glance::of(replayed, scenario, at)))
+}
+
+fn write(scenarios: &[Scenario], form: Form, page: &str) -> String {
+    let answers: Vec<_> = scenarios.iter().cloned().map(export::Answer::of).collect();
+    match form {
+        Form::Markdown => export::markdown(&answers, page),
+        Form::Csv => export::csv(&answers),
+        Form::Json => {
+            let written: Vec<_> = answers.iter().map(export::json).collect();
+            let text = match &written[..] {
+                [one] => serde_json::to_string_pretty(one),
+                several => serde_json::to_string_pretty(several),
+            };
+            // What is made of maps and numbers can always be written.
+            text.unwrap_or_default()
         }
     }
 }
@@ -79,10 +156,13 @@ mod tests {
     #[test]
     fn an_answer_survives_the_way_to_the_page() {
         let scenario = Scenario::default();
+        let at = Detail::of(&scenario).expect("an answer").moments[0].at;
         for question in [
             Question::Detail(scenario.clone().into()),
+            Question::Glance(scenario.clone().into(), at),
             Question::Levers(scenario.clone().into()),
-            Question::Row(scenario.into(), Bytes::gib(24.)),
+            Question::Row(scenario.clone().into(), Bytes::gib(24.)),
+            Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");
             assert_eq!(serde_json::from_str::<Question>(&asked).expect("and read"), question);
@@ -91,5 +171,31 @@ mod tests {
             let heard: Answer = serde_json::from_str(&told).expect("and read");
             assert_eq!(format!("{heard:?}"), format!("{answer:?}"));
         }
+    }
+
+    #[test]
+    fn every_form_is_written() {
+        let two = [Scenario::default(), Scenario { batch: 2, ..Scenario::default() }];
+        let markdown = write(&two[..1], Form::Markdown, "https://example.org/");
+        assert!(markdown.contains("[Open in Headroom](https://example.org/#v="), "{markdown}");
+        assert!(write(&two, Form::Csv, "").lines().count() > 20);
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
+        assert_eq!(read(&write(&two, Form::Json, "")).as_array().map(Vec::len), Some(2));
+        assert!(read(&write(&two[..1], Form::Json, "")).is_object());
+    }
+
+    #[test]
+    fn a_moment_is_looked_at_in_the_run_that_is_asked_about() {
+        let small = Scenario { sequence: 128, ..Scenario::default() };
+        let of = |scenario: &Scenario| {
+            let moments = Detail::of(scenario).expect("an answer").moments;
+            let highest =
+                moments.iter().max_by_key(|moment| moment.parts.total()).expect("there are moments");
+            glance(scenario, highest.at).expect("a moment").lines[0].bytes
+        };
+        let (first, other) = (of(&Scenario::default()), of(&small));
+        assert_ne!(first, Bytes::ZERO);
+        assert_eq!(of(&Scenario::default()), first);
+        assert!(other <= first);
     }
 }

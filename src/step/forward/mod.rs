@@ -34,6 +34,7 @@ use super::ops::experts::Expert;
 use super::ops::linear;
 use super::ops::norm::NormLayer;
 use super::params::ParamId;
+use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
@@ -354,7 +355,8 @@ impl<'a> Pass<'_, 'a> {
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
         for stretch in &self.stretches {
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }

@@ -15,6 +15,7 @@ use crate::step::ops::attention::Kernel;
 use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// A half of the model: what stands around its layers.
@@ -127,7 +128,8 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
         for stretch in half.stretches {
-            self.machine.repeat(stretch.times, &mut None, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut None };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);
                 }

@@ -16,7 +16,7 @@ use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::ops::scan::DELTA_CHUNK;
 use crate::step::ops::views::cat_backward;
 use crate::step::params::ParamId;
-use crate::step::repeat::runs_apart;
+use crate::step::repeat::{Alike, runs_apart};
 use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -296,9 +296,9 @@ impl<'a> Pass<'_, 'a> {
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
-        machine.looped(
+        machine.repeat(
             chunks,
-            self.runs_apart(),
+            Alike::Inner { apart: self.runs_apart() },
             &mut variables,
             &mut |[v_new, inter, core, state], last| {
                 *v_new = {

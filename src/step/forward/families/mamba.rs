@@ -12,6 +12,7 @@ use crate::step::ops::linear::Weight;
 use crate::step::ops::matmul::bmm_backward;
 use crate::step::ops::matmul::{Product, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -140,7 +141,8 @@ impl<'a> Pass<'_, 'a> {
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
         let mut variables = [self.constant(state_numel, dtype, "zeros")];
-        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |[state], _| {
+        let alike = Alike::Inner { apart: self.runs_apart() };
+        machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
                 kept.add(&fed.selected(state_numel))

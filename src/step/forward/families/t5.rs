@@ -13,6 +13,7 @@ use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// What a layer takes as the bias of its scores.
@@ -94,7 +95,8 @@ impl<'a> Pass<'_, 'a> {
         for stretch in stretches {
             self.machine
                 .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
                 }
