@@ -8,70 +8,12 @@ use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::optimizer::Stepper;
-use super::plan::Plan;
 use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::hardware::Gpu;
-use crate::issue::Issue;
-use crate::job::{Act, Batch, Job, Loss, Training};
-use crate::memory::{Category, Counted, Iteration, Memory, Peak, Phase, Stage};
-use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Mask, Offloading, Scenario, Stack, StepTime};
-use crate::units::Bytes;
-
-/// Executes the step on behalf of all layers of a kind at once and says what it needs.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    summarised(&Ready::of(&Job::from(scenario), &[architecture], gpu)?, gpu)
-}
-
-/// The same of any job.
-///
-/// # Errors
-/// An [`Issue`] where a model is not known, or it or what is done with it is not modelled.
-pub fn run_job(job: &Job, gpu: &Gpu) -> Result<Memory, Issue> {
-    let architectures = job.architectures()?;
-    let architectures: Vec<&Architecture> =
-        architectures.iter().map(|architecture| &**architecture).collect();
-    summarised(&Ready::of(job, &architectures, gpu)?, gpu)
-}
-
-fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
-    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if ready.offloads() { Apart::All } else { Apart::Few };
-    loop {
-        if apart == Apart::All {
-            Plan::of(ready)?;
-        }
-        let machine = Machine::new(ready.device, false);
-        let models = ready.load(&machine, apart)?;
-        let parameters = ready.parameters(&machine, &models);
-        let mut rounds = Rounds::new(&machine, ready, models);
-        rounds.prepare();
-        let [first, steady] = rounds.first_and_later();
-        let memory = machine.with(|state| {
-            let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
-            Memory {
-                counted: Counted::Tensors,
-                parameters,
-                first,
-                steady,
-                resting: state.ledger.parts,
-                context: gpu.context,
-                offloaded: Bytes(offloaded),
-            }
-        });
-        drop(rounds);
-        ready.followed(&machine, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.with(|state| state.alike) {
-            return Ok(memory);
-        }
-        apart = apart.further();
-    }
-}
+use crate::job::{Act, Batch, Loss, Training};
+use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
@@ -104,7 +46,7 @@ impl Running<'_> {
     fn on_grad(&self) -> OnGrad {
         match self.model.member.training {
             Some(Training { optimizer, step: StepTime::InBackward, .. }) => {
-                OnGrad::Step(Stepper { optimizer, has_state: self.has_state })
+                Stepper { optimizer, has_state: self.has_state }.hook()
             }
             Some(Training { step: StepTime::AfterBackward, .. }) | None => OnGrad::Keep,
         }
@@ -196,7 +138,7 @@ impl<'a> Rounds<'a> {
     ///
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
-    fn first_and_later(&mut self) -> [Iteration; 2] {
+    pub fn first_and_later(&mut self) -> [Iteration; 2] {
         let alters = |training: Training| {
             training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
         };

@@ -24,9 +24,10 @@ mod plan;
 mod ready;
 mod repeat;
 mod replay;
+mod run;
 mod support;
 mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
-pub use iteration::{run, run_job};
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
+pub use run::{run, run_job};

@@ -13,5 +13,6 @@ pub(super) mod loss;
 pub(super) mod matmul;
 pub(super) mod norm;
 pub(super) mod pointwise;
+mod reductions;
 pub(super) mod scan;
 pub(super) mod views;

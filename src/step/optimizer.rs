@@ -4,7 +4,9 @@
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
 use std::ops::Range;
+use std::rc::Rc;
 
+use super::gradient::OnGrad;
 use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
 use super::machine::State;
@@ -56,6 +58,13 @@ pub(super) struct Stepper {
     pub optimizer: Optimizer,
     /// Whether a step was made before.
     pub has_state: bool,
+}
+
+impl Stepper {
+    /// The hook that steps a parameter and lets its gradient go.
+    pub fn hook(self) -> OnGrad {
+        OnGrad::Hook(Rc::new(move |state: &mut State, param| state.step_in_backward(self, param)))
+    }
 }
 
 /// The trained parameters of a model that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
@@ -334,7 +343,7 @@ impl State {
 
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
-    pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
+    fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
         let Parameter { module, numel, rows, body, dtype, wide_state, .. } = self.params.list[param as usize];
         let own = Trained { module, numel, rows, times: 1, body, dtype, wide_state };
         let outer = std::mem::replace(&mut self.module, module);
