@@ -27,6 +27,7 @@ pub enum Basis {
 
 /// How far an answer may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[non_exhaustive]
 pub struct Band {
     /// The allocated peak: in percent, to either side.
     pub percent: f64,
@@ -89,6 +90,12 @@ fn kind(line: &str) -> Option<Kind> {
 
 /// The band of an answer: the worst errors of the closest kind that was measured, and never less than the null device's
 /// own distance from real GPUs.
+///
+/// ```
+/// let scenario = headroom::scenario::Scenario::default();
+/// let band = headroom::accuracy::band(&scenario.architecture().unwrap(), &scenario);
+/// assert!(band.percent >= headroom::accuracy::REAL_GPU_PERCENT && band.rows > 0);
+/// ```
 pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let (settings, software) = (key(scenario), software(scenario));
     let is_software = |kind: &&Kind| kind.software == software;

@@ -6,6 +6,7 @@ use crate::units::Bytes;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
 pub enum Category {
     /// The model's weights, frozen or trained.
     Weights,
@@ -159,6 +160,7 @@ impl Parts {
 
 /// What is done in a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
 pub enum Stage {
     /// Forward pass and loss.
     #[default]

@@ -58,6 +58,7 @@ impl Metric {
 
 /// One measured figure beside the predicted one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// The measurement's name.
     pub id: String,
@@ -73,6 +74,7 @@ pub struct Row {
 
 /// A row that cannot be expressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Unsupported {
     /// The measurement's name.
     pub id: String,
@@ -82,6 +84,7 @@ pub struct Unsupported {
 
 /// What a file of measurements says about the predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Every figure that was predicted.
     pub rows: Vec<Row>,

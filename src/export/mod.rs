@@ -22,6 +22,7 @@ pub use sheet::{Cell, Line, Sheet};
 
 /// A scenario and all that is said of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Answer {
     /// The question.
     pub scenario: Scenario,
@@ -96,9 +97,9 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     out
 }
 
-/// Text in a table or between: it neither ends a cell nor begins a tag.
+/// Text in a table or between: it neither ends a cell nor begins a tag, a link or an image.
 fn in_markdown(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "\\<")
+    text.replace('|', "\\|").replace('<', "\\<").replace('[', "\\[")
 }
 
 /// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.

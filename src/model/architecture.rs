@@ -162,6 +162,7 @@ fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
 ///
 /// Invariant: every index in `order` is within `blocks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Architecture {
     /// `model_type` of the config: `llama`.
     pub model_type: String,

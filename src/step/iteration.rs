@@ -6,7 +6,7 @@ use super::forward::{Apart, Model, Output};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
-use super::machine::Machine;
+use super::machine::{Machine, State};
 use super::optimizer::Stepper;
 use super::plan::Plan;
 use super::ready::Ready;
@@ -52,8 +52,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
-        let memory = {
-            let state = machine.state.borrow();
+        let memory = machine.with(|state| {
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
                 counted: Counted::Tensors,
@@ -64,10 +63,10 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
             }
-        };
+        });
         drop(rounds);
         ready.followed(&machine, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.state.borrow().alike {
+        if apart == Apart::All || machine.with(|state| state.alike) {
             return Ok(memory);
         }
         apart = apart.further();
@@ -154,9 +153,10 @@ impl<'a> Rounds<'a> {
         }
         let light = self.members.iter().map(Running::light_workspaces);
         let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
-        let mut state = self.machine.state.borrow_mut();
-        let workspace = state.device.workspace;
-        state.due_workspaces = light.map(|light| [workspace, light]);
+        self.machine.with(|state| {
+            let workspace = state.device.workspace;
+            state.due_workspaces = light.map(|light| [workspace, light]);
+        });
     }
 
     /// Puts a batch on the machine.
@@ -173,8 +173,9 @@ impl<'a> Rounds<'a> {
         let batches = if stack == Stack::Trl { times } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
-            let mut state = self.machine.state.borrow_mut();
-            self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+            let bring =
+                |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+            self.ids = self.machine.with(bring);
         }
     }
 
@@ -215,7 +216,7 @@ impl<'a> Rounds<'a> {
         self.act(1, &[]);
         let first = highest(&self.notes.peaks.borrow());
         self.notes.peaks.borrow_mut().retain(|(phase, _)| phase.stage != Stage::Step);
-        let resting = self.machine.state.borrow().ledger.parts;
+        let resting = self.machine.with(|state| state.ledger.parts);
         for (_, peak) in self.notes.peaks.borrow_mut().iter_mut() {
             for category in [Category::Optimizer, Category::Workspace] {
                 let more = resting.get(category).saturating_sub(peak.parts.get(category));
@@ -259,25 +260,26 @@ impl<'a> Rounds<'a> {
         let phase = Phase { act, stage: Stage::Step };
         self.notes.begin(phase);
         if training.step == StepTime::AfterBackward {
-            let mut state = self.machine.state.borrow_mut();
-            if training.clips {
-                state.clip(&model.params);
-            }
-            if *has_state {
-                state.step(training.optimizer, &model.params);
-            } else {
-                state.first_step(training.optimizer, &model.params);
-            }
+            self.machine.with(|state| {
+                if training.clips {
+                    state.clip(&model.params);
+                }
+                if *has_state {
+                    state.step(training.optimizer, &model.params);
+                } else {
+                    state.first_step(training.optimizer, &model.params);
+                }
+            });
         }
         *has_state = true;
-        self.stepped = self.machine.state.borrow().events();
+        self.stepped = self.machine.with(|state| state.events());
         self.notes.end(phase);
     }
 
     fn forget_gradients(&self, member: usize) {
         let model = &self.members[member].model;
         if model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine.state.borrow_mut().drop_gradients(&model.params);
+            self.machine.with(|state| state.drop_gradients(&model.params));
         }
     }
 
@@ -290,15 +292,15 @@ impl<'a> Rounds<'a> {
         if own.model.member.offloading == Offloading::On {
             self.begin_offloading(&own.model);
         }
-        {
-            let mut state = self.machine.state.borrow_mut();
+        self.machine.with(|state| {
             state.on_grad = own.on_grad();
             state.category = Category::Activations;
-        }
+        });
         let replace = || {
+            // the loss and its graph come first
             let (outputs, held) = before.take();
-            drop(outputs);
             self.free(held);
+            drop(outputs);
         };
         let pass = own.model.pass(batch);
         let Output { loss, outputs, shared } = match loss {
@@ -327,11 +329,11 @@ impl<'a> Rounds<'a> {
         drop(outputs);
         self.notes.end(forward);
         self.notes.begin(backward);
-        self.machine.state.borrow_mut().category = Category::Temporaries;
+        self.machine.with(|state| state.category = Category::Temporaries);
         self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine.state.borrow_mut().take_leaves();
-        held.extend(self.machine.state.borrow_mut().graph.take_held());
+        let mut held = self.machine.with(|state| state.graph.take_held());
+        held.extend(self.machine.with(|state| state.take_leaves()));
         drop(pass);
         if keeps {
             self.members[member].kept = (kept, held);
@@ -344,16 +346,15 @@ impl<'a> Rounds<'a> {
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads
     /// too, makes it empty the allocator's cache.
     fn begin_offloading(&self, model: &Model<'a>) {
-        let mut state = self.machine.state.borrow_mut();
-        let offload = state.graph.offload.get_or_insert_default();
-        offload.ids = self.ids;
-        if model.member.stack == Stack::Torchtune {
-            offload.forgetful = true;
-            return;
-        }
-        if model.member.loads_bitsandbytes() {
-            state.empty_cache();
-        }
+        self.machine.with(|state| {
+            let offload = state.graph.offload.get_or_insert_default();
+            offload.ids = self.ids;
+            if model.member.stack == Stack::Torchtune {
+                offload.forgetful = true;
+            } else if model.member.loads_bitsandbytes() {
+                state.empty_cache();
+            }
+        });
     }
 
     /// Events up to the end of the last step, where they are recorded.
@@ -362,8 +363,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn free(&self, storages: Vec<StorageId>) {
-        let mut state = self.machine.state.borrow_mut();
-        storages.into_iter().for_each(|storage| state.release(storage));
+        self.machine.with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
     }
 }
 
@@ -375,19 +375,17 @@ struct Notes<'a> {
 
 impl Notes<'_> {
     fn begin(&self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        state.early = None;
-        state.ledger.restart();
-        state.mark(phase);
+        self.machine.with(|state| {
+            state.early = None;
+            state.ledger.restart();
+            state.mark(phase);
+        });
     }
 
     /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
     fn end(&self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        let early = state.early.take();
-        self.peaks
-            .borrow_mut()
-            .extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
+        let peaks = self.machine.with(|state| state.early.take().into_iter().chain([state.ledger.peak()]));
+        self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::autograd::{Edge, Grad, Input};
 use super::heap::{NOTHING, StorageId};
-use super::machine::State;
-use super::tensor::Value;
+use super::machine::{Machine, State};
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 
@@ -67,15 +67,46 @@ impl Params {
     }
 }
 
+impl Params {
+    /// What is known of a parameter.
+    pub fn get(&self, id: ParamId) -> &Parameter {
+        &self.list[id as usize]
+    }
+}
+
+impl Parameter {
+    /// Its shape as rows and columns.
+    pub fn shape(&self) -> (u64, u64) {
+        (self.rows, self.numel / self.rows.max(1))
+    }
+}
+
+/// The door to weights: every operation that reads one comes by here, and gives back the reference that it is given when it
+/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]; a shard would be
+/// gathered here and go with the last reference.
 impl State {
-    /// A parameter as an operation's input: where its gradient goes, its size.
-    pub fn parameter_input(&self, id: ParamId) -> Input {
-        let param = &self.params.list[id as usize];
+    /// A parameter as an operation reads it.
+    pub fn weight(&mut self, id: ParamId) -> Value {
+        let param = self.params.get(id);
         let wanted = param.trainable && self.graph.enabled;
         let edge = if wanted { Edge::Param(id) } else { Edge::None };
         Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
+    /// The same of a parameter that a module may lack.
+    pub fn weight_if(&mut self, id: Option<ParamId>) -> Value {
+        id.map_or(Input::NONE, |id| self.weight(id))
+    }
+}
+
+impl Machine {
+    /// A parameter as a tensor, which gives back its reference when it goes.
+    pub fn weight(&self, id: ParamId) -> Tensor<'_> {
+        self.tensor(|state| state.weight(id))
+    }
+}
+
+impl State {
     /// Puts a parameter on the machine; it stays until the end.
     pub fn add_parameter(
         &mut self,

@@ -94,7 +94,7 @@ fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
     let first = ready.round.first().and_then(Act::batch);
     let _ = rounds.round(first.as_slice());
     // what the loop still holds is freed after the run
-    let events = machine.state.borrow().events();
+    let events = machine.with(|state| state.events());
     drop(rounds);
     Ok(events.saturating_mul(others))
 }

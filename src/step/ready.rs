@@ -105,12 +105,11 @@ impl<'a> Ready<'a> {
 
     /// How many parameters the models on the machine have.
     pub fn parameters(&self, machine: &Machine, models: &[Model<'_>]) -> Parameters {
-        let state = machine.state.borrow();
         let mut sum = Parameters::default();
         for (built, model) in self.models.iter().zip(models) {
-            let trained = if built.member.training.is_some() { state.trainable(&model.params) } else { 0 };
-            let adapters =
-                if built.member.method == Method::Full { 0 } else { state.trainable(&model.params) };
+            let trainable = machine.with(|state| state.trainable(&model.params));
+            let trained = if built.member.training.is_some() { trainable } else { 0 };
+            let adapters = if built.member.method == Method::Full { 0 } else { trainable };
             sum.total = sum.total.saturating_add(built.architecture.parameters()).saturating_add(adapters);
             sum.trainable = sum.trainable.saturating_add(trained);
         }

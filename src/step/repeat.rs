@@ -105,23 +105,21 @@ impl Machine {
         // the handle goes before the body runs; what it held is remembered
         let beside = held.take().map(|held| held.value);
         let given = carried.each_ref().map(|tensor| tensor.value);
-        let (repeat, first_node, held_before) = {
-            let mut state = self.state.borrow_mut();
-            (state.begin_repeat(times), state.graph.len(), state.graph.held())
-        };
+        let (repeat, first_node, held_before) =
+            self.with(|state| (state.begin_repeat(times), state.graph.len(), state.graph.held()));
         body(carried);
-        let mut state = self.state.borrow_mut();
-        let gone = beside.filter(|held| state.references(held.storage) == 0);
-        let category = state.category;
-        state.end_repeat(repeat, (category, gone.map_or(0, |held| rounded(held.bytes()))));
-        for (given, tensor) in given.iter().zip(carried.iter()) {
-            state.alike &= given.is_like(&tensor.value);
-            state.counts_once(tensor.value.storage);
-            state.hold_again(held_before, given.storage, times - 1);
-        }
-        state.graph.note_repeat(first_node, times);
-        let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
-        drop(state);
+        let stand_in = self.with(|state| {
+            let gone = beside.filter(|held| state.references(held.storage) == 0);
+            let category = state.category;
+            state.end_repeat(repeat, (category, gone.map_or(0, |held| rounded(held.bytes()))));
+            for (given, tensor) in given.iter().zip(carried.iter()) {
+                state.alike &= given.is_like(&tensor.value);
+                state.counts_once(tensor.value.storage);
+                state.hold_again(held_before, given.storage, times - 1);
+            }
+            state.graph.note_repeat(first_node, times);
+            gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge))
+        });
         *held = stand_in.map(|value| Tensor { machine: self, value });
     }
 
@@ -138,31 +136,32 @@ impl Machine {
         let holds = |carried: &[Tensor<'m>], id: StorageId| {
             carried.iter().filter(|tensor| tensor.value.storage == id).count()
         };
-        let (first, given): (usize, Vec<_>) = {
-            let state = self.state.borrow();
+        let (first, given): (usize, Vec<_>) = self.with(|state| {
             let given = carried.iter().map(|tensor| {
                 let id = tensor.value.storage;
                 (id, state.references(id) as usize - holds(carried, id))
             });
-            (state.storages.len(), given.collect())
-        };
+            let given = given.collect();
+            (state.storages.len(), given)
+        });
         body(carried, false);
-        let mut state = self.state.borrow_mut();
-        // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what is only
-        // carried goes with the next run
-        let keeps = |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
-        let own = |id: StorageId| keeps(id, holds(carried, id));
-        let kept = given
-            .into_iter()
-            .zip(carried.iter())
-            .filter(|((id, others), tensor)| keeps(*id, *others) && own(*id) && !own(tensor.value.storage));
-        let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
-        let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
-        for id in ids {
-            if let Some(storage) = state.storages.get_mut(id as usize) {
-                storage.times = times;
+        self.with(|state| {
+            // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what is only
+            // carried goes with the next run
+            let keeps =
+                |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
+            let own = |id: StorageId| keeps(id, holds(carried, id));
+            let kept = given.into_iter().zip(carried.iter()).filter(|((id, others), tensor)| {
+                keeps(*id, *others) && own(*id) && !own(tensor.value.storage)
+            });
+            let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
+            let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
+            for id in ids {
+                if let Some(storage) = state.storages.get_mut(id as usize) {
+                    storage.times = times;
+                }
             }
-        }
+        });
     }
 }
 
@@ -180,8 +179,7 @@ mod tests {
     ) -> (Parts, Peak) {
         let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), false);
         let make = |numel: u64| {
-            let storage = machine.state.borrow_mut().alloc(numel, Dtype::F32, "buffer");
-            Tensor { machine: &machine, value: Value::plain(storage, numel, Dtype::F32) }
+            machine.tensor(|state| Value::plain(state.alloc(numel, Dtype::F32, "buffer"), numel, Dtype::F32))
         };
         let (mut kept, mut carried) = (Vec::new(), [make(1 << 10), make(1 << 20)]);
         run(
@@ -194,10 +192,7 @@ mod tests {
             },
             &mut carried,
         );
-        let mut state = machine.state.borrow_mut();
-        let answer = (state.ledger.parts, state.ledger.peak());
-        drop(state);
-        answer
+        machine.with(|state| (state.ledger.parts, state.ledger.peak()))
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Recording {
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
-        let recorded = || machine.state.borrow().events();
+        let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
         let mut first = None;
         let mut highest = Bytes::ZERO;
@@ -149,9 +149,9 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.state.borrow_mut().record.take().unwrap_or_default();
+        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
-        let storages = machine.state.into_inner().heap.storages;
+        let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
     }
 

@@ -216,7 +216,7 @@ const LARGEST: Bytes = Bytes(1 << 60);
 /// An issue where a run came across something that it has no code for, that stops in PyTorch, or that is beyond all counting.
 pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Result<(), Issue> {
     attended(machine, member)?;
-    if let Some(what) = machine.state.borrow().unmodelled {
+    if let Some(what) = machine.with(|state| state.unmodelled) {
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
     }
@@ -243,7 +243,7 @@ fn attended(machine: &Machine, member: &Member) -> Result<(), Issue> {
         }
         AttentionKernel::Cudnn => "16-bit values, compute capability 8.0 and heads of at most 128 (9.0: 256)",
     };
-    if !machine.state.borrow().graph.math {
+    if !machine.with(|state| state.graph.math) {
         return Ok(());
     }
     let only = member.attention.label();

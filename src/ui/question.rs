@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::detail::Detail;
-use crate::plan::{self, FitRow};
+use crate::plan::{self, FitRow, Levers};
 use crate::scenario::Scenario;
 use crate::units::Bytes;
 
@@ -12,6 +12,8 @@ use crate::units::Bytes;
 pub enum Question {
     /// A close look at a scenario.
     Detail(Box<Scenario>),
+    /// What to change in a scenario.
+    Levers(Box<Scenario>),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
 }
@@ -21,6 +23,8 @@ pub enum Question {
 pub enum Answer {
     /// What the close look showed; nothing for a scenario that has no answer.
     Detail(Option<Box<Detail>>),
+    /// What saves memory; nothing for a scenario that has no answer.
+    Levers(Option<Box<Levers>>),
     /// One micro-batch per method.
     Row(FitRow),
 }
@@ -30,7 +34,7 @@ impl Answer {
     pub fn detail(self) -> Option<Box<Detail>> {
         match self {
             Answer::Detail(detail) => detail,
-            Answer::Row(_) => None,
+            Answer::Levers(_) | Answer::Row(_) => None,
         }
     }
 
@@ -38,7 +42,15 @@ impl Answer {
     pub fn row(self) -> Option<FitRow> {
         match self {
             Answer::Row(row) => Some(row),
-            Answer::Detail(_) => None,
+            Answer::Detail(_) | Answer::Levers(_) => None,
+        }
+    }
+
+    /// What to change.
+    pub fn levers(self) -> Option<Box<Levers>> {
+        match self {
+            Answer::Levers(levers) => levers,
+            Answer::Detail(_) | Answer::Row(_) => None,
         }
     }
 }
@@ -54,7 +66,8 @@ impl Question {
     pub fn answer(&self) -> Answer {
         match self {
             Question::Detail(scenario) => Answer::Detail(Detail::of(scenario).map(Box::new)),
-            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
+            Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
+            Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
         }
     }
 }
@@ -66,9 +79,11 @@ mod tests {
     #[test]
     fn an_answer_survives_the_way_to_the_page() {
         let scenario = Scenario::default();
-        for question in
-            [Question::Detail(scenario.clone().into()), Question::Row(scenario.into(), Bytes::gib(24.))]
-        {
+        for question in [
+            Question::Detail(scenario.clone().into()),
+            Question::Levers(scenario.clone().into()),
+            Question::Row(scenario.into(), Bytes::gib(24.)),
+        ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");
             assert_eq!(serde_json::from_str::<Question>(&asked).expect("and read"), question);
             let answer = question.answer();

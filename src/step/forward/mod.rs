@@ -214,18 +214,18 @@ impl<'a> Model<'a> {
 
     /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
     pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
-        let (category, left) = {
-            let mut state = self.machine.state.borrow_mut();
+        let (category, left) = self.machine.with(|state| {
             state.graph.enabled = false;
             let category = std::mem::replace(&mut state.category, Category::Temporaries);
             (category, std::mem::take(&mut state.graph.left))
-        };
+        });
         let result = body(&Pass { trains: false, ..self.pass(batch) });
-        let mut state = self.machine.state.borrow_mut();
-        state.drop_left();
-        state.graph.left = left;
-        state.category = category;
-        state.graph.enabled = true;
+        self.machine.with(|state| {
+            state.drop_left();
+            state.graph.left = left;
+            state.category = category;
+            state.graph.enabled = true;
+        });
         result
     }
 
@@ -282,15 +282,16 @@ impl<'a> Pass<'_, 'a> {
 
     /// Makes it the pass that runs: forward, or backward again after another one.
     pub fn enter(&self) {
-        let mut state = self.machine.state.borrow_mut();
-        state.sequences = self.batch.sequences;
-        state.graph.reentrant = self.reentrant;
+        self.machine.with(|state| {
+            state.sequences = self.batch.sequences;
+            state.graph.reentrant = self.reentrant;
+        });
     }
 
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -342,9 +343,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// The end of `with torch.autocast(…)`.
     fn leave_autocast(&self) {
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.machine.with(|state| {
+            state.autocast = None;
+            state.clear_cast_cache();
+        });
     }
 
     fn decoder(&self) -> Hidden<'a> {
@@ -360,7 +362,7 @@ impl<'a> Pass<'_, 'a> {
                 }
             });
             if let Some(carried) = &*self.outputs.borrow() {
-                self.machine.state.borrow_mut().counts_once(carried.value.storage);
+                self.machine.with(|state| state.counts_once(carried.value.storage));
             }
         }
         let [mut hidden] = variables;
@@ -375,15 +377,22 @@ impl<'a> Pass<'_, 'a> {
             };
         }
         if self.checkpointing() == Checkpointing::Off {
-            self.machine.state.borrow_mut().drop_left();
+            self.machine.with(|state| state.drop_left());
         }
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
-        drop(positions);
-        drop(shared.positions.take());
-        drop(locals);
-        drop(kept);
-        drop((shared.full.take(), shared.sliding.take()));
+        let masks = (shared.full.take(), shared.sliding.take());
+        if self.modeling.mask_arguments {
+            drop(masks);
+            drop(kept);
+            drop((positions, shared.positions.take()));
+            drop(locals);
+        } else {
+            drop((positions, shared.positions.take()));
+            drop(locals);
+            drop(kept);
+            drop(masks);
+        }
         drop(shared);
         drop(self.outputs.take());
         let given = Given { layers: values, encoder: None };
@@ -410,7 +419,7 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 self.machine.checkpointed(index, hidden, arguments, || {
-                    self.machine.state.borrow_mut().graph.note_named(|place| Some(place) != positional);
+                    self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
                     self.layer(layer, hidden, shared)
                 })
             }
@@ -428,14 +437,12 @@ impl<'a> Pass<'_, 'a> {
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let output = self.layer(&self.layers[index], &hidden, &shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.keep_output(output.value.storage);
-        drop(state);
+        self.machine.with(|state| state.keep_output(output.value.storage));
         drop(output);
         self.leave_autocast();
     }
@@ -443,11 +450,12 @@ impl<'a> Pass<'_, 'a> {
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
         if let Some(weights) = &weights {
-            let mut state = self.machine.state.borrow_mut();
-            state.note_returned(&weights.value);
-            state.keep_output(weights.value.storage);
+            self.machine.with(|state| {
+                state.note_returned(&weights.value);
+                state.keep_output(weights.value.storage);
+            });
         }
-        if !self.machine.state.borrow().recomputing {
+        if !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(weights));
         }
     }
@@ -468,7 +476,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: scores.value_dim,
             sequence: scores.sequence,
             dropout,
-            recorded: self.machine.state.borrow().graph.is_recorded()
+            recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
         }
         .kernel()

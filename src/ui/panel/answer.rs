@@ -8,6 +8,7 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
+use super::levers::Levers;
 use crate::memory::{Iteration, Memory, Phase, Stage};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
@@ -38,6 +39,7 @@ pub fn Panels() -> impl IntoView {
             "The allocator's replay, the timeline and the table of models are computed beside the page, by a Web Worker. \
              It could not be started, or it stopped: what is shown counts tensors alone. The next change tries again."
         </p>
+        <Levers />
         <div class="panels">
             <div class="column">
                 <section class="panel peak" hidden=silent>

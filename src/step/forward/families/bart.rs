@@ -125,10 +125,7 @@ impl<'a> Pass<'_, 'a> {
         if half.decodes.is_none() {
             shared.full = self.bidirectional_mask(dtype);
         }
-        {
-            let mut state = self.machine.state.borrow_mut();
-            shared.all().for_each(|tensor| state.share(tensor.value.storage));
-        }
+        self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
         for stretch in half.stretches {
             let alike = Alike::All { held: &mut None };
@@ -176,10 +173,10 @@ impl<'a> Pass<'_, 'a> {
         let encodes = self.encoder.as_ref().is_some_and(|encoder| index < encoder.layers);
         let values = given.encoder.as_ref().filter(|_| encodes).unwrap_or(&given.layers);
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         drop(self.bart_layer(&self.layers[index], hidden, &shared));
         drop(shared);
         self.leave_autocast();

@@ -93,10 +93,8 @@ impl<'a> Pass<'_, 'a> {
         let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
         for stretch in stretches {
-            {
-                let mut state = self.machine.state.borrow_mut();
-                given.borrow().all().for_each(|tensor| state.share(tensor.value.storage));
-            }
+            self.machine
+                .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
             let alike = Alike::All { held: &mut kept };
             self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
@@ -151,9 +149,7 @@ impl<'a> Pass<'_, 'a> {
                 };
                 let output = self.machine.checkpointed(index, hidden, arguments, || {
                     let (output, own) = run();
-                    let mut state = self.machine.state.borrow_mut();
-                    own.all().for_each(|bias| state.note_returned(&bias.value));
-                    drop(state);
+                    self.machine.with(|state| own.all().for_each(|bias| state.note_returned(&bias.value)));
                     drop(made.replace(Some(own)));
                     output
                 });
@@ -183,16 +179,15 @@ impl<'a> Pass<'_, 'a> {
             values = Shared { alibi: None, cross_bias: None, ..values };
         }
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let (output, made) = self.t5_layer(layer, hidden, &shared);
-        {
-            let mut state = self.machine.state.borrow_mut();
+        self.machine.with(|state| {
             let returned = [&output].into_iter().chain(made.all());
             returned.for_each(|tensor| state.keep_output(tensor.value.storage));
-        }
+        });
         drop((output, made));
         drop(shared);
         self.leave_autocast();
@@ -300,7 +295,7 @@ impl<'a> Pass<'_, 'a> {
                 let numel = scores.numel() / self.batch.sequences.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let recomputing = self.machine.state.borrow().recomputing;
+                let recomputing = self.machine.with(|state| state.recomputing);
                 match (self.checkpointing(), recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
@@ -339,7 +334,7 @@ impl<'a> Pass<'_, 'a> {
     fn as_weight(&self, x: Tensor<'a>, layer: &Layer) -> Tensor<'a> {
         match layer.weight {
             Weight::Plain(id) => {
-                let dtype = self.machine.state.borrow().params.list[id as usize].dtype;
+                let dtype = self.machine.with(|state| state.params.get(id).dtype);
                 x.to(dtype)
             }
             Weight::Quantised(_) => x,

@@ -198,6 +198,6 @@ impl<'a> Pass<'_, 'a> {
 
     /// The sum of a boolean tensor, which is made one of numbers first.
     fn count_true(&self, numel: u64) {
-        self.machine.state.borrow_mut().scratch(numel.saturating_mul(Dtype::I64.bytes()), "sum");
+        self.machine.with(|state| state.scratch(numel.saturating_mul(Dtype::I64.bytes()), "sum"));
     }
 }

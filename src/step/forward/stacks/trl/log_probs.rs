@@ -5,7 +5,7 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Input, Node, Results, only};
+use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -79,7 +79,7 @@ impl<'m> Tensor<'m> {
     pub fn log_probs(&self, head: Head, targets: &Tensor<'m>, asked: Asked) -> Scores<'m> {
         let targets = targets.value.storage;
         let (log_probs, others) =
-            self.machine.state.borrow_mut().log_probs(&self.value, head, targets, asked);
+            self.machine.with(|state| state.log_probs(&self.value, head, targets, asked));
         let tensor = |value| Tensor { machine: self.machine, value };
         Scores { log_probs: tensor(log_probs), others: others.into_iter().map(tensor).collect() }
     }
@@ -90,8 +90,8 @@ impl State {
         let Head { shape, weight, bias } = head;
         let rows = x.numel / shape.input.max(1);
         let compute = self.autocast.unwrap_or(x.dtype);
-        let stored = self.params.list[weight as usize].dtype;
-        let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
+        let stored = self.params.get(weight).dtype;
+        let parameters = [Some(weight), bias].map(|id| self.weight_if(id));
         let [weight, bias] = parameters;
         let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
             log_probs_backward(state, node, shape, (compute, stored))
@@ -147,6 +147,7 @@ impl State {
             self.save(node, storage);
         }
         self.release(log_sum);
+        parameters.iter().for_each(|parameter| self.release(parameter.storage));
         (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)
     }
 
