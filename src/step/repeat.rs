@@ -146,8 +146,8 @@ impl Machine {
         });
         body(carried, false);
         self.with(|state| {
-            // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what is
-            // only carried goes with the next run
+            // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what is only
+            // carried goes with the next run
             let keeps =
                 |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
             let own = |id: StorageId| keeps(id, holds(carried, id));
@@ -179,8 +179,7 @@ mod tests {
     ) -> (Parts, Peak) {
         let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), false);
         let make = |numel: u64| {
-            let storage = machine.with(|state| state.alloc(numel, Dtype::F32, "buffer"));
-            Tensor { machine: &machine, value: Value::plain(storage, numel, Dtype::F32) }
+            machine.tensor(|state| Value::plain(state.alloc(numel, Dtype::F32, "buffer"), numel, Dtype::F32))
         };
         let (mut kept, mut carried) = (Vec::new(), [make(1 << 10), make(1 << 20)]);
         run(
