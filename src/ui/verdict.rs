@@ -7,7 +7,7 @@ use super::format::{Unit, exact, percent};
 use super::markup::{self, Escaped, capitalised};
 use super::part::Part;
 use super::summary;
-use crate::accuracy::{Band, Basis};
+use crate::accuracy::{Band, Evidence};
 use crate::estimate::Estimate;
 use crate::hardware::Gpu;
 use crate::memory::{Counted, Memory};
@@ -115,7 +115,7 @@ fn on_card(detail: &Detail, unit: Unit) -> String {
     };
     format!(
         "<span class=\"{class}\" title=\"{title}\">{told}</span><span title=\"{}\">{}</span>",
-        basis(&detail.band),
+        evidence(&detail.band),
         accuracy(&detail.band)
     )
 }
@@ -152,21 +152,21 @@ fn accuracy(band: &Band) -> String {
     if let Some(reserved) = band.reserved_percent {
         told += &format!(", reserved ±{reserved:.1}%");
     }
-    match band.basis {
-        Basis::SameKind | Basis::SameFamily => told,
-        Basis::OtherFamilies => format!("this family is not measured; others: {told}"),
-        Basis::OtherSoftware => "not measured with this software".to_owned(),
+    match band.evidence {
+        Evidence::SameKind | Evidence::SameFamily => told,
+        Evidence::OtherFamilies => format!("this family is not measured; others: {told}"),
+        Evidence::OtherSoftware => "not measured with this software".to_owned(),
     }
 }
 
 /// What the band rests on, in a sentence.
-fn basis(band: &Band) -> String {
+fn evidence(band: &Band) -> String {
     let rows = band.rows;
-    let kind = match band.basis {
-        Basis::SameKind => "measured runs of this family, method, precision and attention",
-        Basis::SameFamily => "measured runs of this family under other settings",
-        Basis::OtherFamilies => "measured runs of other families: this one was not measured yet",
-        Basis::OtherSoftware => "measured runs with other software: with this one none was measured yet",
+    let kind = match band.evidence {
+        Evidence::SameKind => "measured runs of this family, method, precision and attention",
+        Evidence::SameFamily => "measured runs of this family under other settings",
+        Evidence::OtherFamilies => "measured runs of other families: this one was not measured yet",
+        Evidence::OtherSoftware => "measured runs with other software: with this one none was measured yet",
     };
     format!(
         "The worst errors over {rows} {kind}. Of the allocated peak, and at least that of the measuring device against \
@@ -218,9 +218,12 @@ mod tests {
             html.contains(">PyTorch reserves 1") && html.contains(">allocated ±1.0%, reserved ±"),
             "{html}"
         );
-        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Basis::SameFamily, rows: 7 };
-        assert!(basis(&band).starts_with("The worst errors over 7 measured runs of this family under other"));
-        let elsewhere = Band { basis: Basis::OtherFamilies, ..band };
+        let band =
+            Band { percent: 1.0, reserved_percent: Some(2.0), evidence: Evidence::SameFamily, rows: 7 };
+        assert!(
+            evidence(&band).starts_with("The worst errors over 7 measured runs of this family under other")
+        );
+        let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
         assert!(accuracy(&elsewhere).starts_with("this family is not measured"));
     }
 
