@@ -62,7 +62,7 @@ impl Metric {
 pub struct Row {
     /// The measurement's name.
     pub id: String,
-    /// What it is of.
+    /// Which of PyTorch's figures was measured.
     pub metric: Metric,
     /// Measured bytes.
     pub measured: Bytes,
@@ -95,7 +95,7 @@ pub struct Report {
     /// The verdicts on cards around what was measured, over the rows whose allocated and reserved peaks are those of a run
     /// without a limit.
     pub verdicts: Confusion,
-    /// The same by part of the peak, where it was asked for.
+    /// Measured and predicted by part of the peak, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartRow>,
 }
@@ -172,7 +172,7 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, CheckError> {
     check_with(read, text, with_parts)
 }
 
-/// The same where the caller reads the rows: those of further formats itself, the others by [`read`].
+/// [`check`] for rows that the caller reads: those of further formats itself, the others by [`read`].
 ///
 /// # Errors
 /// As [`check`].

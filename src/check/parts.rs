@@ -20,7 +20,7 @@ pub struct PartRow {
     pub measured: Bytes,
     /// The predicted figure.
     pub predicted: Bytes,
-    /// As of a row.
+    /// Predicted over measured less one, in percent.
     pub error_pct: f64,
 }
 

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
 use crate::model::read::LONGEST_CONFIG;
-use crate::scenario::keys::{KEYS, Key, Kind, slugs};
+use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
 
@@ -206,8 +206,10 @@ fn flag(key: &'static Key) -> Arg {
     let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
     match key.kind() {
         // `--gradient-checkpointing` alone switches it on.
-        Kind::Switch => flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help),
-        Kind::Choice(choices) => {
+        ValueKind::Switch => {
+            flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help)
+        }
+        ValueKind::Choice(choices) => {
             let slugs = slugs(choices);
             let flag = flag.help(format!("{} [{}]", key.help, slugs.join(", ")));
             if slugs.contains(&"on") {
@@ -216,12 +218,12 @@ fn flag(key: &'static Key) -> Arg {
                 flag.value_name("NAME")
             }
         }
-        Kind::Model => flag.value_name("ID").help(key.help),
-        Kind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
-        Kind::Count(_) => flag.value_name("N").help(key.help),
-        Kind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
-        Kind::Dropout => flag.value_name("P").help(key.help),
-        Kind::Gpu => flag.value_name("CARD").help(key.help),
+        ValueKind::Model => flag.value_name("ID").help(key.help),
+        ValueKind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
+        ValueKind::Count(_) => flag.value_name("N").help(key.help),
+        ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
+        ValueKind::Dropout => flag.value_name("P").help(key.help),
+        ValueKind::Gpu => flag.value_name("CARD").help(key.help),
     }
 }
 

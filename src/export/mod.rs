@@ -103,7 +103,7 @@ fn in_markdown(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "\\<").replace('[', "\\[")
 }
 
-/// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
+/// The answers as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
@@ -132,7 +132,7 @@ fn quote(cell: &str) -> String {
     }
 }
 
-/// The same in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
+/// The answers in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
 pub fn text(answers: &[Answer]) -> String {
     let sheet = Sheet::of(answers);
     let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);

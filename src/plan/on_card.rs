@@ -69,7 +69,7 @@ pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Byte
     run(recording, allocator, room).0
 }
 
-/// The same with the settings that the figures of that run are of, and the counters.
+/// [`outcome_of`], the settings of the run whose figures are shown, and what its allocator counted.
 fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Allocation) {
     let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
     let chosen = allocator == Allocator::Expandable;
@@ -87,7 +87,7 @@ fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Se
 }
 
 impl Memory {
-    /// The same with the peaks that the allocator counts, by blocks.
+    /// The estimate with the peaks that the allocator counts, by blocks, in place of those of tensors.
     pub fn replayed(&self, recording: &Recording, settings: Settings) -> Memory {
         let Replay { first, steady, resting, .. } = recording.replay(settings);
         Memory { counted: Counted::Blocks, first, steady, resting, ..self.clone() }

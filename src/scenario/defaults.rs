@@ -86,7 +86,7 @@ impl Scenario {
         KEYS.iter().filter(|key| key.is_changed(self, &defaults)).collect()
     }
 
-    /// The same with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
+    /// The scenario with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
     /// precision. Which settings were given the caller knows.
     pub fn filled(&self, given: impl Fn(&Key) -> bool) -> Scenario {
         let (plain, usual) = (Scenario::default(), self.defaults());

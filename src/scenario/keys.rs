@@ -15,7 +15,7 @@ pub use table::KEYS;
 
 /// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ValueKind {
     /// A Hub id, a size such as `7b`, or a model of the user's own.
     Model,
     /// One of a closed set.
@@ -95,7 +95,7 @@ pub enum Place {
 
 /// How a value is read, written and said.
 pub struct Value {
-    kind: Kind,
+    kind: ValueKind,
     get: fn(&Scenario) -> String,
     set: fn(&mut Scenario, &str) -> Result<(), String>,
     words: fn(&Scenario) -> String,
@@ -114,9 +114,9 @@ pub struct Key {
     pub label: &'static str,
     /// One sentence on what it is, without a full stop.
     pub help: &'static str,
-    /// What its issues name.
+    /// The field that issues about this input name.
     pub field: Field,
-    /// What it stands with.
+    /// The inputs that it is shown with.
     pub group: Group,
     /// Where it is shown.
     pub place: Place,
@@ -137,7 +137,7 @@ impl Key {
     }
 
     /// What values it takes.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         self.value.kind
     }
 
@@ -193,20 +193,20 @@ impl Key {
     /// What would be right, after "use".
     pub fn valid(&self) -> String {
         match self.value.kind {
-            Kind::Model => {
+            ValueKind::Model => {
                 let (least, most) = (SIZES.start(), SIZES.end());
                 format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
             }
-            Kind::Choice(choices) => one_of(&slugs(choices)),
-            Kind::Targets => {
+            ValueKind::Choice(choices) => one_of(&slugs(choices)),
+            ValueKind::Targets => {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            Kind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
-            Kind::Switch => "on or off".to_owned(),
-            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
-            Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
-            Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
+            ValueKind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
+            ValueKind::Switch => "on or off".to_owned(),
+            ValueKind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
+            ValueKind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
+            ValueKind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
     }
 }

@@ -7,7 +7,8 @@ use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
+    XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
@@ -163,8 +164,8 @@ pub(super) fn modeling(
     let part = match &architecture.encoder {
         Some(_) if !modeling.runs_encoder => Some("an encoder beside its decoder".to_owned()),
         Some(_) => None,
-        None if architecture.loose.iter().any(|piece| unknown(piece).is_some()) => {
-            let names: Vec<&str> = architecture.loose.iter().filter_map(unknown).collect();
+        None if architecture.extra.iter().any(|piece| unknown(piece).is_some()) => {
+            let names: Vec<&str> = architecture.extra.iter().filter_map(unknown).collect();
             Some(format!("parts beside its layers ({})", names.join(", ")))
         }
         None => architecture.blocks.iter().find_map(block),
@@ -337,7 +338,7 @@ fn block(block: &Block) -> Option<String> {
         }
         _ => None,
     };
-    let pieces: Vec<&str> = block.loose.iter().filter_map(unknown).collect();
+    let pieces: Vec<&str> = block.extra.iter().filter_map(unknown).collect();
     let rest = rest.map(str::to_owned).or_else(|| {
         (!pieces.is_empty()).then(|| format!("further parameters in its layers ({})", pieces.join(", ")))
     });
@@ -345,12 +346,12 @@ fn block(block: &Block) -> Option<String> {
 }
 
 /// The name of a parameter beside the parts of a layer or a model, if no code here reads it.
-fn unknown(piece: &Piece) -> Option<&'static str> {
+fn unknown(piece: &Submodule) -> Option<&'static str> {
     let name = match piece {
-        Piece::Linear(linear) => linear.name,
-        Piece::Norm(norm) => norm.name,
-        Piece::Table(table) => table.name,
-        Piece::Loose(loose) => loose.name,
+        Submodule::Linear(linear) => linear.name,
+        Submodule::Norm(norm) => norm.name,
+        Submodule::Table(table) => table.name,
+        Submodule::Bare(bare) => bare.name,
     };
     Some(name).filter(|name| !PIECES.contains(name))
 }

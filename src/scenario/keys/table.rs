@@ -4,14 +4,14 @@ use super::values::{
     choice, count, exact_amount, set_count, set_dropout, set_gpu, set_lengths, set_model, set_switch,
     set_targets, switch, write_model,
 };
-use super::{Count, Group, Key, Kind, Place, Value, words};
+use super::{Count, Group, Key, Place, Value, ValueKind, words};
 use crate::scenario::nearest::nearest;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Precision, Scenario, Stack, StepTime, WeightFormat,
 };
 
-/// For what every scenario depends on.
+/// The input makes a difference to every scenario.
 fn always(_: &Scenario) -> bool {
     true
 }
@@ -48,7 +48,7 @@ fn with_pefts_adapters(scenario: &Scenario) -> bool {
         }
 }
 
-/// For what runs of one kind may differ in.
+/// The input tells no kinds of runs apart: it adds nothing to their key.
 fn any(_: &Scenario) -> &'static str {
     ""
 }
@@ -84,7 +84,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Surface,
         value: Value {
-            kind: Kind::Model,
+            kind: ValueKind::Model,
             get: |scenario| write_model(&scenario.model),
             set: set_model,
             words: |scenario| words::model(&scenario.model),
@@ -125,7 +125,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: Value {
-            kind: Kind::Targets,
+            kind: ValueKind::Targets,
             get: |scenario| match scenario.lora.targets {
                 LoraTargets::Named => scenario.lora.modules.to_string(),
                 group => group.slug().to_owned(),
@@ -265,7 +265,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Folded,
         value: Value {
-            kind: Kind::Lengths,
+            kind: ValueKind::Lengths,
             get: |scenario| scenario.lengths.to_string(),
             set: set_lengths,
             words: |scenario| words::lengths(scenario.lengths),
@@ -330,7 +330,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Folded,
         value: Value {
-            kind: Kind::Dropout,
+            kind: ValueKind::Dropout,
             get: |scenario| match scenario.dropout {
                 None => "config".to_owned(),
                 Some(p) => (f64::from(p) / 10_000.0).to_string(),
@@ -473,7 +473,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Surface,
         value: Value {
-            kind: Kind::Gpu,
+            kind: ValueKind::Gpu,
             get: |scenario| match &scenario.gpu {
                 GpuChoice::Catalogue(slug) => slug.clone(),
                 GpuChoice::Custom(memory) => exact_amount(*memory),

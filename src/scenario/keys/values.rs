@@ -12,7 +12,7 @@ use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped}
 macro_rules! choice {
     ($choice:ident, $($place:ident).+) => {
         Value {
-            kind: Kind::Choice($choice::CHOICES),
+            kind: ValueKind::Choice($choice::CHOICES),
             get: |scenario| scenario.$($place).+.slug().to_owned(),
             set: |scenario, text| {
                 let (index, exact) = nearest($choice::SLUGS, text)?;
@@ -31,7 +31,7 @@ pub(super) use choice;
 macro_rules! count {
     ($count:ident, $($place:ident).+) => {
         Value {
-            kind: Kind::Count(Count::$count),
+            kind: ValueKind::Count(Count::$count),
             get: |scenario| scenario.$($place).+.to_string(),
             set: |scenario, text| set_count(&mut scenario.$($place).+, text),
             words: |scenario| crate::units::grouped(scenario.$($place).+),
@@ -44,7 +44,7 @@ pub(super) use count;
 macro_rules! switch {
     ($($place:ident).+) => {
         Value {
-            kind: Kind::Switch,
+            kind: ValueKind::Switch,
             get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
             set: |scenario, text| set_switch(&mut scenario.$($place).+, text),
             words: |scenario| if scenario.$($place).+ { "On" } else { "Off" }.to_owned(),

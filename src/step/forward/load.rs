@@ -15,7 +15,7 @@ use crate::model::Architecture;
 use crate::model::HeadTransform;
 use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
+    BareParam, Block, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
@@ -237,11 +237,11 @@ impl Loader<'_> {
     }
 
     /// A parameter of its own.
-    pub fn loose(&mut self, loose: &Loose) -> ParamId {
-        self.state.module = loose.name;
-        match loose.shape[..] {
+    pub fn bare(&mut self, bare: &BareParam) -> ParamId {
+        self.state.module = bare.name;
+        match bare.shape[..] {
             [rows, columns] => self.parameter((rows, columns)),
-            _ => self.parameter((1, loose.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+            _ => self.parameter((1, bare.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
         }
     }
 
@@ -451,7 +451,7 @@ impl<'a> Model<'a> {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
-        for piece in &architecture.loose {
+        for piece in &architecture.extra {
             load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
         }
         match &architecture.head.transform {
