@@ -321,7 +321,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "apertus" => Modeling { head_norms: HeadNorms::Last, ..LLAMA },
         "exaone4" => Modeling { head_norms: HeadNorms::Last, ..QWEN },
         "nanochat" => Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA },
-        "phi" => Modeling { rotary_join: RotaryJoin::Kept, ..own(Code::Phi) },
+        "phi" => Modeling { rotary_join: RotaryJoin::Kept, head_norms: HeadNorms::Last, ..own(Code::Phi) },
         "persimmon" => KEPT,
         "stablelm" => Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT },
         "mixtral" => Modeling { router: Router::Mixtral, ..MOE },

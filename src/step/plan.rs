@@ -9,8 +9,9 @@ use crate::job::{Act, Batch};
 use crate::scenario::{Lengths, Mask};
 use crate::units::grouped;
 
-/// Iterations that are run at least: the first, in which the optimizer makes its state, and one like every later.
-pub(super) const ITERATIONS: usize = 2;
+/// Iterations that are run at least: the first, in which the optimizer makes its state, one that finds what that left in the
+/// allocator's cache, and one like every later.
+pub(super) const ITERATIONS: usize = 3;
 
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;

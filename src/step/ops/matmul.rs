@@ -42,7 +42,8 @@ impl Machine {
                 state.save_view(node, &b.value);
             }
             let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
-            let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
+            let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
+            let heads = Value { layout, shape: Layout::Heads, ..a.value };
             Value { storage, numel, edge: node.output(0), ..heads }
         });
         drop(bias);

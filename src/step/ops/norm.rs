@@ -313,12 +313,12 @@ impl<'m> Tensor<'m> {
             let x = state.cast(&self.value, cast);
             inputs[0] = x;
             let rows = x.numel / norm.width.max(1);
-            // one head of several does not lie row after row, but for its copy in another type
+            // heads do not lie row after row; a copy of one of several in another type does
             let one_head = norm.heads > 1;
-            let strided = one_head && cast == self.value.dtype;
-            let node = if one_head {
+            let strided = if one_head { cast == self.value.dtype } else { x.layout != x.dense_layout() };
+            let node = if one_head || strided {
                 let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
-                    head_norm_backward(state, node, grad, strided)
+                    strided_norm_backward(state, node, grad, (one_head, strided))
                 };
                 state.node(inputs.each_ref(), derivative)
             } else {
@@ -352,23 +352,29 @@ impl<'m> Tensor<'m> {
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
 fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    strided_norm_backward(state, node, grad, (false, false))
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; the input is copied for the kernel if it is
+/// `strided`.
+fn strided_norm_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &mut Grad,
+    (one_head, strided): (bool, bool),
+) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
             let storage = state.alloc(input.numel, input.dtype, "layer_norm");
-            *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
+            *result = Some(Grad::new(storage, input.numel, input.dtype, input.dense_layout()));
         }
     }
-    results
-}
-
-/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
-/// `strided`.
-fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
-    let input = node.inputs[0];
-    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
-    let results = layer_norm_backward(state, node, grad);
-    if state.sequences > 1 || grad.layout != Layout::Heads {
+    let lies_dense = matches!(grad.layout, Layout::Either | Layout::Expanded) || grad.layout == input.shape;
+    let is_dense = lies_dense && (!one_head || state.sequences == 1);
+    if !is_dense {
         state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
     }
     state.release(dense_input);
