@@ -1,14 +1,13 @@
-//! `data/gpus.csv` without the columns that the program does not read: one line per card, fields separated by tabs.
+//! `data/gpus.csv` and `data/instances.csv` without what the program does not read: one line per card or machine, fields
+//! separated by tabs.
 
 use std::fs;
 use std::path::Path;
 
 use crate::write;
 
-const SOURCE: &str = "data/gpus.csv";
-
-/// What is kept, in this order; `src/hardware/catalogue.rs` reads it in the same.
-const COLUMNS: [&str; 9] = [
+/// What is kept of the cards, in this order; `src/hardware/catalogue.rs` reads it in the same.
+const OF_CARDS: [&str; 9] = [
     "slug",
     "vendor",
     "name",
@@ -20,26 +19,38 @@ const COLUMNS: [&str; 9] = [
     "compute_capability",
 ];
 
-/// Writes `gpus.tsv` into the folder.
+/// What is kept of the machines that have a price, in this order; `src/hardware/rent.rs` reads it in the same.
+const OF_MACHINES: [&str; 6] =
+    ["provider", "instance", "gpu_slug", "gpu_count", "price_usd_per_hour", "price_date"];
+
+/// Writes `gpus.tsv` and `machines.tsv` into the folder.
 pub fn pack(out: &Path) {
-    println!("cargo::rerun-if-changed={SOURCE}");
-    let text = fs::read_to_string(SOURCE).unwrap_or_else(|error| panic!("{SOURCE}: {error}"));
+    write(out, "gpus.tsv", &columns("data/gpus.csv", OF_CARDS, |_| true));
+    let has_price = |row: &[String; 6]| !row[4].is_empty();
+    write(out, "machines.tsv", &columns("data/instances.csv", OF_MACHINES, has_price));
+}
+
+/// Some columns of the rows that are wanted.
+fn columns<const N: usize>(source: &str, names: [&str; N], wanted: impl Fn(&[String; N]) -> bool) -> String {
+    println!("cargo::rerun-if-changed={source}");
+    let text = fs::read_to_string(source).unwrap_or_else(|error| panic!("{source}: {error}"));
     let mut lines = text.lines();
     let header = fields(lines.next().unwrap_or_default());
-    let places = COLUMNS.map(|column| {
-        header
-            .iter()
-            .position(|name| name == column)
-            .unwrap_or_else(|| panic!("{SOURCE} has no column {column}"))
+    let places = names.map(|column| {
+        let place = header.iter().position(|name| name == column);
+        place.unwrap_or_else(|| panic!("{source} has no column {column}"))
     });
     let mut packed = String::new();
     for (number, line) in lines.enumerate() {
         let row = fields(line);
-        assert_eq!(row.len(), header.len(), "{SOURCE}, row {}: {line}", number + 1);
-        packed += &places.map(|place| row[place].as_str()).join("\t");
-        packed.push('\n');
+        assert_eq!(row.len(), header.len(), "{source}, row {}: {line}", number + 1);
+        let row = places.map(|place| row[place].clone());
+        if wanted(&row) {
+            packed += &row.join("\t");
+            packed.push('\n');
+        }
     }
-    write(out, "gpus.tsv", &packed);
+    packed
 }
 
 /// The fields of a line of CSV; a field in quotes may hold commas and doubled quotes.

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     for path in std::env::args().skip(1) {
         let result = std::fs::read_to_string(&path)
             .map_err(|error| error.to_string())
-            .and_then(|text| headroom::model::config::parse(&text).map_err(|issue| issue.to_string()));
+            .and_then(|text| headroom::model::read::parse(&text).map_err(|issue| issue.to_string()));
         match result {
             Err(message) => {
                 eprintln!("{path}: {message}");

@@ -4,12 +4,13 @@
 
 use headroom::step::{Recording, Traced};
 
-fn main() -> Result<(), String> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = std::env::args().nth(1).ok_or("give a measured row as JSON")?;
-    let row = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let row = serde_json::from_str(&text)?;
     let scenario = headroom::check::scenario(&row)?;
     let run = || Recording::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?);
-    let recording = run().map_err(|issue: headroom::issue::Issue| issue.to_string())?;
+    let recording: Result<_, headroom::issue::Issue> = run();
+    let recording = recording?;
     let (mut bytes, events) = recording.trace();
     let rounded = |bytes: u64| bytes.div_ceil(512) * 512;
     println!("BASE {}", bytes.0);

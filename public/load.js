@@ -3,6 +3,9 @@
 // Until the app runs nothing on the page takes an input, which would be lost.
 document.getElementById("app").inert = true;
 
+/** Milliseconds that a newer version is given to take the place of the older one. */
+const PATIENCE = 3000;
+
 const workers = navigator.serviceWorker;
 const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
 try {
@@ -30,10 +33,19 @@ function watch(registration) {
   document.getElementById("take-update").addEventListener("click", () => {
     asked = true;
     // another tab may have taken it already
-    if (registration.waiting) registration.waiting.postMessage("update");
-    else location.reload();
+    if (!registration.waiting) return location.reload();
+    registration.waiting.postMessage("update");
+    setTimeout(insist, PATIENCE);
   });
   workers.addEventListener("controllerchange", () => {
     if (asked) location.reload();
   });
+
+  // The older worker stays for as long as it answers a request of any tab, in Chromium up to five minutes
+  // (w3c/ServiceWorker#1295). Without a worker the newer version comes from the network.
+  async function insist() {
+    if (!navigator.onLine) return;
+    await registration.unregister();
+    location.reload();
+  }
 }

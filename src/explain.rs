@@ -5,10 +5,11 @@ mod reasons;
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::Batch;
 use crate::memory::Category;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
-use crate::step::TensorGroup;
+use crate::step::{Happening, TensorGroup};
 use crate::units::{Bytes, grouped};
 use reasons::{is_attention, of_the_rest, reason};
 
@@ -87,14 +88,25 @@ impl Known {
 const KINDS: usize = 12;
 
 /// Explains the tensors at the peak, part by part, the largest first.
+///
+/// ```
+/// use headroom::explain::explain;
+/// use headroom::{allocator::Settings, scenario::Scenario, step::Recording};
+///
+/// let scenario = Scenario::default();
+/// let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+/// let recording = Recording::of(&model, &scenario, &gpu).unwrap();
+/// let lines = explain(&recording.tensors_at_peak(Settings::default()), &scenario);
+/// assert!(lines.iter().any(|line| line.formula.contains("128,256")), "the logits");
+/// ```
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     let known = Known::of(scenario);
-    let scenario = &*scenario.laid_out();
+    let batch = Batch::from(scenario).laid_out(scenario.stack);
     let mut lines = Vec::new();
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
         let told = if part.len() > KINDS + 1 { KINDS } else { part.len() };
-        lines.extend(part[..told].iter().map(|group| line(group, scenario, &known)));
+        lines.extend(part[..told].iter().map(|group| line(group, batch, &known)));
         lines.extend(rest(&part[told..], &known));
     }
     lines
@@ -114,21 +126,28 @@ fn rest(groups: &[TensorGroup], known: &Known) -> Option<Line> {
     })
 }
 
-fn line(group: &TensorGroup, scenario: &Scenario, known: &Known) -> Line {
+fn line(group: &TensorGroup, batch: Batch, known: &Known) -> Line {
     let (why, source) = reason(group, numel(group), known);
     Line {
         category: group.category,
-        what: what(group),
-        formula: formula(group, scenario, known),
+        what: what(group.module, group.operation, group.recomputed),
+        formula: formula(group, batch, known),
         bytes: group.total(),
         why: why.to_owned(),
         source: source.to_owned(),
     }
 }
 
-fn what(group: &TensorGroup) -> String {
-    let again = if group.recomputed { "recomputed " } else { "" };
-    match (group.module, group.operation) {
+/// What an event does: `makes mlp.down_proj: linear, 112 MiB`.
+pub fn event(happening: &Happening) -> String {
+    let Happening { comes, module, operation, recomputed, bytes } = *happening;
+    let verb = if comes { "makes" } else { "frees" };
+    format!("{verb} {}, {bytes}", what(module, operation, recomputed))
+}
+
+fn what(module: &str, operation: &str, recomputed: bool) -> String {
+    let again = if recomputed { "recomputed " } else { "" };
+    match (module, operation) {
         ("", operation) => format!("{again}{operation}"),
         (module, "parameter") => module.to_owned(),
         (module, operation) => format!("{again}{module}: {operation}"),
@@ -140,24 +159,24 @@ fn numel(group: &TensorGroup) -> u64 {
 }
 
 /// The sum behind a group's size, which comes to the bytes that are asked for.
-fn formula(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+fn formula(group: &TensorGroup, batch: Batch, known: &Known) -> String {
     if group.category == Category::Rounding {
         return "memory_allocated() less the bytes of its tensors".to_owned();
     }
     let size = group.dtype.bytes();
     let bytes = if size == 1 { "1 byte".to_owned() } else { format!("{size} bytes") };
     let times = if group.count == 1 { String::new() } else { format!("{} × ", grouped(group.count)) };
-    format!("{times}{} × {bytes} ({})", elements(group, scenario, known), group.dtype.name())
+    format!("{times}{} × {bytes} ({})", elements(group, batch, known), group.dtype.name())
 }
 
 /// The elements of one tensor: those of a parameter as its rows and columns, what is a multiple of the tokens as one.
-fn elements(group: &TensorGroup, scenario: &Scenario, known: &Known) -> String {
+fn elements(group: &TensorGroup, batch: Batch, known: &Known) -> String {
     let numel = numel(group);
     if numel == 1 {
         return "1".to_owned();
     }
     let by_parameter = of_parameter(group, numel, known);
-    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, scenario, known) } else { None };
+    let by_tokens = || if by_tokens(group) { of_tokens(group, numel, batch, known) } else { None };
     by_parameter.or_else(by_tokens).unwrap_or_else(|| format!("{} elements", grouped(numel)))
 }
 
@@ -187,8 +206,8 @@ fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String
 }
 
 /// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
-fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known) -> Option<String> {
-    let (tokens, sequence) = (scenario.tokens(), scenario.sequence);
+fn of_tokens(group: &TensorGroup, numel: u64, batch: Batch, known: &Known) -> Option<String> {
+    let (tokens, sequence) = (batch.tokens(), batch.length);
     // pieces of the tokens, or all but the last of each sequence
     let entries = numel.checked_div(known.vocab).filter(|rows| {
         group.category == Category::Logits
@@ -216,7 +235,7 @@ fn of_tokens(group: &TensorGroup, numel: u64, scenario: &Scenario, known: &Known
     let positions = group.module == "rotary_emb" || group.operation == "range";
     // a mask or a bias may be one for all sequences
     let shared = is_score && !numel.is_multiple_of(tokens.saturating_mul(sequence));
-    let own_positions = positions && scenario.mask.is_packed();
+    let own_positions = positions && batch.mask.is_packed();
     if !own_positions && (positions || shared) { per(sequence, "positions") } else { per(tokens, "tokens") }
 }
 

@@ -6,6 +6,7 @@ use crate::units::Bytes;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
 pub enum Category {
     /// The model's weights, frozen or trained.
     Weights,
@@ -157,36 +158,48 @@ impl Parts {
     }
 }
 
-/// A phase of a training step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
-pub enum Phase {
+/// What is done in a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
+pub enum Stage {
     /// Forward pass and loss.
+    #[default]
     Forward,
     /// Backward pass.
     Backward,
     /// Clipping and the optimizer's step.
     Step,
+    /// A forward pass without gradients: a reference, a reward.
+    Score,
+}
+
+/// A phase of an iteration: a stage of one of the acts that make it up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct Phase {
+    /// Which act, counted from 0.
+    pub act: u16,
+    /// What is done.
+    pub stage: Stage,
 }
 
 impl Phase {
-    /// Every phase in order.
-    pub const ALL: [Phase; 3] = [Phase::Forward, Phase::Backward, Phase::Step];
-
     /// The name in exports and `--json`.
     pub const fn slug(self) -> &'static str {
-        match self {
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::Step => "step",
+        match self.stage {
+            Stage::Forward => "forward",
+            Stage::Backward => "backward",
+            Stage::Step => "step",
+            Stage::Score => "score",
         }
     }
 
     /// The name shown to people.
     pub const fn label(self) -> &'static str {
-        match self {
-            Phase::Forward => "forward pass",
-            Phase::Backward => "backward pass",
-            Phase::Step => "optimizer step",
+        match self.stage {
+            Stage::Forward => "forward pass",
+            Stage::Backward => "backward pass",
+            Stage::Step => "optimizer step",
+            Stage::Score => "scoring pass",
         }
     }
 }
@@ -200,28 +213,44 @@ pub struct Peak {
     pub parts: Parts,
 }
 
+/// The phases of some moments or peaks, each once, in the order in which they come.
+pub(crate) fn in_order(phases: impl Iterator<Item = Phase>) -> Vec<Phase> {
+    let mut found = Vec::new();
+    for phase in phases {
+        if !found.contains(&phase) {
+            found.push(phase);
+        }
+    }
+    found
+}
+
 /// The peaks of one iteration by phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Iteration {
-    /// By [`Phase`], in its order.
-    pub phases: [Peak; 3],
+    /// Each phase once, in the order in which they run.
+    pub phases: Vec<(Phase, Peak)>,
 }
 
 impl Iteration {
     /// The phase with the highest peak, and that peak; the earlier phase where two are equal.
     pub fn highest(&self) -> (Phase, Peak) {
-        let mut best = (Phase::Forward, self.phases[0]);
-        for (phase, peak) in Phase::ALL.into_iter().zip(self.phases) {
-            if peak.bytes > best.1.bytes {
-                best = (phase, peak);
-            }
-        }
-        best
+        let mut phases = self.phases.iter().copied();
+        let first = phases.next().unwrap_or_default();
+        phases.fold(first, |best, next| if next.1.bytes > best.1.bytes { next } else { best })
     }
 
-    /// The peak of one phase.
+    /// The peak of one phase: nothing where it did not run.
     pub fn phase(&self, phase: Phase) -> Peak {
-        self.phases[phase as usize]
+        self.phases.iter().find(|(own, _)| *own == phase).map_or_else(Peak::default, |(_, peak)| *peak)
+    }
+
+    /// The peak of one phase, to be raised; the phase comes last where it has not run yet.
+    pub(crate) fn phase_mut(&mut self, phase: Phase) -> &mut Peak {
+        let index = self.phases.iter().position(|(own, _)| *own == phase).unwrap_or_else(|| {
+            self.phases.push((phase, Peak::default()));
+            self.phases.len() - 1
+        });
+        &mut self.phases[index].1
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use headroom::model::config::{parse, parse_with_essence};
+use headroom::model::read::{parse, parse_with_essence};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headroom::estimate;
 use headroom::explain::explain;
-use headroom::model::config::parse;
+use headroom::model::read::parse;
 use headroom::plan::OnCard;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, CustomModel, LARGEST, Lengths, LoraTargets, LossKernel, Method,

@@ -1,10 +1,13 @@
-//! Each layer uses only those above it, in the order of ARCHITECTURE.md.
+//! Each layer uses only those above it, in the order of ARCHITECTURE.md; and so do the files of a layer among themselves.
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use headroom::scenario::Stack;
+
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 21] = [
     "text",
     "units",
     "dtype",
@@ -14,6 +17,7 @@ const LAYERS: [&str; 20] = [
     "hardware",
     "model",
     "scenario",
+    "job",
     "allocator",
     "step",
     "estimate",
@@ -27,25 +31,160 @@ const LAYERS: [&str; 20] = [
     "ui",
 ];
 
+/// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
+/// the folder. Files that know each other share a floor, with `|` between them.
+const INSIDE: [(&str, &[&str]); 9] = [
+    ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
+    (
+        "model",
+        &[
+            "error",
+            "python_json",
+            "blocks",
+            "modeling",
+            "architecture",
+            "config",
+            "families",
+            "read",
+            "dimensions",
+            "catalogue",
+        ],
+    ),
+    ("model/blocks", &["param", "basic", "attention", "feed_forward", "mixer", "block"]),
+    (
+        "scenario",
+        &[
+            "choices",
+            "lengths",
+            "modules",
+            "mod",
+            "compact",
+            "custom",
+            "nearest",
+            "recurrent",
+            "savings",
+            "validate",
+            "keys",
+            "serde",
+            "defaults",
+        ],
+    ),
+    (
+        "model/families",
+        &[
+            "parts",
+            "common",
+            "variant",
+            "layers",
+            "latent",
+            "llama",
+            "hybrid",
+            "variants",
+            "deepseek",
+            "gemma4",
+            "tower",
+            "multimodal",
+            "classic",
+            "custom",
+            "fairseq",
+            "encoder",
+            "seq2seq",
+            "mod",
+        ],
+    ),
+    ("model/families/variants", &["bases", "dense", "experts", "hybrid", "mod"]),
+    ("model/catalogue", &["entries", "search", "mod"]),
+    (
+        "step",
+        &[
+            "device",
+            "heap",
+            "kernels",
+            "machine|tensor|params|repeat|gradient|autograd",
+            "ops",
+            "optimizer",
+            "forward",
+            "support",
+            "ready",
+            "iteration",
+            "plan",
+            "run",
+            "replay",
+            "allocate",
+        ],
+    ),
+    (
+        "step/ops",
+        &[
+            "pointwise",
+            "reductions",
+            "indexing",
+            "views",
+            "scan",
+            "autocast",
+            "embedding",
+            "matmul",
+            "attention",
+            "four_bit|linear",
+            "activations",
+            "experts",
+            "norm",
+            "loss",
+        ],
+    ),
+];
+
 /// What puts the layers together.
 const ROOTS: [&str; 3] = ["lib", "main", "bin"];
 
 #[test]
 fn no_layer_uses_one_that_stands_on_it() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut upward = Vec::new();
-    for file in sources(&src) {
-        let path = file.strip_prefix(&src).expect("it lies in src").display().to_string();
-        let own = path.split(['/', '\\', '.']).next().expect("a path has a beginning");
-        if ROOTS.contains(&own) {
+    for file in sources(&src()) {
+        let module = module(&file);
+        let own = module.first().expect("it has a name");
+        if ROOTS.contains(&own.as_str()) {
             continue;
         }
-        let floor =
-            floor(own).unwrap_or_else(|| panic!("{path}: name the layer in LAYERS and ARCHITECTURE.md"));
-        for used in uses(&std::fs::read_to_string(&file).expect("it can be read")) {
+        let floor = floor(&LAYERS, own)
+            .unwrap_or_else(|| panic!("{own}: name the layer in LAYERS and ARCHITECTURE.md"));
+        for used in uses(&file) {
             // what is no layer is a name that `lib.rs` exports
-            if self::floor(&used).is_some_and(|other| other > floor) {
-                upward.push(format!("{path} uses {used}"));
+            let other = used.first().and_then(|name| self::floor(&LAYERS, name));
+            if other.is_some_and(|other| other > floor) {
+                upward.push(format!("{} uses {}", file.display(), used.join("::")));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn no_file_uses_one_that_stands_on_it() {
+    let mut upward = Vec::new();
+    for (folder, order) in INSIDE {
+        let path: Vec<String> = folder.split('/').map(str::to_owned).collect();
+        for file in sources(&src()) {
+            let module = module(&file);
+            let Some(below) = module.strip_prefix(path.as_slice()) else { continue };
+            let own = below.first().map_or("mod", String::as_str);
+            // a folder's own file that is no floor lists what is in the folder
+            let Some(floor) = floor(order, own) else {
+                assert_eq!(own, "mod", "{folder}: name {own} in INSIDE");
+                continue;
+            };
+            let mut used = uses(&file);
+            if own == "mod" {
+                used.extend(children(&file, order).map(|name| [path.as_slice(), &[name]].concat()));
+            }
+            for used in used {
+                let Some(rest) = used.strip_prefix(path.as_slice()) else { continue };
+                let named = rest.first().and_then(|name| self::floor(order, name));
+                // what the folder has and no file of it is called by is its own file's, or a name that it hands on
+                let other = named.or_else(|| self::floor(order, "mod")).unwrap_or(usize::MAX);
+                if other > floor {
+                    upward.push(format!("{} uses {}", file.display(), used.join("::")));
+                }
             }
         }
     }
@@ -60,23 +199,37 @@ fn the_order_is_the_one_that_is_documented() {
         .nth(1)
         .and_then(|text| text.split("\n## ").next())
         .expect("a table of layers");
-    let place = |layer: &&str| {
-        let names = [format!("`{layer}.rs`"), format!("`{layer}/`")];
+    assert_listed_in_order(table, "the layers", &LAYERS);
+    for (folder, order) in INSIDE {
+        let line = table
+            .lines()
+            .find(|line| line.starts_with(&format!("- `{folder}/`:")))
+            .unwrap_or_else(|| panic!("{folder} has no line"));
+        let files: Vec<_> =
+            order.iter().flat_map(|names| names.split('|')).filter(|name| *name != "mod").collect();
+        assert_listed_in_order(line, folder, &files);
+    }
+}
+
+#[track_caller]
+fn assert_listed_in_order(text: &str, what: &str, order: &[&str]) {
+    let place = |name: &&str| {
+        let names = [format!("`{name}.rs`"), format!("`{name}/`")];
         names
             .iter()
-            .find_map(|name| table.find(name.as_str()))
-            .unwrap_or_else(|| panic!("{layer} has no line"))
+            .filter_map(|name| text.find(name.as_str()))
+            .min()
+            .unwrap_or_else(|| panic!("{what}: {name} is not there"))
     };
-    let places: Vec<_> = LAYERS.iter().map(place).collect();
-    assert!(places.is_sorted(), "ARCHITECTURE.md lists the layers in another order: {places:?}");
+    let places: Vec<_> = order.iter().map(place).collect();
+    assert!(places.is_sorted(), "ARCHITECTURE.md lists {what} in another order: {places:?}");
 }
 
 /// What a family's code does stands in `model/modeling.rs`. Which families a stack other than transformers has is that
 /// stack's own affair.
 #[test]
 fn no_family_is_asked_for_by_name_in_a_step() {
-    let step = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/step");
-    for file in sources(&step) {
+    for file in sources(&src().join("step")) {
         if file.components().any(|part| part.as_os_str() == "stacks") {
             continue;
         }
@@ -89,8 +242,39 @@ fn no_family_is_asked_for_by_name_in_a_step() {
     }
 }
 
-fn floor(name: &str) -> Option<usize> {
-    LAYERS.iter().position(|layer| *layer == name)
+/// A stack brings its own operations: neither PyTorch's nor autograd know of it.
+#[test]
+fn no_operation_asks_for_a_stack_by_name() {
+    let names: Vec<&str> = Stack::ALL.iter().map(|stack| stack.slug()).collect();
+    assert!(names.contains(&"liger"), "{names:?}");
+    for folder in ["step/heap", "step/autograd", "step/ops"] {
+        for file in sources(&src().join(folder)) {
+            let source = std::fs::read_to_string(&file).expect("it can be read").to_lowercase();
+            for (number, line) in source.lines().enumerate() {
+                let code = line.split("//").next().unwrap_or_default();
+                let named = names.iter().find(|name| code.contains(**name));
+                assert_eq!(named, None, "{}:{}: {line}", file.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn paths_are_found_wherever_a_source_names_them() {
+    let code = "use crate::a::{b, c::{self, d as e}};\npub use super::f::G; // crate::not\npub(in crate::v) fn x() { super::h::i(crate::j::K) }\n\
+                mod y;\npub use y::Z;\n#[cfg(test)]\nmod tests { use crate::k; }";
+    let found: BTreeSet<String> =
+        paths(code, &["m".to_owned(), "n".to_owned()]).iter().map(|path| path.join("::")).collect();
+    let wanted = ["a::b", "a::c", "a::c::d", "j::K", "m::f::G", "m::h::i"];
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), wanted);
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn floor(order: &[&str], name: &str) -> Option<usize> {
+    order.iter().position(|known| known.split('|').any(|known| known == name))
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -106,11 +290,90 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The modules of the crate that a source names outside its comments and its tests.
-fn uses(source: &str) -> Vec<String> {
+/// The path of a file's module: `src/model/blocks/table.rs` is `model::blocks::table`.
+fn module(file: &Path) -> Vec<String> {
+    let path = file.strip_prefix(src()).expect("it lies in src").with_extension("");
+    let names = path.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    names.filter(|name| name != "mod").collect()
+}
+
+/// The paths in the crate that a file names outside its comments and its tests.
+fn uses(file: &Path) -> Vec<Vec<String>> {
+    paths(&std::fs::read_to_string(file).expect("it can be read"), &module(file))
+}
+
+/// What a folder's own file uses of the files in the folder. What it only hands on it does not use.
+fn children<'a>(file: &Path, names: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
+    let source = std::fs::read_to_string(file).expect("it can be read");
+    let code = source.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+    let names = names.iter().filter(move |name| {
+        let path = format!("{name}::");
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let mut lines = lines.filter(|line| !line.starts_with("pub use "));
+        lines.any(|line| {
+            let before = line.find(&path).and_then(|start| line.get(..start));
+            before
+                .is_some_and(|text| !text.ends_with(|c: char| c.is_ascii_alphanumeric() || "_:".contains(c)))
+        })
+    });
+    names.map(|name| (*name).to_owned())
+}
+
+/// What a source at that place names by `crate::` and `super::`, lists in braces taken apart.
+fn paths(source: &str, module: &[String]) -> Vec<Vec<String>> {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
-    assert!(!code.contains("crate::{"), "name the modules one by one: {source}");
-    let named = lines.flat_map(|line| line.split("crate::").skip(1));
-    named.map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()).collect()
+    let code: String =
+        code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join(" ");
+    let mut found = Vec::new();
+    let mut rest = code.as_str();
+    while let Some(start) = ["crate::", "super::"].iter().filter_map(|root| rest.find(root)).min() {
+        let before = rest.get(..start).unwrap_or_default();
+        let named = before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        rest = rest.get(start..).unwrap_or_default();
+        let mut path = module.to_vec();
+        while let Some(after) = rest.strip_prefix("super::") {
+            path.pop();
+            rest = after;
+        }
+        if let Some(after) = rest.strip_prefix("crate::") {
+            path.clear();
+            rest = after;
+        }
+        // who may see a name says nothing of what is used
+        if !named && !before.ends_with("pub(in ") {
+            rest = tree(rest, path, &mut found);
+        }
+    }
+    found
+}
+
+/// Takes the tree of a path apart, `a::{b, c::d}`; gives back what follows.
+fn tree<'a>(text: &'a str, mut path: Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(inner) = rest.strip_prefix('{') {
+            rest = inner.trim_start();
+            while !rest.starts_with('}') && !rest.is_empty() {
+                rest = tree(rest, path.clone(), found).trim_start();
+                rest = rest.split_once([',', '}']).map_or("", |(alias, _)| {
+                    let after = rest.get(alias.len()..).unwrap_or_default();
+                    after.strip_prefix(',').unwrap_or(after)
+                });
+                rest = rest.trim_start();
+            }
+            return rest.strip_prefix('}').unwrap_or(rest);
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        if !name.is_empty() && name != "self" {
+            path.push(name.to_owned());
+        }
+        match after.strip_prefix("::") {
+            Some(after) if !name.is_empty() => rest = after,
+            _ => {
+                found.push(path);
+                return after;
+            }
+        }
+    }
 }

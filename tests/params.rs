@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use headroom::model::catalogue::{self, Entry};
-use headroom::model::{Architecture, config};
+use headroom::model::{Architecture, read};
 
 fn data(path: &str) -> String {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
@@ -13,7 +13,7 @@ fn data(path: &str) -> String {
 /// The config file as it lies in the folder, not as the build packs it.
 fn whole(entry: &Entry) -> Result<Architecture, String> {
     let text = data(&format!("data/models/{}.json", entry.id.replacen('/', "__", 1)));
-    config::parse(&text).map_err(|issue| issue.to_string())
+    read::parse(&text).map_err(|issue| issue.to_string())
 }
 
 /// Collects what is wrong with each model and fails with all of it.

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[path = "../../tools/published/mod.rs"]
+mod published;
+
 fn main() -> ExitCode {
-    headroom::cli::run(std::env::args_os())
+    headroom::cli::run(std::env::args_os(), published::FORMAT)
 }

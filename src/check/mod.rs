@@ -1,15 +1,19 @@
 //! Measured against predicted: reads files of measurements, predicts every row that can be expressed, and sums up.
 //!
-//! A row that cannot be expressed is listed with the reason; none is dropped.
+//! A row has a `case`, as the harness of null-device.json writes it, or a `reading`: a scenario and one figure. A row that
+//! cannot be expressed is listed with the reason; none is dropped.
 
 mod parts;
-mod published;
+mod reading;
 mod summary;
 mod trainer;
 mod truth;
 mod verdicts;
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::accuracy::band;
@@ -27,7 +31,7 @@ pub use summary::{Errors, Summary};
 pub use verdicts::{Confusion, Verdicts};
 
 /// What a measurement is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// `torch.cuda.max_memory_allocated`.
@@ -54,10 +58,11 @@ impl Metric {
 
 /// One measured figure beside the predicted one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// The measurement's name.
     pub id: String,
-    /// What it is of.
+    /// Which of PyTorch's figures was measured.
     pub metric: Metric,
     /// Measured bytes.
     pub measured: Bytes,
@@ -69,6 +74,7 @@ pub struct Row {
 
 /// A row that cannot be expressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Unsupported {
     /// The measurement's name.
     pub id: String,
@@ -78,6 +84,7 @@ pub struct Unsupported {
 
 /// What a file of measurements says about the predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Every figure that was predicted.
     pub rows: Vec<Row>,
@@ -88,35 +95,93 @@ pub struct Report {
     /// The verdicts on cards around what was measured, over the rows whose allocated and reserved peaks are those of a run
     /// without a limit.
     pub verdicts: Confusion,
-    /// The same by part of the peak, where it was asked for.
+    /// Measured and predicted by part of the peak, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartRow>,
 }
 
-/// A row of a file, read: what ran and what was measured.
-struct Case {
-    scenario: Scenario,
+/// A measurement, read: what ran and what was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What ran.
+    pub scenario: Scenario,
     /// Whether the run had the memory of the scenario's card and no more, as a real one has.
-    bounded: bool,
-    measured: Vec<Measured>,
+    pub bounded: bool,
+    /// The figures.
+    pub measured: Vec<Measured>,
 }
 
 /// A measured figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Measured {
-    metric: Metric,
+pub struct Measured {
+    /// What it is of.
+    pub metric: Metric,
     /// When it was read: peaks are those up to then.
-    instant: Instant,
-    bytes: Bytes,
+    pub instant: Instant,
+    /// The figure.
+    pub bytes: Bytes,
 }
 
-/// Reads a JSON array of measurements, of either known format, and predicts its rows.
+/// Why a measurement cannot be read or predicted: one clause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckError(String);
+
+impl From<String> for CheckError {
+    fn from(reason: String) -> CheckError {
+        CheckError(reason)
+    }
+}
+
+impl From<Issue> for CheckError {
+    fn from(issue: Issue) -> CheckError {
+        CheckError(issue.to_string())
+    }
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+/// A format of measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// Reads a row.
+    pub read: fn(&Value) -> Result<Case, CheckError>,
+    /// Which settings of a row it inferred rather than read, by their names in a scenario file, and from what.
+    pub inferred: fn(&Value) -> BTreeMap<&'static str, String>,
+}
+
+/// Reads a JSON array of measurements and predicts its rows.
 ///
 /// # Errors
-/// A clause where the text is no such array.
-pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
-    let rows: Value = serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}"))?;
-    let rows = rows.as_array().ok_or("this is not an array of measurements")?;
+/// Where the text is no such array.
+///
+/// ```
+/// let rows = r#"[{"id": "mine", "reading": {
+///     "scenario": {"model": "gpt2", "method": "full", "precision": "bf16", "batch-size": 4, "seq-length": 1024},
+///     "metric": "allocated", "bytes": 3000000000}}]"#;
+/// let report = headroom::check::check(rows, false).unwrap();
+/// assert_eq!((report.rows.len(), report.unsupported.len()), (1, 0));
+/// assert_eq!(headroom::check::check("{}", false).unwrap_err().to_string(), "this is not an array of measurements");
+/// ```
+pub fn check(text: &str, with_parts: bool) -> Result<Report, CheckError> {
+    check_with(read, text, with_parts)
+}
+
+/// [`check`] for rows that the caller reads: those of further formats itself, the others by [`read`].
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(
+    read: fn(&Value) -> Result<Case, CheckError>,
+    text: &str,
+    with_parts: bool,
+) -> Result<Report, CheckError> {
+    let rows = rows(text)?;
     let mut report = Report {
         rows: Vec::new(),
         unsupported: Vec::new(),
@@ -127,7 +192,8 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     for (index, row) in rows.iter().enumerate() {
         let id =
             row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned);
-        if let Err(reason) = check_row(row, &id, with_parts, &mut report) {
+        let checked = read(row).and_then(|case| check_case(row, &case, &id, with_parts, &mut report));
+        if let Err(CheckError(reason)) = checked {
             report.unsupported.push(Unsupported { id, reason });
         }
     }
@@ -135,31 +201,56 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, String> {
     Ok(report)
 }
 
+fn rows(text: &str) -> Result<Vec<Value>, CheckError> {
+    match serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}"))? {
+        Value::Array(rows) => Ok(rows),
+        _ => Err("this is not an array of measurements".to_owned().into()),
+    }
+}
+
+/// The rows of a JSON array of measurements, one a line, each with its `reading`: the scenario that ran, the figure, and
+/// what was inferred; or why it is not predicted. Of a row with several figures the first.
+///
+/// # Errors
+/// Where the text is no such array.
+pub fn readings(format: Format, text: &str) -> Result<String, CheckError> {
+    let lines = rows(text)?.into_iter().map(|row| reading::beside(row, format).to_string());
+    Ok(format!("[\n{}\n]\n", lines.collect::<Vec<_>>().join(",\n")))
+}
+
 /// The scenario of one measured row.
 ///
 /// # Errors
-/// A clause on what cannot be expressed.
-pub fn scenario(row: &Value) -> Result<Scenario, String> {
+/// Where the row cannot be expressed.
+pub fn scenario(row: &Value) -> Result<Scenario, CheckError> {
     Ok(read(row)?.scenario)
 }
 
-/// Reads a row of either format.
-fn read(row: &Value) -> Result<Case, String> {
-    if row.get("case").is_some() { truth::read(row) } else { published::read(row) }
+/// Reads a row.
+///
+/// # Errors
+/// Where the row cannot be expressed.
+pub fn read(row: &Value) -> Result<Case, CheckError> {
+    match (row.get("case"), row.get("reading")) {
+        (Some(_), _) => Ok(truth::read(row)?),
+        (None, Some(reading)) => reading::read(reading),
+        (None, None) => Err("neither a case nor a reading says what ran".to_owned().into()),
+    }
 }
 
-fn check_row(row: &Value, id: &str, with_parts: bool, report: &mut Report) -> Result<(), String> {
-    let case = read(row)?;
+fn check_case(
+    row: &Value,
+    case: &Case,
+    id: &str,
+    with_parts: bool,
+    report: &mut Report,
+) -> Result<(), CheckError> {
     let scenario = &case.scenario;
     let tensors = predict(scenario)?;
-    let replay = || {
-        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
-        let percent = band(&architecture, scenario).percent;
-        Ok((Replayed::of(&architecture, scenario, &gpu, &tensors)?, gpu, percent))
-    };
-    let (Replayed { recording, on_card, memory }, gpu, percent) =
-        replay().map_err(|issue: Issue| issue.to_string())?;
+    let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+    let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
+    let percent = band(&architecture, scenario).percent;
+    let Replayed { recording, on_card, memory } = Replayed::of(&architecture, scenario, &gpu, &tensors)?;
     for Measured { metric, instant, bytes: measured } in &case.measured {
         let counters = || recording.allocate_until(*instant, on_card.settings);
         let predicted = match (metric, instant) {
@@ -234,6 +325,6 @@ mod tests {
         let ids: Vec<_> = report.unsupported.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids, ["a", "row 2", "row 3"]);
         assert_eq!(report.summary.unsupported, 3);
-        assert_eq!(check("{}", false), Err("this is not an array of measurements".to_owned()));
+        assert_eq!(report.unsupported[0].reason, "neither a case nor a reading says what ran");
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::error_pct;
-use crate::memory::{Category, Memory, Phase};
+use crate::memory::{Category, Memory, Stage};
 use crate::units::Bytes;
 
 /// One part of one phase's peak, measured and predicted.
@@ -20,7 +20,7 @@ pub struct PartRow {
     pub measured: Bytes,
     /// The predicted figure.
     pub predicted: Bytes,
-    /// As of a row.
+    /// Predicted over measured less one, in percent.
     pub error_pct: f64,
 }
 
@@ -56,13 +56,13 @@ pub(super) fn compare(id: &str, row: &Value, memory: &Memory) -> Vec<PartRow> {
             push("model", part, measured, predicted);
         }
     }
-    for phase in Phase::ALL {
-        let name = match phase {
-            Phase::Forward => "fwd",
-            Phase::Backward => "bwd",
-            Phase::Step => "step",
+    for (phase, peak) in &memory.steady.phases {
+        let name = match phase.stage {
+            Stage::Forward => "fwd",
+            Stage::Backward => "bwd",
+            Stage::Step => "step",
+            Stage::Score => "score",
         };
-        let peak = memory.steady.phase(phase);
         if let Some(total) = row.pointer(&format!("/measured/peak/steady/{name}")).and_then(Value::as_u64) {
             push(phase.slug(), "total", total, peak.bytes.0);
         }

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::{Case, Measured, Metric};
-use crate::hardware::{ComputeCapability, Gpu};
+use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
@@ -311,8 +311,7 @@ fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, String> {
     let asked = fields.text("cc")?;
     let mut device = Fields { case: row.get("device").unwrap_or(&Value::Null), seen: Vec::new() };
     let text = device.text("cc")?.or(asked).unwrap_or("9.0");
-    let capability: ComputeCapability =
-        text.parse().map_err(|text: String| unknown("compute capability", text))?;
+    let capability: ComputeCapability = text.parse().map_err(|error: NotACapability| error.to_string())?;
     let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
     Ok(GpuChoice::Catalogue(gpu.slug.to_string()))
 }

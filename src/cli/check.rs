@@ -8,7 +8,9 @@ use clap::Args;
 use super::Output;
 use super::input::read;
 use super::table::aligned;
-use crate::check::{Confusion, Errors, Metric, PartRow, Report, Row, Unsupported, Verdicts, check};
+use crate::check::{
+    Confusion, Errors, Format, Metric, PartRow, Report, Row, Unsupported, Verdicts, check_with, readings,
+};
 use crate::text::one_line;
 use crate::units::grouped;
 
@@ -27,6 +29,9 @@ pub(super) struct Arguments {
     /// Compare the parts alive at the peak of each phase too
     #[arg(long)]
     parts: bool,
+    /// Print the rows instead, each with the scenario that it was read as and what of it was inferred
+    #[arg(long, conflicts_with_all = ["json", "parts", "fail_above"])]
+    readings: bool,
     /// Exit with 1 where any predicted figure is off by more than so many percent, up or down
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_above: Option<f64>,
@@ -39,10 +44,14 @@ fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "use a number of percent from 0 up, such as 5".to_owned())
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+pub(super) fn run(arguments: &Arguments, measurements: Format) -> Result<Output, String> {
     let name = arguments.file.display();
     let text = read(&arguments.file, LONGEST).map_err(|problem| format!("{name}: {problem}"))?;
-    let report = check(&text, arguments.parts).map_err(|problem| format!("{name}: {problem}"))?;
+    if arguments.readings {
+        return readings(measurements, &text).map(Output::of).map_err(|problem| format!("{name}: {problem}"));
+    }
+    let report = check_with(measurements.read, &text, arguments.parts)
+        .map_err(|problem| format!("{name}: {problem}"))?;
     let mut output = Output::of(if arguments.json {
         serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
     } else {

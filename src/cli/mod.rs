@@ -8,6 +8,8 @@ mod check;
 mod estimate;
 mod fit;
 mod input;
+mod levers;
+mod need;
 mod params;
 mod table;
 
@@ -17,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::check::Format;
 use crate::text::one_line;
 
 /// Predicts the GPU memory of training a language model by executing the training step without data.
@@ -32,6 +35,8 @@ enum What {
     Params(params::Arguments),
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
+    Need(need::Arguments),
+    Levers(levers::Arguments),
     Check(check::Arguments),
 }
 
@@ -81,8 +86,9 @@ fn shown(text: &str) -> String {
     text.replace(steers, "\u{fffd}")
 }
 
-/// Runs the command with these arguments, the first of which is the program's name.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs the command with these arguments, the first of which is the program's name. The program says in
+/// which formats measurements are read.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) -> ExitCode {
     let command = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
@@ -95,7 +101,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         What::Params(arguments) => Ok(params::run(&arguments)),
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
-        What::Check(arguments) => check::run(&arguments),
+        What::Need(arguments) => need::run(&arguments),
+        What::Levers(arguments) => levers::run(&arguments),
+        What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(|problem: String| Output {
         err: format!("error: {problem}\n"),

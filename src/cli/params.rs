@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::Output;
 use super::input::read;
-use crate::model::config::LONGEST_CONFIG;
-use crate::model::{Architecture, config};
+use crate::model::Architecture;
+use crate::model::read::{LONGEST_CONFIG, parse};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::text::one_line;
@@ -45,7 +45,7 @@ fn architecture(model: &str) -> Result<Arc<Architecture>, String> {
     let path = Path::new(model);
     if path.exists() || path.extension().is_some_and(|extension| extension == "json") {
         let text = read(path, LONGEST_CONFIG)?;
-        return config::parse(&text).map(Arc::new).map_err(|issue| issue.to_string());
+        return parse(&text).map(Arc::new).map_err(|issue| issue.to_string());
     }
     let mut scenario = Scenario::default();
     let named = Key::find("model").map_or(Ok(()), |key| key.read(&mut scenario, model));

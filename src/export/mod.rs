@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Issue, Severity};
-use crate::memory::{Iteration, Memory, Parts, Phase};
+use crate::memory::{Iteration, Memory, Parts};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
 use crate::scenario::Scenario;
 use crate::share;
@@ -22,6 +22,7 @@ pub use sheet::{Cell, Line, Sheet};
 
 /// A scenario and all that is said of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Answer {
     /// The question.
     pub scenario: Scenario,
@@ -57,18 +58,19 @@ impl Answer {
 
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
-        if let Some(on_card) = &self.on_card {
-            return Some(Verdict::of(on_card));
-        }
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::of_tensors(&self.fit()?, band.percent))
+        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
     }
 
     /// Whether the run gets through, as far as that can be said.
     pub fn runs(&self) -> Option<bool> {
-        match &self.on_card {
-            Some(on_card) => Some(on_card.outcome == Outcome::Runs),
-            None => Some(self.fit()?.fits()),
+        match self.verdict()? {
+            Verdict::WouldNotRun => Some(false),
+            Verdict::NotFollowed => None,
+            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &self.on_card {
+                Some(on_card) => Some(on_card.outcome == Outcome::Runs),
+                None => Some(self.fit()?.fits()),
+            },
         }
     }
 }
@@ -96,12 +98,12 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     out
 }
 
-/// Text in a table or between: it neither ends a cell nor begins a tag.
+/// Text in a table or between: it neither ends a cell nor begins a tag, a link or an image.
 fn in_markdown(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "\\<")
+    text.replace('|', "\\|").replace('<', "\\<").replace('[', "\\[")
 }
 
-/// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
+/// The answers as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
@@ -130,7 +132,7 @@ fn quote(cell: &str) -> String {
     }
 }
 
-/// The same in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
+/// The answers in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
 pub fn text(answers: &[Answer]) -> String {
     let sheet = Sheet::of(answers);
     let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);
@@ -232,8 +234,7 @@ fn parts(parts: &Parts) -> Value {
 }
 
 fn phases(iteration: &Iteration) -> Value {
-    let peaks = Phase::ALL.map(|phase| {
-        let peak = iteration.phase(phase);
+    let peaks = iteration.phases.iter().map(|(phase, peak)| {
         (phase.slug().to_owned(), json!({ "bytes": peak.bytes, "parts": parts(&peak.parts) }))
     });
     Map::from_iter(peaks).into()
@@ -247,7 +248,7 @@ fn parameters(memory: &Memory) -> Value {
 mod tests {
     use super::*;
     use crate::issue::Field;
-    use crate::memory::{Counted, Parameters, Peak};
+    use crate::memory::{Counted, Parameters, Peak, Phase, Stage};
     use crate::scenario::{Method, ModelChoice};
     use crate::units::Bytes;
 
@@ -256,11 +257,14 @@ mod tests {
         let mut parts = Parts::default();
         parts.0[0] = 600;
         parts.0[6] = 300;
-        let iteration = Iteration { phases: [Peak { bytes: Bytes(900), parts }; 3] };
+        let peak = Peak { bytes: Bytes(900), parts };
+        let stages = [(0, Stage::Forward), (0, Stage::Backward), (1, Stage::Step)];
+        let phases = stages.map(|(act, stage)| (Phase { act, stage }, peak));
+        let iteration = Iteration { phases: phases.to_vec() };
         let memory = Memory {
             counted: Counted::Tensors,
             parameters: Parameters { total: 1_234, trainable: 12 },
-            first: iteration,
+            first: iteration.clone(),
             steady: iteration,
             resting: parts,
             context: Bytes(100),

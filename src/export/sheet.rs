@@ -1,10 +1,10 @@
 //! The table that every export is written from.
 
 use super::Answer;
-use crate::memory::{Category, Iteration, Memory, Phase};
+use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
+use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -51,6 +51,10 @@ impl Cell {
             ),
             Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
                 format!("does not fit: its tensors leave {bytes}, the holes between them take more")
+            }
+            Cell::Margin(Verdict::WouldNotRun, _) => "would not run, whatever memory there is".to_owned(),
+            Cell::Margin(Verdict::NotFollowed, Margin::Headroom(bytes)) => {
+                format!("not followed on this card: its tensors leave {bytes}")
             }
             Cell::Margin(_, Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
         }
@@ -154,7 +158,7 @@ impl Builder<'_> {
             .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
             .partition(|key| {
                 self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
-                    key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, defaults))
+                    key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, defaults))
                 })
             });
         let mut lines: Vec<_> =
@@ -193,7 +197,7 @@ impl Builder<'_> {
                 })
             })
             .collect();
-        lines.push(self.figure("CUDA context", |_, memory| Cell::Share {
+        lines.push(self.figure("Driver context", |_, memory| Cell::Share {
             part: memory.context,
             whole: memory.needed(),
         }));
@@ -201,14 +205,17 @@ impl Builder<'_> {
     }
 
     fn phases(&self) -> Vec<Line> {
-        let peaks = |iteration: fn(&Memory) -> Iteration, when: &'static str| {
-            Phase::ALL.map(|phase| {
+        let memories = self.answers.iter().filter_map(|answer| answer.estimate.memory.as_ref());
+        let phases = in_order(memories.flat_map(|memory| &memory.steady.phases).map(|(phase, _)| *phase));
+        let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
+            let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
-                    Cell::Amount(iteration(memory).phase(phase).bytes)
+                    Cell::Amount(iteration(memory).phase(*phase).bytes)
                 })
-            })
+            };
+            phases.iter().map(peak).collect::<Vec<_>>()
         };
-        [peaks(|memory| memory.first, "first iteration"), peaks(|memory| memory.steady, "later ones")]
+        [peaks(|memory| &memory.first, "first iteration"), peaks(|memory| &memory.steady, "later ones")]
             .concat()
     }
 
@@ -227,13 +234,13 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
     }
     let text = || Cell::Text(one_line(&key.words(scenario)));
     match key.kind() {
-        Kind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
-        Kind::Model
-        | Kind::Choice(_)
-        | Kind::Targets
-        | Kind::Switch
-        | Kind::Lengths
-        | Kind::Dropout
-        | Kind::Gpu => text(),
+        ValueKind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
+        ValueKind::Model
+        | ValueKind::Choice(_)
+        | ValueKind::Targets
+        | ValueKind::Switch
+        | ValueKind::Lengths
+        | ValueKind::Dropout
+        | ValueKind::Gpu => text(),
     }
 }

@@ -1,9 +1,11 @@
 //! The cards that Headroom knows by name: `data/gpus.csv`, packed by `build/hardware.rs`.
 
+use std::fmt;
 use std::sync::LazyLock;
 
+use super::gpu::Gpu;
+use super::kinds::{Class, ComputeCapability, Vendor};
 use super::memory::{Figures, context, full_context, usable};
-use super::{Class, Gpu, Vendor};
 use crate::search::{all_met, asked, best_first, words};
 
 static ALL: LazyLock<Vec<Gpu>> =
@@ -17,6 +19,59 @@ pub fn gpus() -> impl Iterator<Item = &'static Gpu> {
 /// The card of exactly that slug.
 pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
     gpus().find(|gpu| *gpu.slug == *slug)
+}
+
+/// The card of that slug.
+///
+/// # Errors
+/// Where there is none.
+///
+/// ```
+/// let gpu = headroom::hardware::gpu("rtx-4090").unwrap();
+/// assert_eq!(gpu.memory, headroom::units::Bytes::mib(24_058));
+///
+/// let error = headroom::hardware::gpu("rtx-4099").unwrap_err();
+/// assert_eq!(error.to_string(), "no card is called \"rtx-4099\" (use a card such as rtx-4090 or an amount such as 24GB)");
+/// ```
+pub fn gpu(slug: &str) -> Result<Gpu, UnknownGpu> {
+    by_slug(slug).cloned().ok_or_else(|| UnknownGpu { slug: slug.to_owned() })
+}
+
+/// A name that no card has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownGpu {
+    slug: String,
+}
+
+impl UnknownGpu {
+    /// What is wrong.
+    pub fn message(&self) -> String {
+        format!("no card is called {:?}", self.slug)
+    }
+
+    /// What would be right.
+    pub fn fix(&self) -> String {
+        let similar: Vec<_> = search(&self.slug).into_iter().take(4).map(|gpu| &*gpu.slug).collect();
+        match similar.is_empty() {
+            true => "use a card such as rtx-4090 or an amount such as 24GB".to_owned(),
+            false => format!("perhaps {}", similar.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for UnknownGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message(), self.fix())
+    }
+}
+
+impl std::error::Error for UnknownGpu {}
+
+impl Gpu {
+    /// The first card of the catalogue with that capability.
+    pub fn with_capability(capability: ComputeCapability) -> Option<&'static Gpu> {
+        gpus().find(|gpu| gpu.capability == Some(capability))
+    }
 }
 
 /// The cards that answer every word of a query, best first; all where the query has no

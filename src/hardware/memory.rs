@@ -1,6 +1,6 @@
 //! What a program can have of a card, and what its context takes. `data/SOURCES.md` names where each figure is from.
 
-use super::{Basis, Class, ComputeCapability, Vendor};
+use super::kinds::{Basis, Class, ComputeCapability, Vendor};
 use crate::units::Bytes;
 
 /// A CUDA context with lazily loaded kernels, where nothing closer is known: 300 to 900 MiB were seen.

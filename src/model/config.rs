@@ -1,18 +1,13 @@
-//! Reading a `config.json`: lenient about what transformers is lenient about, clear about everything else.
+//! The keys of a `config.json`: lenient about what transformers is lenient about, clear about everything else.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::families;
-use super::python_json::without_python_numbers;
-use super::{Architecture, Counted};
-use crate::issue::{Field, Issue};
-
-/// The longest text that is read. Real configs have 0.5 to 100 kB; megabytes of JSON are some other file.
-pub const LONGEST_CONFIG: usize = 4 << 20;
+use super::error::ModelError;
 
 /// The largest size or count that is accepted; no dimension of a model is near it, and sums of products of two stay
 /// within 64 bits.
@@ -24,101 +19,6 @@ const MOST_LAYERS: u64 = 4096;
 /// The longest list that is looked into: one entry per layer, and some room.
 const LONGEST_LIST: usize = 4 * MOST_LAYERS as usize;
 
-/// What a config was understood as.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parsed {
-    /// The model.
-    pub architecture: Architecture,
-    /// The config reduced to the keys that decided it, minified.
-    pub essence: String,
-}
-
-/// Reads the text of a `config.json`.
-///
-/// # Errors
-/// An [`Issue`] that says what is missing, of the wrong type, or unsupported.
-///
-/// ```
-/// let gpt2 = headroom::model::config::parse(r#"{"model_type": "gpt2"}"#).unwrap();
-/// assert_eq!(gpt2.parameters(), 124_439_808);
-/// ```
-pub fn parse(text: &str) -> Result<Architecture, Issue> {
-    let log = Log::default();
-    Ok(log.noted(families::read(&object(text)?, &log)?))
-}
-
-/// The same, together with the part of the config that mattered.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_with_essence(text: &str) -> Result<Parsed, Issue> {
-    let object = object(text)?;
-    let log = Log { read: Some(RefCell::default()), ..Log::default() };
-    let architecture = log.noted(families::read(&object, &log)?);
-    let read = log.read.map(RefCell::into_inner).unwrap_or_default();
-    let essence = Value::Object(reduced(&object, "", &read)).to_string();
-    Ok(Parsed { architecture, essence })
-}
-
-/// Whether a text or file of so many bytes is read at all.
-///
-/// # Errors
-/// An [`Issue`] where it is longer than [`LONGEST_CONFIG`].
-pub fn check_length(bytes: u64) -> Result<(), Issue> {
-    if bytes > LONGEST_CONFIG as u64 {
-        return Err(refusal(format!("this has {} MB", bytes / 1_000_000))
-            .with_fix("a config.json has some kB; this looks like a tokenizer or weights"));
-    }
-    Ok(())
-}
-
-fn object(text: &str) -> Result<Map<String, Value>, Issue> {
-    match json(text)? {
-        Value::Object(object) => Ok(object),
-        other => {
-            Err(refusal("a config.json is a JSON object in braces")
-                .with_fix(format!("this is {}", kind(&other))))
-        }
-    }
-}
-
-/// An error about the model.
-pub(super) fn refusal(message: impl Into<String>) -> Issue {
-    Issue::error(Field::Model, message)
-}
-
-/// The JSON of a text as Python writes and reads it: a byte order mark and the words `NaN` and `Infinity` are accepted.
-fn json(text: &str) -> Result<Value, Issue> {
-    check_length(text.len() as u64)?;
-    let text = text.trim_start_matches('\u{feff}').trim();
-    if text.is_empty() {
-        return Err(refusal("there is no config here: the text is empty"));
-    }
-    serde_json::from_str(&without_python_numbers(text)).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        if error.is_eof() {
-            refusal(format!("this JSON ends early, at {place}")).with_fix("copy the whole file")
-        } else if error.to_string().starts_with("recursion limit") {
-            refusal(format!("this JSON is nested too deeply for a config, at {place}"))
-        } else {
-            refusal(format!("this is not JSON: {error}"))
-        }
-    })
-}
-
-/// The members of an object that were read; of an object in it, the members that were read in turn.
-fn reduced(object: &Map<String, Value>, path: &str, read: &BTreeSet<String>) -> Map<String, Value> {
-    let keep = |(key, value): (&String, &Value)| {
-        let here = format!("{path}{key}");
-        let value = match value {
-            Value::Object(inner) => Value::Object(reduced(inner, &format!("{here}."), read)),
-            other => other.clone(),
-        };
-        read.contains(&here).then(|| (key.clone(), value))
-    };
-    object.iter().filter_map(keep).collect()
-}
-
 /// What reading a config leaves behind.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -128,16 +28,24 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The architecture with what had to be assumed before what its reader noted itself.
-    fn noted(&self, architecture: Architecture) -> Architecture {
-        let mut notes = self.notes.borrow().clone();
-        notes.extend(architecture.notes);
-        Architecture { notes, counted: Counted::default(), ..architecture }
+    /// A log that also remembers which keys were read.
+    pub fn of_keys() -> Log {
+        Log { read: Some(RefCell::default()), ..Log::default() }
+    }
+
+    /// What had to be assumed.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.borrow().clone()
+    }
+
+    /// The paths of the keys that were read; none where the log does not remember them.
+    pub fn keys(self) -> BTreeSet<String> {
+        self.read.map(RefCell::into_inner).unwrap_or_default()
     }
 
     fn read(&self, path: &str, key: &str) {
         if let Some(read) = &self.read {
-            remember(read, path, key);
+            read.borrow_mut().insert(format!("{path}{key}"));
         }
     }
 
@@ -151,9 +59,12 @@ impl Log {
     }
 }
 
-/// Only a model of the user's own wants this.
-fn remember(read: &RefCell<BTreeSet<String>>, path: &str, key: &str) {
-    read.borrow_mut().insert(format!("{path}{key}"));
+/// What transformers' config classes have for absent keys of a model type.
+fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {
+    static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/defaults.json"))).unwrap_or_default()
+    });
+    DEFAULTS.get(model_type).and_then(Value::as_object)
 }
 
 /// One object of a config with the defaults that transformers' config class has for absent keys.
@@ -186,12 +97,12 @@ const STRUCTURE: [&str; 5] =
 impl<'a> Config<'a> {
     /// The outermost object of a config, read as that model type.
     pub fn new(object: &'a Map<String, Value>, model_type: &'a str, log: &'a Log) -> Config<'a> {
-        Config { object, path: String::new(), model_type, defaults: families::defaults(model_type), log }
+        Config { object, path: String::new(), model_type, defaults: defaults(model_type), log }
     }
 
     /// The same object read with the defaults of another model type.
     pub fn like(&self, model_type: &'a str) -> Config<'a> {
-        Config { model_type, defaults: families::defaults(model_type), ..self.clone() }
+        Config { model_type, defaults: defaults(model_type), ..self.clone() }
     }
 
     /// Tells the user of something that had to be assumed.
@@ -200,7 +111,7 @@ impl<'a> Config<'a> {
     }
 
     /// The object under that key, read as that model type. Absent, it is empty: the class defaults hold.
-    pub fn nested(&self, key: &'static str, model_type: &'a str) -> Result<Config<'a>, Issue> {
+    pub fn nested(&self, key: &'static str, model_type: &'a str) -> Result<Config<'a>, ModelError> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         let object = match self.own(key) {
             None => &*EMPTY,
@@ -208,7 +119,7 @@ impl<'a> Config<'a> {
             Some(other) => return Err(self.mistyped(key, other, "an object")),
         };
         let path = format!("{}{key}.", self.path);
-        Ok(Config { object, path, model_type, defaults: families::defaults(model_type), log: self.log })
+        Ok(Config { object, path, model_type, defaults: defaults(model_type), log: self.log })
     }
 
     /// Whether the config has that key with a value other than null, defaults aside.
@@ -268,18 +179,23 @@ impl<'a> Config<'a> {
         Some(value)
     }
 
-    fn mistyped(&self, key: &str, value: &Value, wanted: &str) -> Issue {
-        refusal(format!("{}{key} is {} where {wanted} belongs", self.path, kind(value)))
+    /// An error of one key, of which the problem says what it is.
+    fn wrong(&self, key: &str, problem: impl Into<String>) -> ModelError {
+        ModelError::at(format!("{}{key}", self.path), problem)
     }
 
-    fn missing(&self, key: &str) -> Issue {
+    fn mistyped(&self, key: &str, value: &Value, wanted: &str) -> ModelError {
+        self.wrong(key, format!("is {} where {wanted} belongs", kind(value)))
+    }
+
+    fn missing(&self, key: &str) -> ModelError {
         if self.object.get(key).is_some_and(Value::is_null) {
-            return refusal(format!("{}{key} is null", self.path));
+            return self.wrong(key, "is null");
         }
-        refusal(format!("{}{key} is missing and {} has no default for it", self.path, self.model_type))
+        self.wrong(key, format!("is missing and {} has no default for it", self.model_type))
     }
 
-    fn whole(&self, key: &'static str, value: &Value) -> Result<u64, Issue> {
+    fn whole(&self, key: &'static str, value: &Value) -> Result<u64, ModelError> {
         let number = value.as_u64().or_else(|| {
             // 4096.0 and 1e4 are whole too.
             value
@@ -294,45 +210,46 @@ impl<'a> Config<'a> {
     }
 
     /// A size or count, 0 included; none where it is null or has no default.
-    pub fn optional(&self, key: &'static str) -> Result<Option<u64>, Issue> {
+    pub fn optional(&self, key: &'static str) -> Result<Option<u64>, ModelError> {
         self.find(key).map(|value| self.whole(key, value)).transpose()
     }
 
     /// A count, 0 included.
-    pub fn count(&self, key: &'static str) -> Result<u64, Issue> {
+    pub fn count(&self, key: &'static str) -> Result<u64, ModelError> {
         self.optional(key)?.ok_or_else(|| self.missing(key))
     }
 
     /// A size of at least 1.
-    pub fn size(&self, key: &'static str) -> Result<u64, Issue> {
+    pub fn size(&self, key: &'static str) -> Result<u64, ModelError> {
         match self.count(key)? {
-            0 => Err(refusal(format!("{}{key} is 0", self.path))),
+            0 => Err(self.wrong(key, "is 0")),
             size => Ok(size),
         }
     }
 
     /// A size of at least 1, or another where there is none.
-    pub fn size_or(&self, key: &'static str, otherwise: u64) -> Result<u64, Issue> {
+    pub fn size_or(&self, key: &'static str, otherwise: u64) -> Result<u64, ModelError> {
         if self.find(key).is_some() { self.size(key) } else { Ok(otherwise) }
     }
 
     /// A number of layers.
-    pub fn depth(&self, key: &'static str) -> Result<u64, Issue> {
+    pub fn depth(&self, key: &'static str) -> Result<u64, ModelError> {
         let depth = self.size(key)?;
         if depth > MOST_LAYERS {
-            return Err(refusal(format!("{}{key} is {depth}", self.path))
+            return Err(self
+                .wrong(key, format!("is {depth}"))
                 .with_fix(format!("up to {MOST_LAYERS} layers are computed")));
         }
         Ok(depth)
     }
 
     /// A switch; off where the key is null or absent and the class has no default. 0 and 1 are accepted as in Python.
-    pub fn flag(&self, key: &'static str) -> Result<bool, Issue> {
+    pub fn flag(&self, key: &'static str) -> Result<bool, ModelError> {
         Ok(self.optional_flag(key)?.unwrap_or(false))
     }
 
     /// A switch, if there.
-    pub fn optional_flag(&self, key: &'static str) -> Result<Option<bool>, Issue> {
+    pub fn optional_flag(&self, key: &'static str) -> Result<Option<bool>, ModelError> {
         match self.find(key) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
@@ -342,7 +259,7 @@ impl<'a> Config<'a> {
     }
 
     /// A number that may have a fraction.
-    pub fn number(&self, key: &'static str) -> Result<Option<f64>, Issue> {
+    pub fn number(&self, key: &'static str) -> Result<Option<f64>, ModelError> {
         match self.find(key) {
             None => Ok(None),
             Some(value) => match value.as_f64().filter(|number| number.is_finite()) {
@@ -353,7 +270,7 @@ impl<'a> Config<'a> {
     }
 
     /// A word.
-    pub fn text(&self, key: &'static str) -> Result<Option<&'a str>, Issue> {
+    pub fn text(&self, key: &'static str) -> Result<Option<&'a str>, ModelError> {
         match self.find(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -362,7 +279,7 @@ impl<'a> Config<'a> {
     }
 
     /// A list of words.
-    pub fn texts(&self, key: &'static str) -> Result<Option<Vec<&'a str>>, Issue> {
+    pub fn texts(&self, key: &'static str) -> Result<Option<Vec<&'a str>>, ModelError> {
         let Some(list) = self.list(key)? else { return Ok(None) };
         let words = list
             .iter()
@@ -371,7 +288,7 @@ impl<'a> Config<'a> {
     }
 
     /// A list of whole numbers.
-    pub fn sizes(&self, key: &'static str) -> Result<Option<Vec<u64>>, Issue> {
+    pub fn sizes(&self, key: &'static str) -> Result<Option<Vec<u64>>, ModelError> {
         let Some(list) = self.list(key)? else { return Ok(None) };
         list.iter().map(|value| self.whole(key, value)).collect::<Result<_, _>>().map(Some)
     }
@@ -382,7 +299,7 @@ impl<'a> Config<'a> {
     }
 
     /// The side of a square that may be given as a list of its two sides.
-    pub fn side(&self, key: &'static str) -> Result<u64, Issue> {
+    pub fn side(&self, key: &'static str) -> Result<u64, ModelError> {
         match self.find(key) {
             Some(Value::Array(_)) => self
                 .sizes(key)?
@@ -393,11 +310,11 @@ impl<'a> Config<'a> {
         }
     }
 
-    fn list(&self, key: &'static str) -> Result<Option<&'a Vec<Value>>, Issue> {
+    fn list(&self, key: &'static str) -> Result<Option<&'a Vec<Value>>, ModelError> {
         match self.find(key) {
             None => Ok(None),
             Some(Value::Array(list)) if list.len() > LONGEST_LIST => {
-                Err(refusal(format!("{}{key} lists {} things", self.path, list.len())))
+                Err(self.wrong(key, format!("lists {} things", list.len())))
             }
             Some(Value::Array(list)) => Ok(Some(list)),
             Some(value) => Err(self.mistyped(key, value, "a list")),
@@ -406,7 +323,7 @@ impl<'a> Config<'a> {
 }
 
 /// What a JSON value is, for people.
-fn kind(value: &Value) -> Cow<'static, str> {
+pub(super) fn kind(value: &Value) -> Cow<'static, str> {
     match value {
         Value::Null => "null".into(),
         Value::Bool(flag) => flag.to_string().into(),

@@ -181,6 +181,8 @@ pub struct Modeling {
     /// Whether its model's forward keeps what it asks for masks with in a dictionary: the first hidden state and the positions,
     /// which then go after the masks.
     pub mask_arguments: bool,
+    /// Whether `from_pretrained` leaves a layer in float32 where weights are float16 (t5's `_keep_in_fp32_modules = ["wo"]`).
+    pub float32_beside_fp16: bool,
     /// Whether texts that share a sequence are followed: some families make positions or masks of their own, which do not
     /// follow position ids that start anew.
     pub packs: bool,
@@ -225,6 +227,7 @@ const LLAMA: Modeling = Modeling {
     own_cache: false,
     caches_with_labels: true,
     checkpoints: true,
+    float32_beside_fp16: false,
     mask_by_position: false,
     mask_arguments: false,
     packs: true,
@@ -274,7 +277,7 @@ const INNER: Modeling = Modeling { own_cache: true, packs: false, ..LLAMA };
 const MAMBA: Modeling = Modeling { peft: NO_OUT_PROJ, ..LLAMA };
 const BERT: Modeling = Modeling { mask_by_position: true, ..own(Code::Bert) };
 const ROBERTA: Modeling = Modeling { positions: PositionIds::Counted, ..BERT };
-const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, ..LLAMA };
+const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, float32_beside_fp16: true, ..LLAMA };
 const BART: Modeling =
     Modeling { runs_encoder: true, caches_with_labels: false, logits_bias: true, ..own(Code::Bart) };
 const SPARSE: Modeling =
@@ -378,7 +381,7 @@ pub fn of(model_type: &str) -> Option<Modeling> {
 #[cfg(test)]
 mod tests {
     use crate::model::catalogue;
-    use crate::model::config::parse;
+    use crate::model::read::parse;
 
     #[test]
     fn every_family_of_the_catalogue_has_a_row() {

@@ -1,13 +1,17 @@
 //! Planning: does it fit, and what is the most that does.
 
 mod fit;
+mod levers;
+mod need;
 mod on_card;
 mod solve;
 mod table;
 mod verdict;
 
 pub use fit::{Fit, Margin, fits, within};
+pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
+pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
-pub use table::{FitCell, FitRow, asked, conditions, row, table, with_method};
+pub use table::{FitCell, FitRow, asked, conditions, row, set_row, table, with_method};
 pub use verdict::Verdict;

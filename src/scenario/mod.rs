@@ -13,12 +13,10 @@ mod savings;
 mod serde;
 mod validate;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::hardware::Gpu;
-use crate::model::Architecture;
-use crate::model::catalogue;
+use crate::hardware::{Gpu, UnknownGpu};
+use crate::model::{Architecture, ModelError, catalogue};
 use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
@@ -26,8 +24,8 @@ pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
     Optimizer, Precision, Stack, StepTime, WeightFormat,
 };
-pub use lengths::Lengths;
-pub use modules::Modules;
+pub use lengths::{Lengths, ParseLengthsError};
+pub use modules::{Modules, UnknownModule};
 pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
@@ -50,6 +48,29 @@ pub enum ModelChoice {
     Size(f64),
     /// A model of the user's own.
     Custom(Arc<CustomModel>),
+}
+
+impl ModelChoice {
+    /// Its architecture.
+    ///
+    /// # Errors
+    /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
+    pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
+        match self {
+            ModelChoice::Catalogue(id) => Ok(catalogue::architecture(id)?),
+            ModelChoice::Size(billions) => Ok(catalogue::architecture_of_size(*billions)?),
+            ModelChoice::Custom(model) => Ok(Arc::clone(&model.architecture)),
+        }
+    }
+
+    /// What to call it.
+    pub fn name(&self) -> String {
+        match self {
+            ModelChoice::Catalogue(id) => id.clone(),
+            ModelChoice::Size(billions) => format!("a model of {billions} billion parameters"),
+            ModelChoice::Custom(model) => model.name.clone(),
+        }
+    }
 }
 
 /// LoRA's settings, as peft names them.
@@ -206,47 +227,17 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Tokens of one forward pass; saturates.
-    pub fn tokens(&self) -> u64 {
-        self.batch.saturating_mul(self.sequence)
-    }
-
-    /// The same run with every text where it lies: what is padding-free is one row of the whole micro-batch, and trl's
-    /// collator makes a mask of every other one.
-    pub(crate) fn laid_out(&self) -> Cow<'_, Scenario> {
-        match self.mask {
-            Mask::None if self.stack == Stack::Trl => {
-                Cow::Owned(Scenario { mask: Mask::Ones, ..self.clone() })
-            }
-            Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => Cow::Borrowed(self),
-            Mask::PaddingFree => Cow::Owned(self.in_one_row()),
-        }
-    }
-
-    fn in_one_row(&self) -> Scenario {
-        let lengths = Lengths::Spread { mean: self.sequence, deviation: 0 };
-        Scenario { batch: 1, sequence: self.tokens(), lengths, mask: Mask::Packed, ..self.clone() }
-    }
-
     /// The architecture of the chosen model.
     ///
     /// # Errors
     /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
     pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
-        match &self.model {
-            ModelChoice::Catalogue(id) => catalogue::architecture(id),
-            ModelChoice::Size(billions) => catalogue::architecture_of_size(*billions),
-            ModelChoice::Custom(model) => Ok(Arc::clone(&model.architecture)),
-        }
+        self.model.architecture()
     }
 
     /// What to call the model.
     pub fn model_name(&self) -> String {
-        match &self.model {
-            ModelChoice::Catalogue(id) => id.clone(),
-            ModelChoice::Size(billions) => format!("a model of {billions} billion parameters"),
-            ModelChoice::Custom(model) => model.name.clone(),
-        }
+        self.model.name()
     }
 
     /// The chosen card; a custom amount of memory is a card of that size with nothing else known.
@@ -255,18 +246,23 @@ impl Scenario {
     /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
     pub fn gpu(&self) -> Result<Gpu, Issue> {
         match &self.gpu {
-            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug),
+            GpuChoice::Catalogue(slug) => Ok(crate::hardware::gpu(slug)?),
             GpuChoice::Custom(memory) => Ok(Gpu::custom(*memory)),
         }
     }
+}
 
-    /// What is wrong or doubtful with the choices, without running the step.
-    pub fn validate(&self) -> Vec<Issue> {
-        self.validate_with(self.architecture().as_deref().ok())
+/// What is wrong with a model is wrong with the scenario's choice of one.
+impl From<ModelError> for Issue {
+    fn from(error: ModelError) -> Issue {
+        let issue = Issue::error(Field::Model, error.message());
+        Issue { fix: error.fix().map(str::to_owned), ..issue }
     }
+}
 
-    /// The same where the model was looked up.
-    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
-        validate::validate(self, architecture)
+/// A card that is not known is the scenario's choice of one.
+impl From<UnknownGpu> for Issue {
+    fn from(error: UnknownGpu) -> Issue {
+        Issue::error(Field::Gpu, error.message()).with_fix(error.fix())
     }
 }

@@ -14,7 +14,24 @@ use super::{
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
 
-pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
+impl Scenario {
+    /// What is wrong or doubtful with the choices, without running the step.
+    pub fn validate(&self) -> Vec<Issue> {
+        self.validate_with(self.architecture().as_deref().ok())
+    }
+
+    /// [`Scenario::validate`] for a model that was looked up before; none where it could not be.
+    pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
+        validate(self, architecture)
+    }
+
+    /// Whether the run would stop with an error, however much memory there is.
+    pub fn stops(&self) -> bool {
+        self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
+    }
+}
+
+fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for (field, name, value) in [
         (Field::Batch, "micro-batch size", scenario.batch),
@@ -46,6 +63,11 @@ pub(super) fn validate(scenario: &Scenario, architecture: Option<&Architecture>)
     }
     if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
         issues.push(emulated());
+    }
+    let modeling = architecture.and_then(|architecture| architecture.modeling);
+    if scenario.precision == Precision::Fp16 && modeling.is_some_and(|modeling| modeling.float32_beside_fp16)
+    {
+        issues.push(halved());
     }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
@@ -83,6 +105,12 @@ fn emulated() -> Issue {
     Issue::new(Severity::Note, Field::Precision, message).with_fix("choose fp16")
 }
 
+fn halved() -> Issue {
+    let message = "this is the model after model.half(): from_pretrained leaves wo in float32 beside float16 weights, and hidden \
+                   states with it, which needs more";
+    Issue::warning(Field::Precision, message).with_fix("choose bf16 or a mixed precision")
+}
+
 fn texts_see_each_other() -> Issue {
     let message = "transformers tells flash-attn of texts in a batch of one row only: in several rows they see each other";
     Issue::warning(Field::Mask, message).with_fix("choose padding-free, which is one row")
@@ -110,10 +138,16 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
     }
 }
 
+/// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.
+fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
+    let embedded = architecture.embeddings.positions.is_some();
+    embedded && architecture.max_positions.is_some_and(|most| sequence > most)
+}
+
 /// What a sequence longer than the model knows positions for comes to.
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
-    Some(too_long(most, architecture.embeddings.positions.is_some()))
+    Some(too_long(most, lacks_positions(architecture, sequence)))
 }
 
 /// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
@@ -149,7 +183,9 @@ fn too_long(most: u64, embedded: bool) -> Issue {
         true => {
             format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
         }
-        false => format!("the model was made for {known} positions: beyond them it runs but knows little"),
+        false => format!(
+            "the model was made for {known} positions: it runs beyond them, but how well is another question"
+        ),
     };
     Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}"))
 }
@@ -176,6 +212,17 @@ mod tests {
             errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
             "{errors:?}"
         );
+    }
+
+    #[test]
+    fn t5_in_float16_is_that_of_half() {
+        let issues = |precision| {
+            let model = ModelChoice::Catalogue("google-t5/t5-small".to_owned());
+            Scenario { model, method: Method::Full, precision, sequence: 512, ..Scenario::default() }
+                .validate()
+        };
+        assert!(issues(Precision::Fp16).iter().any(|issue| issue.message.contains("model.half()")));
+        assert!(!issues(Precision::Bf16).iter().any(|issue| issue.message.contains("model.half()")));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Event, StorageId, rounded};
+use super::heap::record::Event;
+use super::heap::{StorageId, rounded};
 use super::replay::Recording;
 use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
-use crate::memory::{Category, Iteration, Parts, Peak, Phase};
+use crate::memory::{Category, Iteration, Parts, Peak, Phase, Stage};
 use crate::units::Bytes;
 
 /// A moment of a run at which somebody may read the allocator's counters.
@@ -51,7 +52,7 @@ pub struct Failure {
 }
 
 /// What the allocator made of a recording, phase by phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The counters.
     pub allocation: Allocation,
@@ -106,8 +107,8 @@ impl<'a> Feed<'a> {
             Event::Becomes(id, category) => {
                 let bytes = self.bytes(id);
                 let from = std::mem::replace(&mut self.categories[id as usize], category);
-                self.subtract(from, bytes);
-                self.add(category, bytes);
+                self.parts.subtract(from, bytes);
+                self.parts.add(category, bytes);
             }
             Event::Mark(phase) => self.phase = Some(phase),
             Event::EmptyCache => self.allocator.empty_cache(),
@@ -125,7 +126,7 @@ impl<'a> Feed<'a> {
             self.blocks[id as usize] = Some(self.allocator.malloc(requested, Stream::of(storage.aside))?);
             let bytes = rounded(requested);
             self.tensors = self.tensors.saturating_add(bytes);
-            self.add(self.categories[id as usize], bytes);
+            self.parts.add(self.categories[id as usize], bytes);
         }
         Ok(())
     }
@@ -135,22 +136,12 @@ impl<'a> Feed<'a> {
             let bytes = self.bytes(id);
             self.allocator.free(block);
             self.tensors = self.tensors.saturating_sub(bytes);
-            self.subtract(self.categories[id as usize], bytes);
+            self.parts.subtract(self.categories[id as usize], bytes);
         }
     }
 
     fn bytes(&self, id: StorageId) -> u64 {
         rounded(self.recording.storages[id as usize].bytes())
-    }
-
-    fn add(&mut self, category: Category, bytes: u64) {
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_add(bytes);
-    }
-
-    fn subtract(&mut self, category: Category, bytes: u64) {
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_sub(bytes);
     }
 
     /// `memory_allocated()`.
@@ -203,10 +194,10 @@ impl Recording {
 
     /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
     pub fn replay(&self, settings: Settings) -> Replay {
-        let mut iterations = [Iteration::default(); 2];
+        let mut iterations = [(); 2].map(|()| Iteration::default());
         let (feed, allocation) = self.feed(self.events.len(), settings, |index, feed| {
             let Some(phase) = feed.phase() else { return };
-            let peak = &mut iterations[usize::from(index >= self.first)].phases[phase as usize];
+            let peak = iterations[usize::from(index >= self.first)].phase_mut(phase);
             if feed.allocated() > peak.bytes {
                 *peak = Peak { bytes: feed.allocated(), parts: *feed.parts() };
             }
@@ -236,16 +227,16 @@ impl Recording {
 
     /// How many events come before a moment.
     fn position(&self, instant: Instant) -> usize {
-        let last_mark = |phase: Phase| {
-            let marks = self.events.iter().rposition(|event| *event == Event::Mark(phase));
-            marks.unwrap_or(self.events.len())
+        let last_mark = |stage: Stage| {
+            let marks = |event: &Event| matches!(event, Event::Mark(phase) if phase.stage == stage);
+            self.events.iter().rposition(marks).unwrap_or(self.events.len())
         };
         match instant {
             Instant::End => self.events.len(),
             Instant::FirstIteration => self.first,
             Instant::Loaded => self.loaded,
-            Instant::Forward => last_mark(Phase::Backward),
-            Instant::Backward => last_mark(Phase::Step),
+            Instant::Forward => last_mark(Stage::Backward),
+            Instant::Backward => last_mark(Stage::Step),
             Instant::Step => self.stepped,
         }
     }

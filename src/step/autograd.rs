@@ -1,20 +1,25 @@
 //! Autograd without data: the graph that forward leaves, with what its nodes save. [`engine`] walks it backwards.
 //!
-//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}, torch/utils/checkpoint.py.
+//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}.
 
+mod checkpoint;
+mod derivative;
 mod engine;
 mod offload;
 
+pub(super) use checkpoint::HELD;
+pub(super) use derivative::{
+    Results, chain, fresh, like, only, saved_gradient, saved_gradients, share, share_view,
+};
 pub(super) use offload::Offload;
 
-use super::attention::Scores;
-use super::backward;
-use super::linear::Layer;
-use super::machine::{Machine, NOTHING, State, Storage, StorageId};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
+use super::heap::{NOTHING, Storage, StorageId};
+use super::machine::State;
+use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use checkpoint::Frame;
+use derivative::{Derivative, Function};
 
 /// Where a gradient flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +86,9 @@ impl Input {
     }
 }
 
-impl From<&Value> for Input {
-    fn from(value: &Value) -> Input {
-        *value
-    }
-}
-
 /// A node of the graph.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    pub op: backward::Op,
     pub inputs: [Input; INPUTS],
     /// Range in [`Graph::saved`].
     saved: (u32, u32),
@@ -103,6 +101,10 @@ pub(super) struct Node {
     module: &'static str,
     /// The checkpointed layer that it belongs to, counted from 1.
     frame: u32,
+    /// Whether what is broadcast in its operation is a row for all rows, rather than a number for each row.
+    sums_columns: bool,
+    /// Whether hooks brought back what it saved from the CPU, as dense as the shapes of its inputs are.
+    pub brought_back: bool,
 }
 
 /// A saved variable.
@@ -118,41 +120,6 @@ enum Saved {
     Tracked(StorageId),
 }
 
-/// The most arguments of a checkpointed layer.
-pub(super) const HELD: usize = 6;
-
-/// A checkpointed layer (torch.utils.checkpoint's `_CheckpointFrame`).
-#[derive(Debug)]
-pub(super) struct Frame {
-    /// Saved variables that its forward would have kept.
-    slots: u32,
-    /// The recomputed ones.
-    recomputed: Vec<StorageId>,
-    /// Whether it was recomputed.
-    done: bool,
-    /// Nodes that have not released their slots yet.
-    nodes: u32,
-    /// The layer's input.
-    input: Value,
-    /// The layer's arguments, kept until the last of those nodes is through: `input` and what all layers share.
-    held: [StorageId; HELD],
-    /// Which layer it is.
-    layer: usize,
-    /// The input's number where it waits in the CPU's memory.
-    packed: Option<u32>,
-    /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
-    /// the function that runs both.
-    kept: Vec<StorageId>,
-    /// Where checkpointing is reentrant: outputs beside the layer's result. The function that runs the layer again holds their
-    /// gradients too, which autograd makes of zeros where nobody used the output.
-    returned: Vec<Value>,
-    /// Where checkpointing is reentrant: arguments that the layer is given by name. They are attributes of the function that
-    /// runs it again, which stay as long as the graph does.
-    named: Vec<StorageId>,
-    /// Where checkpointing is reentrant: leaves that the layer made, which go with the function that ran it again.
-    leaves: Vec<ParamId>,
-}
-
 /// Nodes `first..end` stand for `times` identical runs.
 #[derive(Clone, Copy, Debug)]
 struct Repeated {
@@ -162,18 +129,15 @@ struct Repeated {
 }
 
 /// The graph and the state of recording it.
-#[derive(Debug)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
+    /// What each of those that did not run yet does in backward.
+    derivatives: Vec<Derivative>,
     saved: Vec<Saved>,
     pending: Vec<Option<Grad>>,
     frames: Vec<Frame>,
-    /// What the attention kernels' nodes know of their scores; kept beside the nodes, which would be half as large again.
-    pub scores: Vec<Scores>,
     /// Whether an attention ran as PyTorch's reference implementation.
     pub math: bool,
-    /// Layers whose products and adapters run as one function; kept beside the nodes too.
-    pub layers: Vec<Layer>,
     repeats: Vec<Repeated>,
     /// Grad mode.
     pub enabled: bool,
@@ -181,12 +145,8 @@ pub(super) struct Graph {
     recording: u32,
     /// The frame that is being recomputed, counted from 1.
     recomputing: u32,
-    /// A recomputation has all that it needs: the rest of the layer does not run.
-    pub stopped: bool,
     /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
     pub reentrant: bool,
-    /// What the pieces of each stack lead to, by the number of its node.
-    fans: Vec<(u32, Vec<Edge>)>,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
     /// The hooks that move saved variables to the CPU, where there are such.
@@ -199,19 +159,16 @@ impl Default for Graph {
     fn default() -> Graph {
         Graph {
             nodes: Vec::with_capacity(256),
+            derivatives: Vec::with_capacity(256),
             saved: Vec::with_capacity(256),
             pending: Vec::with_capacity(256),
             frames: Vec::new(),
-            scores: Vec::new(),
             math: false,
-            layers: Vec::new(),
             repeats: Vec::new(),
             enabled: true,
             recording: 0,
             recomputing: 0,
-            stopped: false,
             reentrant: false,
-            fans: Vec::new(),
             held: Vec::new(),
             offload: None,
             left: Default::default(),
@@ -243,51 +200,19 @@ impl Graph {
         std::mem::take(&mut self.held)
     }
 
-    /// The layer whose first pass runs, where checkpointing is reentrant.
-    fn reentrant_frame(&mut self) -> Option<&mut Frame> {
-        let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
-        self.frames.get_mut(frame)
-    }
-
-    /// Notes which of the running layer's arguments beside its input it is given by name, by their place among them.
-    pub fn note_named(&mut self, by_name: impl Fn(usize) -> bool) {
-        let Some(frame) = self.reentrant_frame() else { return };
-        let [shared @ .., _] = &mut frame.held;
-        for (_, argument) in shared.iter_mut().enumerate().filter(|(place, _)| by_name(*place)) {
-            frame.named.push(std::mem::replace(argument, NOTHING));
-        }
-    }
-
-    /// Notes a leaf that the running layer makes; whether it goes with that layer's frame.
-    pub fn note_leaf(&mut self, leaf: ParamId) -> bool {
-        let frame = self.reentrant_frame();
-        let belongs = frame.is_some();
-        if let Some(frame) = frame {
-            frame.leaves.push(leaf);
-        }
-        belongs
-    }
-
     /// Where the gradients of a node's outputs wait.
     fn pending_of(&self, node: u32) -> std::ops::Range<usize> {
         let Node { pending, outputs, .. } = self.nodes[node as usize];
         pending as usize..pending as usize + usize::from(outputs)
     }
 
-    /// Whether a checkpointed layer is being recomputed.
-    pub fn is_recomputing(&self) -> bool {
-        self.recomputing != 0
-    }
-
     fn clear(&mut self) {
         self.nodes.clear();
+        self.derivatives.clear();
         self.saved.clear();
         self.pending.clear();
         self.frames.clear();
-        self.scores.clear();
-        self.layers.clear();
         self.repeats.clear();
-        self.fans.clear();
     }
 }
 
@@ -297,6 +222,11 @@ pub(super) struct NodeRef(u32);
 
 impl NodeRef {
     const NONE: NodeRef = NodeRef(DISCARDED - 1);
+
+    /// Whether it is in the graph.
+    fn is_kept(self) -> bool {
+        self.0 < DISCARDED - 1
+    }
 
     /// The edge to output `output` of the node.
     pub fn output(self, output: u8) -> Edge {
@@ -313,13 +243,79 @@ impl Graph {
 }
 
 impl State {
-    /// Starts a node if a gradient flows to any input.
-    pub fn node(&mut self, op: backward::Op, inputs: [Input; INPUTS]) -> NodeRef {
-        self.node_of(op, inputs, 1)
+    /// Starts a node if a gradient flows to any input; its derivative is given the gradient of its output.
+    pub fn node<const N: usize>(
+        &mut self,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
+        self.node_of(1, inputs, derivative)
     }
 
-    /// The same with several outputs.
-    pub fn node_of(&mut self, op: backward::Op, inputs: [Input; INPUTS], outputs: u8) -> NodeRef {
+    /// The same of an operation in which what is broadcast is a row for all rows: its gradient is a sum of columns.
+    pub fn row_node<const N: usize>(
+        &mut self,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
+        let node = self.node(inputs, derivative);
+        if node.is_kept() {
+            self.graph.nodes[node.0 as usize].sums_columns = true;
+        }
+        node
+    }
+
+    /// The same with several outputs, of which the first always has a gradient where any has.
+    pub fn node_of<const N: usize>(
+        &mut self,
+        outputs: u8,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
+        let node = self.start_node(inputs, outputs);
+        if node.is_kept() {
+            self.graph.derivatives.push(Derivative::Own(Function::OfFirst(Box::new(derivative))));
+        }
+        node
+    }
+
+    /// The same with several outputs, whose derivative is given what gradients there are.
+    pub fn split_node<const N: usize>(
+        &mut self,
+        outputs: u8,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &Results) -> Results + 'static,
+    ) -> NodeRef {
+        let node = self.start_node(inputs, outputs);
+        if node.is_kept() {
+            self.graph.derivatives.push(Derivative::Own(Function::OfAll(Box::new(derivative))));
+        }
+        node
+    }
+
+    /// Starts the node of a split into any number of pieces, whose gradients are joined.
+    pub fn pieces_node(&mut self, outputs: u8, whole: &Value) -> NodeRef {
+        let node = self.start_node([whole], outputs);
+        if node.is_kept() {
+            self.graph.derivatives.push(Derivative::Join);
+        }
+        node
+    }
+
+    /// Starts the node of a stack of pieces like `piece`, which lead to those edges.
+    pub fn fan(&mut self, edges: Vec<Edge>, piece: &Value) -> NodeRef {
+        let node = self.start_node([piece], 1);
+        if node.is_kept() {
+            self.graph.derivatives.push(Derivative::Fan(edges));
+        }
+        node
+    }
+
+    fn start_node<const N: usize>(&mut self, given: [&Input; N], outputs: u8) -> NodeRef {
+        let mut inputs = [Input::NONE; INPUTS];
+        for (input, given) in inputs.iter_mut().zip(given) {
+            *input = *given;
+        }
         let graph = &mut self.graph;
         if !graph.enabled || inputs.iter().all(|input| !input.wants()) {
             return NodeRef::NONE;
@@ -336,10 +332,19 @@ impl State {
         (0..outputs).for_each(|_| graph.pending.push(None));
         let frame = graph.recording;
         let category =
-            if self.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        let module = self.module;
-        let node = Node { op, inputs, saved: (saved, saved), pending, outputs, category, module, frame };
-        graph.nodes.push(node);
+            if self.heap.category == Category::Logits { Category::Logits } else { Category::Temporaries };
+        let module = self.heap.module;
+        graph.nodes.push(Node {
+            inputs,
+            saved: (saved, saved),
+            pending,
+            outputs,
+            category,
+            module,
+            frame,
+            sums_columns: false,
+            brought_back: false,
+        });
         NodeRef(graph.nodes.len() as u32 - 1)
     }
 
@@ -355,7 +360,7 @@ impl State {
     }
 
     fn save_value(&mut self, node: NodeRef, storage: StorageId, value: Option<&Value>) {
-        if node == NodeRef::NONE || self.graph.stopped {
+        if node == NodeRef::NONE || self.stopped {
             return;
         }
         if self.graph.recomputing != 0 {
@@ -364,7 +369,7 @@ impl State {
             let frame = &mut graph.frames[graph.recomputing as usize - 1];
             frame.recomputed.push(storage);
             if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant {
-                graph.stopped = true;
+                self.heap.stopped = true;
             }
             return;
         }
@@ -426,97 +431,5 @@ impl State {
             }
             None => NOTHING,
         }
-    }
-
-    /// Starts the node of a stack of pieces like `piece`.
-    pub fn fan(&mut self, edges: Vec<Edge>, piece: &Value) -> NodeRef {
-        let node = self.node(backward::Op::Fan, [piece.into(), Input::NONE, Input::NONE]);
-        if node != NodeRef::NONE && node != NodeRef(DISCARDED) {
-            self.graph.fans.push((node.0, edges));
-        }
-        node
-    }
-
-    /// Notes what the running checkpointed layer returns beside its result.
-    pub fn note_returned(&mut self, value: &Value) {
-        let frame = self.graph.reentrant_frame().filter(|_| value.requires_grad());
-        if let Some(frame) = frame {
-            frame.returned.push(*value);
-        }
-    }
-
-    /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
-    pub fn keep_output(&mut self, storage: StorageId) {
-        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
-        if let Some(frame) = frame {
-            self.retain(storage);
-            self.graph.frames[frame].kept.push(storage);
-        }
-    }
-
-    /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
-    pub fn recomputed(&self) -> &[StorageId] {
-        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
-        frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
-    }
-}
-
-impl Machine {
-    /// Runs `body`, the forward of layer `layer`, checkpointed (use_reentrant=False): what it saves is dropped and comes
-    /// back through [`Machine::backward`]'s `recompute`.
-    pub fn checkpointed<'m>(
-        &'m self,
-        layer: usize,
-        input: &Tensor<'m>,
-        shared: [StorageId; HELD - 1],
-        body: impl FnOnce() -> Tensor<'m>,
-    ) -> Tensor<'m> {
-        self.checkpointed_from(layer, input.value, shared, body)
-    }
-
-    /// The same with what will be the layer's input when it is recomputed.
-    pub fn checkpointed_from<'m>(
-        &'m self,
-        layer: usize,
-        input: Value,
-        shared: [StorageId; HELD - 1],
-        body: impl FnOnce() -> Tensor<'m>,
-    ) -> Tensor<'m> {
-        {
-            let mut state = self.state.borrow_mut();
-            let mut held = [input.storage; HELD];
-            held[..HELD - 1].copy_from_slice(&shared);
-            let packed = if state.graph.offload.is_some() { state.pack_input(&input) } else { None };
-            if packed.is_some() {
-                held[HELD - 1] = NOTHING;
-            }
-            held.into_iter().for_each(|storage| state.retain(storage));
-            let frame = Frame {
-                slots: 0,
-                recomputed: Vec::new(),
-                done: false,
-                nodes: 0,
-                input,
-                held,
-                layer,
-                packed,
-                kept: Vec::new(),
-                returned: Vec::new(),
-                named: Vec::new(),
-                leaves: Vec::new(),
-            };
-            state.graph.frames.push(frame);
-            state.graph.recording = state.graph.frames.len() as u32;
-        }
-        let output = body();
-        let mut state = self.state.borrow_mut();
-        let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
-        // A layer through which no gradient flows saves nothing, not even its arguments.
-        if state.graph.frames[index].nodes == 0 {
-            let frame = &mut state.graph.frames[index];
-            let (held, named) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.named));
-            held.into_iter().chain(named).for_each(|storage| state.release(storage));
-        }
-        output
     }
 }

@@ -1,295 +1,302 @@
-//! The training loop: iterations of forward, backward, clip, step and zero_grad.
+//! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 use std::cell::RefCell;
 
 use super::forward::{Apart, Model, Output};
-use super::kernels::Device;
-use super::ledger::higher;
-use super::machine::{Machine, NOTHING, StorageId};
+use super::gradient::OnGrad;
+use super::heap::ledger::higher;
+use super::heap::{NOTHING, StorageId};
+use super::machine::{Machine, State};
 use super::optimizer::Stepper;
-use super::plan::Plan;
-use super::support;
+use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::hardware::Gpu;
-use crate::issue::Issue;
-use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase};
-use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
-use crate::units::Bytes;
-
-/// Executes the step on behalf of all layers of a kind at once and says what it needs.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let device = Device::of(gpu);
-    let modeling = support::modeling(architecture, scenario, device)?;
-    let scenario = &*scenario.laid_out();
-    let named = architecture;
-    let architecture = &*super::forward::stacks::architecture(architecture, scenario)?;
-    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if scenario.savings.offloading == Offloading::On { Apart::All } else { Apart::Few };
-    loop {
-        if apart == Apart::All {
-            Plan::of(architecture, modeling, scenario, device)?;
-        }
-        let machine = Machine::new(device, false);
-        let model = Model::load(&machine, architecture, modeling, scenario, device, apart);
-        support::adapted(&model, named)?;
-        let memory = summarised(model, gpu);
-        support::followed(&machine, scenario, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.state.borrow().alike {
-            return Ok(memory);
-        }
-        apart = apart.further();
-    }
-}
-
-/// What a model's training needs, as far as the layers that run on behalf of others are like them.
-fn summarised(model: Model<'_>, gpu: &Gpu) -> Memory {
-    let (machine, architecture, scenario) = (model.machine, model.architecture, model.scenario);
-    let mut training = Training::new(model);
-    training.prepare();
-    let [first, steady] = training.first_and_later();
-    let resting = machine.state.borrow().ledger.parts;
-    let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
-    let memory = Memory {
-        counted: Counted::Tensors,
-        parameters: parameters(architecture, scenario, machine),
-        first,
-        steady,
-        resting,
-        context: gpu.context,
-        offloaded: Bytes(offloaded),
-    };
-    drop(training);
-    memory
-}
-
-fn parameters(architecture: &Architecture, scenario: &Scenario, machine: &Machine) -> Parameters {
-    let trained: u64 = machine
-        .state
-        .borrow()
-        .params
-        .list
-        .iter()
-        .filter(|param| param.trainable)
-        .map(|param| param.numel.saturating_mul(u64::from(param.times)))
-        .fold(0, u64::saturating_add);
-    let adapters = if scenario.method == Method::Full { 0 } else { trained };
-    Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
-}
+use crate::job::{Act, Batch, Loss, Training};
+use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
-/// A model in training.
-pub(super) struct Training<'a> {
-    model: Model<'a>,
-    /// The output that the script keeps alive, and what the graph behind it holds.
-    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
-    has_state: bool,
-    /// The highest points of the running iteration, those before a thread got its workspaces apart.
-    noted: Vec<(Phase, Peak)>,
+/// A job on a machine, round after round.
+pub(super) struct Rounds<'a> {
+    machine: &'a Machine,
+    round: &'a [Act],
+    members: Vec<Running<'a>>,
+    /// Log-probabilities that wait for the end of the round.
+    scored: Vec<Tensor<'a>>,
+    notes: Notes<'a>,
     /// The batch's token ids.
     ids: StorageId,
     /// Events up to the end of the last step.
     stepped: usize,
 }
 
-impl<'a> Training<'a> {
-    /// A model before its first iteration.
-    pub fn new(model: Model<'a>) -> Training<'a> {
-        let noted = Vec::with_capacity(8);
-        Training { model, kept: Default::default(), has_state: false, noted, ids: NOTHING, stepped: 0 }
+/// A member in the course of a job.
+struct Running<'a> {
+    model: Model<'a>,
+    /// The output that the script keeps alive, and what the graph behind it holds.
+    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
+    /// Whether its optimizer has made its state.
+    has_state: bool,
+}
+
+impl Running<'_> {
+    /// What happens to its gradients.
+    fn on_grad(&self) -> OnGrad {
+        match self.model.member.training {
+            Some(Training { optimizer, step: StepTime::InBackward, .. }) => {
+                Stepper { optimizer, has_state: self.has_state }.hook()
+            }
+            Some(Training { step: StepTime::AfterBackward, .. }) | None => OnGrad::Keep,
+        }
     }
 
-    fn machine(&self) -> &'a Machine {
-        self.model.machine
+    /// cuBLASLt's workspaces of the script's and of autograd's thread. `addmm` with a bias goes through it; only
+    /// recomputation runs that in autograd's thread.
+    fn light_workspaces(&self) -> [u64; 2] {
+        match (self.model.has_bias(), self.model.member.checkpointing) {
+            ((false, _), _) => [0, 0],
+            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
+            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
+        }
+    }
+}
+
+impl<'a> Rounds<'a> {
+    /// A job before its first round.
+    pub fn new(machine: &'a Machine, ready: &'a Ready<'_>, models: Vec<Model<'a>>) -> Rounds<'a> {
+        let running = |model| Running { model, kept: Default::default(), has_state: false };
+        Rounds {
+            machine,
+            round: &ready.round,
+            members: models.into_iter().map(running).collect(),
+            scored: Vec::new(),
+            notes: Notes { machine, peaks: RefCell::new(Vec::with_capacity(8)) },
+            ids: NOTHING,
+            stepped: 0,
+        }
     }
 
-    /// The batch and the cuBLAS workspaces (one per thread: the script's and autograd's).
+    /// The batches and the cuBLAS workspaces (one per thread: the script's and autograd's).
     pub fn prepare(&mut self) {
-        let scenario = self.model.scenario;
-        let mut state = self.machine().state.borrow_mut();
-        let ids = scenario.tokens().saturating_mul(Dtype::I64.bytes());
+        let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
+        for act in self.round {
+            let (member, batch, times) = match *act {
+                Act::Train { member, batch, times, .. } => (member, batch, times),
+                Act::Score { member, batch } => (member, batch, 1),
+                Act::Update { .. } => continue,
+            };
+            let stack = self.members[member].model.member.stack;
+            if !brought.contains(&(batch, stack)) {
+                brought.push((batch, stack));
+                self.bring(batch, stack, times);
+            }
+        }
+        let light = self.members.iter().map(Running::light_workspaces);
+        let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
+        self.machine.with(|state| {
+            let workspace = state.device.workspace;
+            state.due_workspaces = light.map(|light| [workspace, light]);
+        });
+    }
+
+    /// Puts a batch on the machine.
+    fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
+        let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = match (scenario.stack, scenario.mask) {
+        let tensors: u64 = match (stack, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Stack::Torchtune, _) => 1,
             (_, Mask::None) => 2,
             (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
-        let batches = if scenario.stack == Stack::Trl { scenario.accumulation } else { 1 };
+        let batches = if stack == Stack::Trl { times } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
-            self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
-        }
-        // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
-        // runs it in autograd's thread
-        let light = match (self.model.has_bias(), scenario.checkpointing) {
-            ((false, _), _) => [0, 0],
-            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
-            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
-        };
-        let workspace = state.device.workspace;
-        state.due_workspaces = light.map(|light| [workspace, light]);
-        if scenario.savings.step == StepTime::InBackward {
-            state.stepper = Some(Stepper { optimizer: scenario.optimizer, has_state: false });
+            let bring =
+                |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+            self.ids = self.machine.with(bring);
         }
     }
 
-    fn begin(&self, phase: Phase) {
-        let mut state = self.machine().state.borrow_mut();
-        state.early = None;
-        state.ledger.restart();
-        state.mark(phase);
-    }
-
-    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
-    fn end(&mut self, phase: Phase) {
-        let mut state = self.machine().state.borrow_mut();
-        let early = state.early.take();
-        self.noted.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
-    }
-
-    /// One iteration: all micro-batches, then the step.
-    pub fn iteration(&mut self) -> Iteration {
-        self.noted.clear();
-        self.micro_batches();
-        self.optimize();
-        self.forget_gradients();
-        highest(&self.noted)
-    }
-
-    /// One iteration over micro-batches of their own lengths.
-    pub fn iteration_of(&mut self, batches: &'a [Scenario]) -> Iteration {
-        self.noted.clear();
-        for scenario in batches {
-            self.model.scenario = scenario;
-            self.forward_and_backward();
+    /// One round. Where lengths vary, the micro-batches of its training are those that were `drawn`.
+    pub fn round(&mut self, drawn: &[Batch]) -> Iteration {
+        self.notes.peaks.borrow_mut().clear();
+        for act in 0..self.round.len() {
+            self.act(act, drawn);
+            if let Act::Update { member } = self.round[act] {
+                self.forget_gradients(member);
+            }
         }
-        self.optimize();
-        self.forget_gradients();
-        highest(&self.noted)
+        self.scored.clear();
+        highest(&self.notes.peaks.borrow())
     }
 
-    /// The first iteration and a later one.
+    /// The first round and a later one.
     ///
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
-    fn first_and_later(&mut self) -> [Iteration; 2] {
-        let scenario = self.model.scenario;
-        let alters = scenario.savings.step == StepTime::InBackward;
-        if self.model.apart == Apart::All
-            || alters
-            || scenario.training_loop.keeps_outputs
-            || !scenario.training_loop.grads_to_none
-        {
-            return [self.iteration(), self.iteration()];
+    pub fn first_and_later(&mut self) -> [Iteration; 2] {
+        let alters = |training: Training| {
+            training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
+        };
+        let member = match self.round {
+            [Act::Train { member, loss: Loss::Labels, .. }, Act::Update { member: updated }]
+                if member == updated =>
+            {
+                *member
+            }
+            _ => return [self.round(&[]), self.round(&[])],
+        };
+        let model = &self.members[member].model;
+        if model.apart == Apart::All || model.member.training.is_none_or(alters) {
+            return [self.round(&[]), self.round(&[])];
         }
-        self.micro_batches();
-        self.optimize();
-        let first = highest(&self.noted);
-        self.noted.retain(|(phase, _)| *phase != Phase::Step);
-        let resting = self.machine().state.borrow().ledger.parts;
-        for (_, peak) in &mut self.noted {
+        self.act(0, &[]);
+        self.act(1, &[]);
+        let first = highest(&self.notes.peaks.borrow());
+        self.notes.peaks.borrow_mut().retain(|(phase, _)| phase.stage != Stage::Step);
+        let resting = self.machine.with(|state| state.ledger.parts);
+        for (_, peak) in self.notes.peaks.borrow_mut().iter_mut() {
             for category in [Category::Optimizer, Category::Workspace] {
                 let more = resting.get(category).saturating_sub(peak.parts.get(category));
                 *peak = peak.with(category, more.0);
             }
         }
         // the gradients are there still, as the next iteration's will be
-        self.optimize();
-        self.forget_gradients();
-        [first, highest(&self.noted)]
+        self.act(1, &[]);
+        self.forget_gradients(member);
+        [first, highest(&self.notes.peaks.borrow())]
     }
 
-    fn micro_batches(&mut self) {
-        // every micro-batch after the second repeats the second
-        for _ in 0..self.model.scenario.accumulation.clamp(1, 2) {
-            self.forward_and_backward();
-        }
-    }
-
-    fn optimize(&mut self) {
-        let scenario = self.model.scenario;
-        self.begin(Phase::Step);
-        {
-            let mut state = self.machine().state.borrow_mut();
-            if let Some(stepper) = &mut state.stepper {
-                stepper.has_state = true;
-            } else {
-                if scenario.training_loop.clips {
-                    state.clip();
-                }
-                if self.has_state {
-                    state.step(scenario.optimizer);
-                } else {
-                    state.first_step(scenario.optimizer);
+    /// One act of the round, by its number.
+    fn act(&mut self, index: usize, drawn: &[Batch]) {
+        let act = u16::try_from(index).unwrap_or(u16::MAX);
+        match self.round[index] {
+            Act::Train { member, batch, loss, times } if drawn.is_empty() => {
+                // every micro-batch after the second repeats the second
+                for _ in 0..times.clamp(1, 2) {
+                    self.train(act, member, batch, loss);
                 }
             }
+            Act::Train { member, loss, .. } => {
+                for batch in drawn {
+                    self.train(act, member, *batch, loss);
+                }
+            }
+            Act::Update { member } => self.update(act, member),
+            Act::Score { member, batch } => {
+                let phase = Phase { act, stage: Stage::Score };
+                self.notes.begin(phase);
+                self.scored.extend(self.members[member].model.score(batch));
+                self.notes.end(phase);
+            }
         }
-        self.has_state = true;
-        self.stepped = self.machine().state.borrow().events();
-        self.end(Phase::Step);
     }
 
-    fn forget_gradients(&self) {
-        if self.model.scenario.training_loop.grads_to_none {
-            self.machine().state.borrow_mut().drop_gradients();
+    fn update(&mut self, act: u16, member: usize) {
+        let Running { model, has_state, .. } = &mut self.members[member];
+        let Some(training) = model.member.training else { return };
+        let phase = Phase { act, stage: Stage::Step };
+        self.notes.begin(phase);
+        if training.step == StepTime::AfterBackward {
+            self.machine.with(|state| {
+                if training.clips {
+                    state.clip(&model.params);
+                }
+                if *has_state {
+                    state.step(training.optimizer, &model.params);
+                } else {
+                    state.first_step(training.optimizer, &model.params);
+                }
+            });
+        }
+        *has_state = true;
+        self.stepped = self.machine.with(|state| state.events());
+        self.notes.end(phase);
+    }
+
+    fn forget_gradients(&self, member: usize) {
+        let model = &self.members[member].model;
+        if model.member.training.is_some_and(|training| training.grads_to_none) {
+            self.machine.with(|state| state.drop_gradients(&model.params));
         }
     }
 
-    fn forward_and_backward(&mut self) {
-        self.begin(Phase::Forward);
-        if self.model.scenario.savings.offloading == Offloading::On {
-            self.begin_offloading();
+    /// One micro-batch forward and backward.
+    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss) {
+        let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
+        self.notes.begin(forward);
+        let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
+        let own = &self.members[member];
+        if own.model.member.offloading == Offloading::On {
+            self.begin_offloading(&own.model);
         }
-        self.machine().state.borrow_mut().category = Category::Activations;
-        let before = RefCell::new(std::mem::take(&mut self.kept));
-        let Output { loss, outputs, shared } = self.model.forward(&|| {
+        self.machine.with(|state| {
+            state.on_grad = own.on_grad();
+            state.category = Category::Activations;
+        });
+        let replace = || {
             // the loss and its graph come first
             let (outputs, held) = before.take();
             self.free(held);
             drop(outputs);
-        });
-        let kept = self.model.scenario.training_loop.keeps_outputs;
-        if kept {
-            self.kept.0 = outputs.iter().map(Tensor::detach).collect();
-        }
+        };
+        let pass = own.model.pass(batch);
+        let Output { loss, outputs, shared } = match loss {
+            Loss::Labels => pass.loss(pass.hidden(), &replace),
+            Loss::Preference { reference, prompt } => {
+                let scoring = Phase { act, stage: Stage::Score };
+                let labels = pass.preference_labels();
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
+                replace();
+                self.notes.end(forward);
+                self.notes.begin(scoring);
+                let others = self.members[reference].model.scoring(batch, |pass| {
+                    let (scores, _) = pass.label_log_probs(pass.hidden(), prompt, false);
+                    scores
+                });
+                self.notes.end(scoring);
+                self.notes.begin(forward);
+                pass.enter();
+                let loss = pass.preference_loss(&scores, &others);
+                drop((labels, scores, others));
+                Output { loss, outputs: Vec::new(), shared }
+            }
+        };
+        let keeps = own.model.member.keeps_outputs();
+        let kept = if keeps { outputs.iter().map(Tensor::detach).collect() } else { Vec::new() };
         drop(outputs);
-        self.end(Phase::Forward);
-        self.begin(Phase::Backward);
-        self.machine().state.borrow_mut().category = Category::Temporaries;
-        let model = &self.model;
-        self.machine().backward(loss, &|layer, input| model.recompute(layer, input, &shared));
+        self.notes.end(forward);
+        self.notes.begin(backward);
+        self.machine.with(|state| state.category = Category::Temporaries);
+        self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine().state.borrow_mut().graph.take_held();
-        held.extend(self.machine().state.borrow_mut().take_leaves());
-        if kept {
-            self.kept.1 = held;
+        let mut held = self.machine.with(|state| state.graph.take_held());
+        held.extend(self.machine.with(|state| state.take_leaves()));
+        drop(pass);
+        if keeps {
+            self.members[member].kept = (kept, held);
         } else {
             self.free(held);
         }
-        self.end(Phase::Backward);
+        self.notes.end(backward);
     }
 
-    /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
-    fn begin_offloading(&self) {
-        let scenario = self.model.scenario;
-        let mut state = self.machine().state.borrow_mut();
-        let offload = state.graph.offload.get_or_insert_default();
-        offload.ids = self.ids;
-        if scenario.stack == Stack::Torchtune {
-            offload.forgetful = true;
-            return;
-        }
-        if scenario.method != Method::Full || scenario.optimizer.is_of_bitsandbytes() {
-            state.empty_cache();
-        }
+    /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads
+    /// too, makes it empty the allocator's cache.
+    fn begin_offloading(&self, model: &Model<'a>) {
+        self.machine.with(|state| {
+            let offload = state.graph.offload.get_or_insert_default();
+            offload.ids = self.ids;
+            if model.member.stack == Stack::Torchtune {
+                offload.forgetful = true;
+            } else if model.member.loads_bitsandbytes() {
+                state.empty_cache();
+            }
+        });
     }
 
     /// Events up to the end of the last step, where they are recorded.
@@ -298,16 +305,37 @@ impl<'a> Training<'a> {
     }
 
     fn free(&self, storages: Vec<StorageId>) {
-        let mut state = self.machine().state.borrow_mut();
-        storages.into_iter().for_each(|storage| state.release(storage));
+        self.machine.with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
+    }
+}
+
+/// The highest points of the running round by phase, those before a thread got its workspaces apart.
+struct Notes<'a> {
+    machine: &'a Machine,
+    peaks: RefCell<Vec<(Phase, Peak)>>,
+}
+
+impl Notes<'_> {
+    fn begin(&self, phase: Phase) {
+        self.machine.with(|state| {
+            state.early = None;
+            state.ledger.restart();
+            state.mark(phase);
+        });
+    }
+
+    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
+    fn end(&self, phase: Phase) {
+        let peaks = self.machine.with(|state| state.early.take().into_iter().chain([state.ledger.peak()]));
+        self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
     }
 }
 
 /// The highest of the peaks of each phase.
 fn highest(peaks: &[(Phase, Peak)]) -> Iteration {
-    let mut iteration = Iteration::default();
+    let mut iteration = Iteration { phases: Vec::with_capacity(3) };
     for (phase, peak) in peaks {
-        let highest = &mut iteration.phases[*phase as usize];
+        let highest = iteration.phase_mut(*phase);
         *highest = higher(*highest, *peak);
     }
     iteration

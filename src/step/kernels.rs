@@ -1,57 +1,20 @@
 //! Scratch space that CUDA kernels of PyTorch ask the allocator for.
 
-use super::machine::{NOTHING, State, StorageId};
+use super::device::Device;
+use super::heap::{Heap, NOTHING, StorageId};
 use crate::dtype::Dtype;
-use crate::hardware::Gpu;
 use crate::memory::Category;
-
-/// What kernels are chosen and launched by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Device {
-    /// Compute capability times ten: 80 for 8.0.
-    pub capability: u32,
-    /// Streaming multiprocessors.
-    pub multiprocessors: u64,
-    /// Threads that one multiprocessor runs at a time.
-    pub threads: u64,
-    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0 and newer,
-    /// 4096 KiB · 2 + 16 KiB · 8 before).
-    pub workspace: u64,
-}
-
-impl Device {
-    pub fn of(gpu: &Gpu) -> Device {
-        let capability = gpu
-            .capability
-            .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
-        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), for all of them: the
-        // catalogue says nothing of a card's own, an RTX 3060 (28) runs as a 3090 (82). They size the scratch space of large
-        // sums, choose bitsandbytes' kernel for products of few tokens (`four_bit`), split flash's keys and values over
-        // blocks (`splits`) and are the rows of Liger's partial sums. Seven scenarios on a 3090 (4-bit, LoRA, full, Liger,
-        // 128 to 4096 tokens) peak alike with 28 and with 128.
-        let (multiprocessors, threads) = match capability {
-            0..=75 => (40, 1024),
-            76..=80 => (108, 2048),
-            81..=86 => (82, 1536),
-            87..=89 => (128, 1536),
-            90..=99 => (132, 2048),
-            _ => (148, 2048),
-        };
-        let workspace = if capability >= 90 { 33_554_432 } else { 8_519_680 };
-        Device { capability, multiprocessors, threads, workspace }
-    }
-}
 
 /// Scratch of a sum over rows, `[rows, width] → [width]`, when it is split over thread blocks.
 ///
 /// Source: `setReduceConfig` and `ReduceConfig::global_memory_size` of aten/src/ATen/native/cuda/Reduce.cuh.
-pub(super) fn column_sum_scratch(state: &mut State, rows: u64, width: u64, dtype: Dtype) {
+pub(super) fn column_sum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: Dtype) {
     const MAX_THREADS: u64 = 512;
     const WARP: u64 = 32;
     if rows == 0 || width == 0 {
         return;
     }
-    let device = state.device;
+    let device = heap.device;
     // Four outputs per thread where the width allows it (get_output_vec_size).
     let vector = [4, 2].into_iter().find(|vector| width.is_multiple_of(*vector)).unwrap_or(1);
     let max_threads = MAX_THREADS / vector;
@@ -76,9 +39,9 @@ pub(super) fn column_sum_scratch(state: &mut State, rows: u64, width: u64, dtype
     }
     let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
     let bytes = accumulator.saturating_mul(width).saturating_mul(blocks).saturating_mul(block_width * vector);
-    let buffer = state.alloc_as(Category::Temporaries, bytes, Dtype::U8, "sum (partial)");
-    state.scratch(grid * 4, "sum (semaphores)");
-    state.release(buffer);
+    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, "sum (partial)");
+    heap.scratch(grid * 4, "sum (semaphores)");
+    heap.release(buffer);
 }
 
 /// The most rows for which an embedding's gradient is summed without sorting (`embedding_dense_backward_cuda`).
@@ -87,15 +50,15 @@ const UNSORTED_ROWS: u64 = 3072;
 /// The order of an embedding's rows, sorted by token id: kept until its gradient is there.
 ///
 /// Source: aten/src/ATen/native/cuda/Embedding.cu `embedding_dense_backward_cuda`.
-pub(super) fn embedding_order(state: &mut State, rows: u64) -> [StorageId; 2] {
+pub(super) fn embedding_order(heap: &mut Heap, rows: u64) -> [StorageId; 2] {
     if rows <= UNSORTED_ROWS {
         return [NOTHING; 2];
     }
     let order =
-        [state.alloc(rows, Dtype::I64, "sorted ids"), state.alloc(rows, Dtype::I64, "original positions")];
-    let range = state.alloc(rows, Dtype::I64, "positions");
-    state.scratch(radix_sort_bytes(state.device, rows, 64), "sort (temporary storage)");
-    state.release(range);
+        [heap.alloc(rows, Dtype::I64, "sorted ids"), heap.alloc(rows, Dtype::I64, "original positions")];
+    let range = heap.alloc(rows, Dtype::I64, "positions");
+    heap.scratch(radix_sort_bytes(heap.device, rows, 64), "sort (temporary storage)");
+    heap.release(range);
     order
 }
 
@@ -104,7 +67,7 @@ pub(super) fn embedding_order(state: &mut State, rows: u64) -> [StorageId; 2] {
 /// rows and no more than entries of the table.
 ///
 /// Source: aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu (`NROWS_PER_THREAD` is 10).
-pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64, entries: u64) {
+pub(super) fn embedding_scratch(heap: &mut Heap, rows: u64, width: u64, entries: u64) {
     const ROWS_PER_THREAD: u64 = 10;
     const SCAN_BYTES: u64 = 1279;
     if rows <= UNSORTED_ROWS {
@@ -112,18 +75,18 @@ pub(super) fn embedding_scratch(state: &mut State, rows: u64, width: u64, entrie
     }
     let segments = rows.min(entries);
     let partial = segments.saturating_add(rows / ROWS_PER_THREAD);
-    let index = |state: &mut State, numel: u64| state.alloc(numel, Dtype::I64, "embedding (segments)");
-    let offsets = index(state, rows);
-    let count = index(state, 1);
-    let all = index(state, rows);
-    state.scratch(SCAN_BYTES, "embedding (temporary storage)");
-    state.release(all);
-    let lengths = [index(state, segments), index(state, segments)];
-    state.scratch(SCAN_BYTES, "embedding (temporary storage)");
-    let parts = [index(state, 1), index(state, partial)];
-    let sums = state.alloc(partial.saturating_mul(width), Dtype::F32, "embedding (partial sums)");
-    state.release(sums);
-    parts.into_iter().rev().chain(lengths).chain([count, offsets]).for_each(|storage| state.release(storage));
+    let index = |heap: &mut Heap, numel: u64| heap.alloc(numel, Dtype::I64, "embedding (segments)");
+    let offsets = index(heap, rows);
+    let count = index(heap, 1);
+    let all = index(heap, rows);
+    heap.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    heap.release(all);
+    let lengths = [index(heap, segments), index(heap, segments)];
+    heap.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    let parts = [index(heap, 1), index(heap, partial)];
+    let sums = heap.alloc(partial.saturating_mul(width), Dtype::F32, "embedding (partial sums)");
+    heap.release(sums);
+    parts.into_iter().rev().chain(lengths).chain([count, offsets]).for_each(|storage| heap.release(storage));
 }
 
 /// The most elements that are sorted within one thread block (aten/src/ATen/native/cuda/Sort.cu).
@@ -147,63 +110,63 @@ fn radix_sort_bytes(device: Device, numel: u64, bits: u64) -> u64 {
 }
 
 /// Scratch of `torch.sort` over one dimension of 64-bit integers.
-pub(super) fn sort_scratch(state: &mut State, numel: u64) {
-    let indices = state.alloc(numel, Dtype::I64, "sort (scratch)");
+pub(super) fn sort_scratch(heap: &mut Heap, numel: u64) {
+    let indices = heap.alloc(numel, Dtype::I64, "sort (scratch)");
     if numel > SMALL_SORT {
-        state.scratch(radix_sort_bytes(state.device, numel, 64), "sort (temporary storage)");
+        heap.scratch(radix_sort_bytes(heap.device, numel, 64), "sort (temporary storage)");
     }
-    state.release(indices);
+    heap.release(indices);
 }
 
 /// Scratch of `index_put_(accumulate=True)` with `rows` indices into `targets` rows: linear indices, sorted.
 ///
 /// Source: aten/src/ATen/native/cuda/Indexing.cu `index_put_with_sort_kernel`.
-pub(super) fn index_put_scratch(state: &mut State, rows: u64, targets: u64) {
-    let mut index = |name: &'static str| state.alloc(rows, Dtype::I64, name);
+pub(super) fn index_put_scratch(heap: &mut Heap, rows: u64, targets: u64) {
+    let mut index = |name: &'static str| heap.alloc(rows, Dtype::I64, name);
     let wrapped = index("index");
     let linear = index("linear index");
-    state.release(wrapped);
-    sort_indices(state, rows, targets);
-    state.release(linear);
+    heap.release(wrapped);
+    sort_indices(heap, rows, targets);
+    heap.release(linear);
 }
 
 /// Sorts linear indices into so many rows, with their order.
-fn sort_indices(state: &mut State, rows: u64, targets: u64) {
+fn sort_indices(heap: &mut Heap, rows: u64, targets: u64) {
     let mut held = [NOTHING; 3];
     for storage in &mut held {
-        *storage = state.alloc(rows, Dtype::I64, "sorted index");
+        *storage = heap.alloc(rows, Dtype::I64, "sorted index");
     }
     let bits = u64::from(u64::BITS - targets.leading_zeros());
-    state.scratch(radix_sort_bytes(state.device, rows, bits), "sort (temporary storage)");
-    held.into_iter().rev().for_each(|storage| state.release(storage));
+    heap.scratch(radix_sort_bytes(heap.device, rows, bits), "sort (temporary storage)");
+    held.into_iter().rev().for_each(|storage| heap.release(storage));
 }
 
 /// The same with an index for each of two dimensions, as a boolean mask gives them: `found` holds both, and goes before
 /// they are sorted.
-pub(super) fn index_put_pairs_scratch(state: &mut State, rows: u64, targets: u64, found: StorageId) {
-    let mut index = |name: &'static str| state.alloc(rows, Dtype::I64, name);
+pub(super) fn index_put_pairs_scratch(heap: &mut Heap, rows: u64, targets: u64, found: StorageId) {
+    let mut index = |name: &'static str| heap.alloc(rows, Dtype::I64, name);
     let wrapped = index("index");
     let linear = index("linear index");
-    state.release(wrapped);
-    let [wrapped, strided] = ["index", "index · stride"].map(|name| state.alloc(rows, Dtype::I64, name));
+    heap.release(wrapped);
+    let [wrapped, strided] = ["index", "index · stride"].map(|name| heap.alloc(rows, Dtype::I64, name));
     for storage in [wrapped, strided, found] {
-        state.release(storage);
+        heap.release(storage);
     }
-    sort_indices(state, rows, targets);
-    state.release(linear);
+    sort_indices(heap, rows, targets);
+    heap.release(linear);
 }
 
 /// `mask.nonzero()` of a boolean mask of two dimensions: both indices of every true element.
 ///
 /// Source: aten/src/ATen/native/cuda/Nonzero.cu; the temporary storage of cub's reduction and selection was measured with
 /// CUDA 13.0.
-pub(super) fn true_positions(state: &mut State, numel: u64, found: u64) -> StorageId {
+pub(super) fn true_positions(heap: &mut Heap, numel: u64, found: u64) -> StorageId {
     const SELECT_BYTES: u64 = 1023;
-    let count = state.alloc(1, Dtype::I32, "nonzero (count)");
-    state.scratch(reduction_bytes(state.device, numel), "nonzero (temporary storage)");
-    let positions = state.alloc(found.saturating_mul(2), Dtype::I64, "nonzero");
-    state.scratch(SELECT_BYTES, "nonzero (temporary storage)");
-    state.release(count);
+    let count = heap.alloc(1, Dtype::I32, "nonzero (count)");
+    heap.scratch(reduction_bytes(heap.device, numel), "nonzero (temporary storage)");
+    let positions = heap.alloc(found.saturating_mul(2), Dtype::I64, "nonzero");
+    heap.scratch(SELECT_BYTES, "nonzero (temporary storage)");
+    heap.release(count);
     positions
 }
 
@@ -222,17 +185,17 @@ fn reduction_bytes(device: Device, numel: u64) -> u64 {
 /// Scratch of `masked_scatter_`: where in the source each element comes from.
 ///
 /// Source: aten/src/ATen/native/cuda/IndexKernel.cpp `masked_scatter__cuda`.
-pub(super) fn prefix_sum_scratch(state: &mut State, numel: u64) {
+pub(super) fn prefix_sum_scratch(heap: &mut Heap, numel: u64) {
     const SCAN_BYTES: u64 = 1279;
-    let sums = state.alloc(numel, Dtype::I64, "masked_scatter (prefix sums)");
-    state.scratch(SCAN_BYTES, "masked_scatter (temporary storage)");
-    state.release(sums);
+    let sums = heap.alloc(numel, Dtype::I64, "masked_scatter (prefix sums)");
+    heap.scratch(SCAN_BYTES, "masked_scatter (temporary storage)");
+    heap.release(sums);
 }
 
 /// Scratch of a grouped product in bfloat16 on Hopper and Blackwell: pointers and strides of every group, and CUTLASS's
 /// workspace for every multiprocessor (measured; ATen/native/cuda/GroupMM.cu). Elsewhere the groups run one by one.
-pub(super) fn grouped_scratch(state: &mut State, groups: u64, dtype: Dtype) {
-    let per_multiprocessor = match state.device.capability {
+pub(super) fn grouped_scratch(heap: &mut Heap, groups: u64, dtype: Dtype) {
+    let per_multiprocessor = match heap.device.capability {
         90..=99 => 512,
         100..=109 => 5376,
         _ => return,
@@ -241,15 +204,15 @@ pub(super) fn grouped_scratch(state: &mut State, groups: u64, dtype: Dtype) {
         return;
     }
     let arguments =
-        state.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, "grouped_mm (arguments)");
-    state.scratch(per_multiprocessor * state.device.multiprocessors, "grouped_mm (workspace)");
-    state.release(arguments);
+        heap.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, "grouped_mm (arguments)");
+    heap.scratch(per_multiprocessor * heap.device.multiprocessors, "grouped_mm (workspace)");
+    heap.release(arguments);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::machine::Machine;
+    use crate::hardware::Gpu;
 
     #[test]
     fn a_sum_of_any_shape_asks_for_something_or_nothing() {
@@ -257,10 +220,9 @@ mod tests {
         let sizes = [0, 1, 2, 3, 255, 4096, 1 << 30, 1 << 60, u64::MAX];
         for rows in sizes {
             for width in sizes {
-                let machine = Machine::new(Device::of(&gpu), true);
-                let mut state = machine.state.borrow_mut();
-                column_sum_scratch(&mut state, rows, width, Dtype::Bf16);
-                assert_eq!(state.ledger.current, 0, "{rows} × {width}");
+                let mut heap = Heap::new(Device::of(&gpu), true);
+                column_sum_scratch(&mut heap, rows, width, Dtype::Bf16);
+                assert_eq!(heap.ledger.current, 0, "{rows} × {width}");
             }
         }
     }

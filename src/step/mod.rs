@@ -1,45 +1,33 @@
 //! The symbolic execution of a training step.
 //!
-//! - `machine`: storages, event stream; `ledger`: live bytes; `tensor`: handles with Python's lifetimes; `repeat`: one run on
-//!   behalf of many;
-//! - `autograd` and `backward`: the graph, the engine, the derivative of every operation;
-//! - `pointwise`, `views`, `linear`, `norm`, `attention`, `indexing`, `experts`, `scan`, `loss`, `fused_loss`: the operations;
-//!   `kernels`, `splits`: scratch space of CUDA kernels;
+//! - `heap`: storages, live bytes, event stream; `device` and `kernels`: the card and the scratch space of CUDA kernels;
+//! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: loops, one run on behalf of many;
+//! - `autograd`: the graph and the engine; `ops`: the operations, each with its derivative;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `optimizer` and `iteration`: the step and the loop around it; `replay`: all of it, event by event, `plan`: how much,
-//!   `allocate`: what the allocator makes of it.
+//! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
+//!   `iteration`: its rounds, act by act;
+//! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
 
-mod activations;
 mod allocate;
-mod attention;
 mod autograd;
-mod backward;
-mod experts;
+mod device;
 mod forward;
-mod four_bit;
-mod fused_loss;
-mod indexing;
+mod gradient;
+mod heap;
 mod iteration;
 mod kernels;
-mod ledger;
-mod linear;
-mod log_probs;
-mod loss;
 mod machine;
-mod norm;
+mod ops;
 mod optimizer;
 mod params;
 mod plan;
-mod pointwise;
+mod ready;
 mod repeat;
 mod replay;
-mod scan;
-mod splits;
+mod run;
 mod support;
 mod tensor;
-mod torchao;
-mod views;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
-pub use iteration::run;
-pub use replay::{Moment, Recording, TensorGroup, Traced};
+pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
+pub use run::{run, run_job};

@@ -1,17 +1,19 @@
 //! Which architectures the step can run. The rest is counted but refused here, so that what runs never meets a part that
 //! it does not know.
 
+use super::device::Device;
 use super::forward::{Model, fills_cache};
-use super::kernels::Device;
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
+use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
+    XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Scenario, Stack,
+    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision, Stack,
 };
 use crate::units::Bytes;
 
@@ -31,10 +33,99 @@ const PIECES: [&str; 11] = [
     "pre_feedforward_layernorm_2",
 ];
 
+/// What stands in the way of a job, whatever its models are.
+pub(super) fn acts(job: &Job) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if job.round.is_empty() {
+        return refuse(Field::Model, "nothing is done in a round".into(), "train a model, or score with one");
+    }
+    for (index, act) in job.round.iter().enumerate() {
+        if let Some(member) = act.members().find(|member| *member >= job.members.len()) {
+            let message =
+                format!("act {index} names member {member}, of which there are {}", job.members.len());
+            return refuse(Field::Model, message, "members are counted from 0");
+        }
+        match *act {
+            Act::Train { member, batch, loss, .. } => {
+                trained(job, member)?;
+                if let Loss::Preference { reference, .. } = loss {
+                    preference(&job.members[member], &job.members[reference], batch)?;
+                }
+            }
+            Act::Update { member } => trained(job, member)?,
+            Act::Score { member, .. } => scores(&job.members[member])?,
+        }
+    }
+    if job.members.len() > 1 && job.members.iter().any(|member| member.offloading == Offloading::On) {
+        let message = "activations in the CPU's memory are not modelled of a job of several models";
+        return refuse(Field::Offloading, message.into(), "keep them on the GPU");
+    }
+    let batches: Vec<Batch> = job.round.iter().filter_map(Act::batch).collect();
+    if batches.len() > 1 && batches.iter().any(|batch| batch.lengths != Lengths::Equal) {
+        let message = "lengths that vary are modelled of a job with one batch only";
+        return refuse(Field::Lengths, message.into(), "choose equal lengths");
+    }
+    Ok(())
+}
+
+/// An issue of a member that no act runs.
+pub(super) fn idle(member: usize) -> Issue {
+    Issue::error(Field::Model, format!("no act runs member {member}"))
+        .with_fix("leave it out, or score with it")
+}
+
+fn trained(job: &Job, member: usize) -> Result<(), Issue> {
+    if job.members[member].training.is_some() {
+        return Ok(());
+    }
+    let message = format!("member {member} is trained, but nothing says how");
+    Err(Issue::error(Field::Optimizer, message).with_fix("give it a training"))
+}
+
+/// What of a reference beside a trained model is not modelled.
+fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), Issue> {
+    let refusals = [
+        (
+            policy.stack != Stack::Trl || reference.stack != Stack::Trl,
+            Field::Stack,
+            "preferences are modelled as trl learns them",
+            "choose trl",
+        ),
+        (
+            policy.method != Method::Full || reference.method != Method::Full,
+            Field::Method,
+            "preferences are modelled where all weights are trained",
+            "choose full fine-tuning",
+        ),
+        (
+            !matches!(batch.mask, Mask::None | Mask::Ones | Mask::Padded),
+            Field::Mask,
+            "preferences are modelled with a sequence in each row",
+            "choose a padded batch",
+        ),
+    ];
+    match refusals.into_iter().find(|(refused, ..)| *refused) {
+        None => scores(reference),
+        Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
+    }
+}
+
+/// What of a forward pass without a loss is not modelled.
+fn scores(member: &Member) -> Result<(), Issue> {
+    match member.stack {
+        Stack::Transformers | Stack::Liger | Stack::Trl => Ok(()),
+        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+            let message =
+                format!("a forward pass of {} without a loss is not modelled", member.stack.label());
+            Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
+        }
+    }
+}
+
 /// The code that runs the model, or an issue that names what of the run is not modelled.
 pub(super) fn modeling(
     architecture: &Architecture,
-    scenario: &Scenario,
+    (member, batch): (&Member, Batch),
     device: Device,
 ) -> Result<Modeling, Issue> {
     let Some(modeling) = architecture.modeling else {
@@ -42,12 +133,12 @@ pub(super) fn modeling(
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     };
-    let checkpoints = scenario.checkpointing != Checkpointing::Off;
+    let checkpoints = member.checkpointing != Checkpointing::Off;
     if checkpoints && !modeling.checkpoints {
         let message = format!("transformers has no gradient checkpointing for {}", architecture.model_type);
         return Err(Issue::error(Field::Checkpointing, message).with_fix("switch checkpointing off"));
     }
-    if scenario.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
+    if member.method == Method::Qlora && architecture.blocks.iter().any(scans_by_token) {
         let family = &architecture.model_type;
         let message = if modeling.casts_scan_arguments {
             format!(
@@ -59,22 +150,22 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
     // what Unsloth packs is its own affair
-    if scenario.mask.is_packed()
-        && scenario.stack != Stack::Unsloth
-        && let Some(issue) = packing(modeling, architecture, scenario)
+    if batch.mask.is_packed()
+        && member.stack != Stack::Unsloth
+        && let Some(issue) = packing(modeling, architecture, member)
     {
         return Err(issue);
     }
-    if scenario.attention == AttentionKernel::FlashAttn
-        && let Some(issue) = flash_attn(modeling, architecture, scenario, device)
+    if member.attention == AttentionKernel::FlashAttn
+        && let Some(issue) = flash_attn(modeling, architecture, member, device)
     {
         return Err(issue);
     }
     let part = match &architecture.encoder {
         Some(_) if !modeling.runs_encoder => Some("an encoder beside its decoder".to_owned()),
         Some(_) => None,
-        None if architecture.loose.iter().any(|piece| unknown(piece).is_some()) => {
-            let names: Vec<&str> = architecture.loose.iter().filter_map(unknown).collect();
+        None if architecture.extra.iter().any(|piece| unknown(piece).is_some()) => {
+            let names: Vec<&str> = architecture.extra.iter().filter_map(unknown).collect();
             Some(format!("parts beside its layers ({})", names.join(", ")))
         }
         None => architecture.blocks.iter().find_map(block),
@@ -95,13 +186,13 @@ pub(super) fn modeling(
 /// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py
 /// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
-    let scenario = model.scenario;
-    if model.adapted || scenario.method == Method::Full {
+    let member = model.member;
+    if model.adapted || member.method == Method::Full {
         return Ok(());
     }
     let (family, own) = (&architecture.model_type, Modules::of(architecture));
-    let asked = scenario.lora.modules;
-    let message = match scenario.lora.targets {
+    let asked = member.lora.modules;
+    let message = match member.lora.targets {
         LoraTargets::Named if asked.is_empty() => {
             "no layer to adapt is named: peft refuses to start".to_owned()
         }
@@ -124,9 +215,9 @@ pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<
 const LARGEST: Bytes = Bytes(1 << 60);
 
 /// An issue where a run came across something that it has no code for, that stops in PyTorch, or that is beyond all counting.
-pub(super) fn followed(machine: &Machine, scenario: &Scenario, highest: Bytes) -> Result<(), Issue> {
-    attended(machine, scenario)?;
-    if let Some(what) = machine.state.borrow().unmodelled {
+pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Result<(), Issue> {
+    attended(machine, member)?;
+    if let Some(what) = machine.with(|state| state.unmodelled) {
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
     }
@@ -139,8 +230,8 @@ pub(super) fn followed(machine: &Machine, scenario: &Scenario, highest: Bytes) -
 
 /// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the
 /// memory-efficient one with grouped heads, of flash with a mask and in float32, and of cuDNN's with wide heads.
-fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
-    let needs = match scenario.attention {
+fn attended(machine: &Machine, member: &Member) -> Result<(), Issue> {
+    let needs = match member.attention {
         AttentionKernel::Eager
         | AttentionKernel::Sdpa
         | AttentionKernel::Math
@@ -153,10 +244,10 @@ fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
         }
         AttentionKernel::Cudnn => "16-bit values, compute capability 8.0 and heads of at most 128 (9.0: 256)",
     };
-    if !machine.state.borrow().graph.math {
+    if !machine.with(|state| state.graph.math) {
         return Ok(());
     }
-    let only = scenario.attention.label();
+    let only = member.attention.label();
     let message = format!(
         "PyTorch stops with \"Invalid backend\": {only}, the only kernel that is allowed, needs {needs}"
     );
@@ -164,12 +255,12 @@ fn attended(machine: &Machine, scenario: &Scenario) -> Result<(), Issue> {
 }
 
 /// What stands in the way of texts that share a sequence.
-fn packing(modeling: Modeling, architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> Option<Issue> {
     let family = &architecture.model_type;
-    let (message, fix) = if !runs_transformers(scenario) {
-        let stack = scenario.stack.label();
+    let (message, fix) = if !runs_transformers(member) {
+        let stack = member.stack.label();
         (format!("texts that share a sequence are not modelled for {stack}"), "choose transformers")
-    } else if fills_cache(modeling, architecture, scenario) {
+    } else if fills_cache(modeling, architecture, member) {
         let message = "where a cache is filled transformers does not look for texts that share a sequence";
         (message.to_owned(), "switch the cache or the packing off, or checkpointing on")
     } else if !modeling.packs || architecture.head.objective != Objective::CausalLm {
@@ -184,8 +275,8 @@ fn packing(modeling: Modeling, architecture: &Architecture, scenario: &Scenario)
 }
 
 /// Whether transformers' own code asks for masks and attention.
-fn runs_transformers(scenario: &Scenario) -> bool {
-    match scenario.stack {
+fn runs_transformers(member: &Member) -> bool {
+    match member.stack {
         Stack::Transformers | Stack::Trl | Stack::Liger => true,
         Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => false,
     }
@@ -195,17 +286,15 @@ fn runs_transformers(scenario: &Scenario) -> bool {
 fn flash_attn(
     modeling: Modeling,
     architecture: &Architecture,
-    scenario: &Scenario,
+    member: &Member,
     device: Device,
 ) -> Option<Issue> {
     let family = &architecture.model_type;
     let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     let wide = attentions().any(|own| own.head_dim > 256 || !own.head_dim.is_multiple_of(8));
-    let float = match scenario.precision {
+    let float = match member.precision {
         Precision::Fp32 => true,
-        Precision::Bf16 | Precision::Fp16 => {
-            scenario.method == Method::Qlora && scenario.quantization.prepare
-        }
+        Precision::Bf16 | Precision::Fp16 => member.method == Method::Qlora && member.quantization.prepare,
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
     };
     let fix = "choose SDPA";
@@ -215,8 +304,8 @@ fn flash_attn(
         ("flash-attn takes 16-bit queries only".to_owned(), "train under autocast or in bfloat16")
     } else if wide {
         ("flash-attn takes heads of at most 256, a multiple of 8".to_owned(), fix)
-    } else if !runs_transformers(scenario) {
-        let stack = scenario.stack.label();
+    } else if !runs_transformers(member) {
+        let stack = member.stack.label();
         (format!("the package flash-attn is not modelled for {stack}"), fix)
     } else if !modeling.flash_attn
         || architecture.blocks.iter().any(|block| block.mixer.attention().is_none())
@@ -249,7 +338,7 @@ fn block(block: &Block) -> Option<String> {
         }
         _ => None,
     };
-    let pieces: Vec<&str> = block.loose.iter().filter_map(unknown).collect();
+    let pieces: Vec<&str> = block.extra.iter().filter_map(unknown).collect();
     let rest = rest.map(str::to_owned).or_else(|| {
         (!pieces.is_empty()).then(|| format!("further parameters in its layers ({})", pieces.join(", ")))
     });
@@ -257,12 +346,12 @@ fn block(block: &Block) -> Option<String> {
 }
 
 /// The name of a parameter beside the parts of a layer or a model, if no code here reads it.
-fn unknown(piece: &Piece) -> Option<&'static str> {
+fn unknown(piece: &Submodule) -> Option<&'static str> {
     let name = match piece {
-        Piece::Linear(linear) => linear.name,
-        Piece::Norm(norm) => norm.name,
-        Piece::Table(table) => table.name,
-        Piece::Loose(loose) => loose.name,
+        Submodule::Linear(linear) => linear.name,
+        Submodule::Norm(norm) => norm.name,
+        Submodule::Table(table) => table.name,
+        Submodule::Bare(bare) => bare.name,
     };
     Some(name).filter(|name| !PIECES.contains(name))
 }

@@ -1,5 +1,8 @@
-//! The only file that touches the window, its history, clipboard and storage. Everything here can fail (blocked
+//! The only module that touches the window, its history, clipboard and storage. Everything here can fail (blocked
 //! storage, a page in a frame) and says so instead of panicking.
+
+mod files;
+mod keys;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,7 +14,11 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
 use crate::issue::Issue;
-use crate::model::config::check_length;
+use crate::model::ModelError;
+use crate::model::read::check_length;
+
+pub use files::{print, save, save_picture, styled};
+pub use keys::{Stroke, edit, on_stroke};
 
 /// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
 /// host, or the query that links had before.
@@ -121,11 +128,14 @@ pub fn system_is_dark() -> bool {
     window().match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches())
 }
 
-/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more.
+/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more. A worker has no page
+/// to show it on; the app learns of its end and starts another.
 pub fn catch_crashes() {
     std::panic::set_hook(Box::new(|info| {
         console_error_panic_hook::hook(info);
-        mark_root("data-state", Some("crashed"));
+        if is_page() {
+            mark_root("data-state", Some("crashed"));
+        }
     }));
 }
 
@@ -145,6 +155,11 @@ pub fn reveal(id: &str) {
         options.set_block(web_sys::ScrollLogicalPosition::Nearest);
         element.scroll_into_view_with_scroll_into_view_options(&options);
     }
+}
+
+/// Milliseconds of a clock.
+pub fn now() -> f64 {
+    js_sys::Date::now()
 }
 
 /// Names the page.
@@ -219,7 +234,7 @@ pub enum NoText {
         code: String,
     },
     /// The text is longer than any config.
-    TooLong(Issue),
+    TooLong(ModelError),
 }
 
 /// How long a server may take, in milliseconds.
@@ -253,9 +268,9 @@ pub async fn fetch(url: &str) -> Result<String, NoText> {
         let value = js_sys::Reflect::get(&part, &"value".into()).map_err(failed)?;
         let Ok(part) = value.dyn_into::<js_sys::Uint8Array>() else { break };
         // what is compressed, or sent in pieces, does not say before how long it is
-        if let Err(issue) = check_length((bytes.len() as u64).saturating_add(part.length().into())) {
+        if let Err(error) = check_length((bytes.len() as u64).saturating_add(part.length().into())) {
             drop(reader.cancel());
-            return Err(NoText::TooLong(issue));
+            return Err(NoText::TooLong(error));
         }
         bytes.extend(part.to_vec());
     }

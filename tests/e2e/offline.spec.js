@@ -27,7 +27,8 @@ test("it can be installed", async ({ page, request }) => {
   for (const icon of manifest.icons) expect((await request.get(icon.src)).ok()).toBe(true);
 });
 
-test("a newer version waits until it is asked for, and then comes as a whole", async ({ headroom, page, context, problems }) => {
+/** The page in a folder of its own, open in `page`, and a newer version of it, which the page offers. */
+async function withNewer({ headroom, page }, use) {
   const folder = mkdtempSync(join(tmpdir(), "headroom-"));
   cpSync(DIST, folder, { recursive: true });
   const server = await serve(folder);
@@ -40,22 +41,49 @@ test("a newer version waits until it is asked for, and then comes as a whole", a
   change("index.html", /<html /, '<html data-deploy="2" ');
   change("sw.js", /const VERSION = "/, 'const VERSION = "2');
   await page.evaluate(() => navigator.serviceWorker.ready.then((found) => found.update()));
-
   const offer = page.getByRole("status").filter({ hasText: "A newer version" });
   await expect(offer).toBeVisible();
-  const old = await context.newPage();
-  await old.goto(server.url);
-  await expect(old.locator("html")).not.toHaveAttribute("data-deploy", "2");
-  await expect(old.locator("html")).toHaveAttribute("data-state", "ready");
-
-  await offer.getByRole("button", { name: "Reload" }).click();
-  await expect(page.locator("html")).toHaveAttribute("data-deploy", "2");
-  await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
-  // The tab that was left open still works.
-  await new headroom.constructor(old).box("Micro-batch size").fill("64");
-  await expect(new headroom.constructor(old).verdict).toContainText("Does not fit");
-  // Its host is another than that of the other tests.
-  problems.splice(0, problems.length, ...problems.filter((problem) => !problem.includes(server.url)));
+  await use({ server, take: () => offer.getByRole("button", { name: "Reload" }).click() });
   server.close();
   rmSync(folder, { recursive: true });
+}
+
+/** A tab of the version before. */
+async function oldTab(context, server) {
+  const tab = await context.newPage();
+  await tab.goto(server.url);
+  await expect(tab.locator("html")).not.toHaveAttribute("data-deploy", "2");
+  await expect(tab.locator("html")).toHaveAttribute("data-state", "ready");
+  return tab;
+}
+
+async function expectNewer(page) {
+  await expect(page.locator("html")).toHaveAttribute("data-deploy", "2");
+  await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
+}
+
+// The host of these is another than that of the other tests.
+const forgive = (problems, url) =>
+  problems.splice(0, problems.length, ...problems.filter((problem) => !problem.includes(url)));
+
+test("a newer version waits until it is asked for, and then comes as a whole", async ({ headroom, page, context, problems }) => {
+  await withNewer({ headroom, page }, async ({ server, take }) => {
+    const old = await oldTab(context, server);
+    await take();
+    await expectNewer(page);
+    // The tab that was left open still works.
+    await new headroom.constructor(old).box("Micro-batch size").fill("64");
+    await expect(new headroom.constructor(old).verdict).toContainText("Does not fit");
+    forgive(problems, server.url);
+  });
+});
+
+test("a newer version comes while the older one still answers another tab", async ({ headroom, page, context, problems }) => {
+  await withNewer({ headroom, page }, async ({ server, take }) => {
+    const old = await oldTab(context, server);
+    await old.evaluate((path) => void fetch(path), server.unanswered);
+    await take();
+    await expectNewer(page);
+    forgive(problems, server.url);
+  });
 });

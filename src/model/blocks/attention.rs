@@ -1,7 +1,7 @@
 //! Attention: over keys and values of their own, and over latent ones.
 
-use super::{Dropout, Linear, Norm, Param, ParamRole, Visit};
-use crate::model::Table;
+use super::basic::{Dropout, Linear, Norm, Table};
+use super::param::{Param, ParamRole, Visit};
 
 /// How queries, keys and values are projected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

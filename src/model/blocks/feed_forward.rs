@@ -1,6 +1,7 @@
 //! Feed-forward networks: dense ones and mixtures of experts.
 
-use super::{Linear, Param, ParamRole, Visit};
+use super::basic::Linear;
+use super::param::{Param, ParamRole, Visit};
 
 /// The activation function, by the operations that it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

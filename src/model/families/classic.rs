@@ -2,16 +2,17 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, per_head, repeated, rotated};
-use crate::issue::Issue;
+use crate::model::architecture::Architecture;
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, FeedForward, Linear, LinearClass, Mixer, Mlp, Norm,
     NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
-use crate::model::{Architecture, Table};
+use crate::model::error::ModelError;
 
 /// Reads a decoder from before llama; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "gpt2" => gpt2(config, LinearClass::Conv1d),
         "gpt-sw3" => gpt2(&config.like("gpt2"), LinearClass::Conv1d),
@@ -35,17 +36,17 @@ fn fused(
     qkv: Linear,
     output: Linear,
     code: AttentionCode,
-) -> Result<Attention, Issue> {
+) -> Result<Attention, ModelError> {
     Ok(parts::attention(heads, per_head(hidden, heads)?, Projection::Fused(qkv), output, code))
 }
 
 /// gpt2 and its like (cerebras, dialogpt, distilgpt2).
-fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, Issue> {
+fn gpt2(config: &Config<'_>, class: LinearClass) -> Result<Architecture, ModelError> {
     gpt2_with(config, class, activation(config, "activation_function")?)
 }
 
 /// The same with that activation.
-fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result<Architecture, Issue> {
+fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result<Architecture, ModelError> {
     let hidden = config.size("n_embd")?;
     let heads = config.size("n_head")?;
     let inner = config.size_or("n_inner", 4 * hidden)?;
@@ -73,7 +74,7 @@ fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result
             act,
         }),
         residual_dropout: dropout(config, "resid_pdrop")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp."],
     };
     let layers = repeated(config.depth("n_layer")?, block);
@@ -85,7 +86,7 @@ fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result
 }
 
 /// openai-gpt: gpt2 with its norms after the halves.
-fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn openai_gpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
     // its own table of activations says gelu and means gelu_new
     let act = match config.text("afn")? {
         Some("gelu") => Activation::GeluNew,
@@ -107,7 +108,7 @@ fn openai_gpt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_bigcode: gpt2 with `nn.Linear` and, mostly, one head of keys and values.
-fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut model = gpt2(config, LinearClass::Linear)?;
     if config.optional_flag("multi_query")?.unwrap_or(true) {
         for block in &mut model.blocks {
@@ -129,7 +130,7 @@ fn gpt_bigcode(config: &Config<'_>) -> Result<Architecture, Issue> {
 
 /// gpt_neo: local layers see a window only, for which their code changes what is in a mask of the same size as the others'.
 /// Which ones they are (`attention_types`) makes no difference.
-fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt_neo(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size_or("intermediate_size", 4 * hidden)?;
@@ -156,7 +157,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: activation(config, "activation_function")?,
         }),
         residual_dropout: dropout(config, "resid_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &[
             "ln_1",
             "attn.attention.k_proj",
@@ -175,7 +176,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// mpt: alibi, no bias anywhere.
-fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn mpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
     let norm = |name| Norm::new(name, hidden, NormKind::LayerNorm { bias: false });
@@ -203,7 +204,7 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
         }),
         // its code reads neither `resid_pdrop` nor `emb_pdrop`
         residual_dropout: dropout(&own, "attn_pdrop")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["norm_1", "attn.", "norm_2"],
     };
     let layers = repeated(config.depth("n_layers")?, block);
@@ -211,7 +212,7 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_neox: pythia, dolly, redpajama.
-fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn gpt_neox(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size("intermediate_size")?;
@@ -243,7 +244,7 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);
@@ -253,13 +254,13 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// gpt_neox calls the share `rotary_pct`; newer files call it `partial_rotary_factor`.
-fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, Issue> {
+fn neox_rotated(config: &Config<'_>, head_dim: u64) -> Result<u64, ModelError> {
     let key = if config.has("rotary_pct") { "rotary_pct" } else { "partial_rotary_factor" };
     rotated(config, head_dim, key, 0.25)
 }
 
 /// bloom.
-fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn bloom(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("n_embed")?;
     let heads = config.size("n_head")?;
     let linear = |name, input, output| Linear::new(name, input, output).with_bias(true);
@@ -287,7 +288,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: Activation::BloomGelu,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("n_layer")?, block);
@@ -298,7 +299,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// falcon 1 and 2 (falcon 3 is a llama).
-fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn falcon(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = per_head(hidden, heads)?;
@@ -345,7 +346,7 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: activation(config, "activation")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);

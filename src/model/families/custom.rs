@@ -2,16 +2,16 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
-use crate::issue::Issue;
-use crate::model::Architecture;
+use crate::model::architecture::Architecture;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear,
     Mixer, Mlp, Moe, Norm, NormKind, Projection, Rotary, Wiring,
 };
 use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads one of them; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "dbrx" => dbrx(config),
         "qwen" => qwen(config),
@@ -21,7 +21,7 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 }
 
 /// dbrx: LayerNorm without bias, experts whose matrices lie in three flat tensors.
-fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
     let heads = config.size("n_heads")?;
     let own = config.nested("attn_config", "dbrx_attention")?;
@@ -67,7 +67,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
             latent: None,
         })),
         residual_dropout: dropout(config, "resid_pdrop")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["norm_attn_norm.norm_1", "norm_attn_norm.attn.", "norm_attn_norm.norm_2"],
     };
     let layers = repeated(config.depth("n_layers")?, block);
@@ -77,7 +77,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// qwen 1 (not 1.5): its own code. The feed-forward width is half of what the config says.
-fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn qwen(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;
@@ -103,7 +103,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: Activation::Silu,
         }),
         residual_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp.w1"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);
@@ -113,7 +113,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// chatglm 2 and 3: their own code.
-fn chatglm(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn chatglm(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let head_dim = parts::head_dim(config, "kv_channels", hidden, heads)?;
@@ -145,7 +145,7 @@ fn chatglm(config: &Config<'_>) -> Result<Architecture, Issue> {
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_layers")?, block);

@@ -4,13 +4,14 @@ use super::llama;
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
 use super::variant::LLAMA;
-use crate::issue::Issue;
+use crate::model::architecture::{Architecture, HeadTransform, LAYERS, Objective};
+use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm,
-    NormKind, Piece, Projection, Rotary, Wiring,
+    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Norm, NormKind,
+    Projection, Registration, Rotary, Submodule, Wiring,
 };
 use crate::model::config::Config;
-use crate::model::{Architecture, HeadTransform, LAYERS, Objective, Table};
+use crate::model::error::ModelError;
 
 /// What an encoder like bert calls its parts.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +35,9 @@ struct Names {
     /// Whose attention runs.
     code: AttentionCode,
     /// Order of a layer.
-    layer: Layout,
+    layer: Registration,
     /// Order of the model.
-    model: Layout,
+    model: Registration,
 }
 
 const BERT: Names = Names {
@@ -123,7 +124,7 @@ const MPNET: Names = Names {
 };
 
 /// Reads an encoder; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "bert" => bert(config, &BERT),
         "ernie" => ernie(config),
@@ -145,11 +146,11 @@ fn layer_norm(name: &'static str, width: u64) -> Norm {
 }
 
 /// Whether the projection to the vocabulary is the words' table.
-fn tied(config: &Config<'_>) -> Result<bool, Issue> {
+fn tied(config: &Config<'_>) -> Result<bool, ModelError> {
     Ok(config.optional_flag("tie_word_embeddings")?.unwrap_or(true))
 }
 
-fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
+fn block(config: &Config<'_>, names: &Names) -> Result<Block, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let [width, act, drop, attention_drop] = names.keys;
@@ -184,19 +185,23 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, Issue> {
             act: activation(config, act)?,
         }),
         residual_dropout: dropout(config, drop)?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: names.layer,
     })
 }
 
-fn bert(config: &Config<'_>, names: &Names) -> Result<Architecture, Issue> {
+fn bert(config: &Config<'_>, names: &Names) -> Result<Architecture, ModelError> {
     let block = block(config, names)?;
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     around(config, names, layers)
 }
 
 /// Embeddings and head around the layers.
-fn around(config: &Config<'_>, names: &Names, layers: (Vec<Block>, Vec<u16>)) -> Result<Architecture, Issue> {
+fn around(
+    config: &Config<'_>,
+    names: &Names,
+    layers: (Vec<Block>, Vec<u16>),
+) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let [words, positions, types] = names.tables;
     let [dense, norm, projection] = names.head;
@@ -224,23 +229,23 @@ fn around(config: &Config<'_>, names: &Names, layers: (Vec<Block>, Vec<u16>)) ->
 }
 
 /// ernie: bert, with task types if it is told so.
-fn ernie(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn ernie(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut model = bert(config, &BERT)?;
     if config.flag("use_task_id")? {
         let rows = config.size("task_type_vocab_size")?;
         let table = Table { name: "embeddings.task_type_embeddings", rows, width: model.hidden };
-        model.loose.push(Piece::Table(table));
+        model.extra.push(Submodule::Table(table));
     }
     Ok(model)
 }
 
 /// mpnet: roberta without token types, with a bias by distance that all layers share.
-fn mpnet(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn mpnet(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut model = bert(config, &MPNET)?;
     model.embeddings.token_types = None;
     let buckets = config.size("relative_attention_num_buckets")?;
     let heads = config.size("num_attention_heads")?;
-    model.loose.push(Piece::Table(Table {
+    model.extra.push(Submodule::Table(Table {
         name: "encoder.relative_attention_bias",
         rows: buckets,
         width: heads,
@@ -249,7 +254,7 @@ fn mpnet(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// deberta-v2 and v3: attention to contents and to relative positions.
-fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn deberta_v2(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let relative = config.flag("relative_attention")?;
     let kinds = match config.text("pos_att_type") {
@@ -261,7 +266,7 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
         for (kind, name) in [("c2p", "attention.self.pos_key_proj"), ("p2c", "attention.self.pos_query_proj")]
         {
             if kinds.contains(&kind) {
-                block.loose.push(Piece::Linear(Linear::new(name, hidden, hidden).with_bias(true)));
+                block.extra.push(Submodule::Linear(Linear::new(name, hidden, hidden).with_bias(true)));
             }
         }
     }
@@ -292,26 +297,26 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, Issue> {
             (Some(size), _) | (None, Some(size)) => size,
             (None, None) => config.size("max_position_embeddings")?,
         };
-        model.loose.push(Piece::Table(Table {
+        model.extra.push(Submodule::Table(Table {
             name: "encoder.rel_embeddings",
             rows: 2 * size,
             width: hidden,
         }));
     }
     if config.text("norm_rel_ebd")?.is_some_and(|norm| norm.contains("layer_norm")) {
-        model.loose.push(Piece::Norm(layer_norm("encoder.LayerNorm", hidden)));
+        model.extra.push(Submodule::Norm(layer_norm("encoder.LayerNorm", hidden)));
     }
     if let Some(kernel) = config.optional("conv_kernel_size")?.filter(|kernel| *kernel > 0) {
         let groups = config.size_or("conv_groups", 1)?;
-        model.loose.push(Piece::param("encoder.conv.conv.weight", &[hidden, hidden / groups, kernel]));
-        model.loose.push(Piece::param("encoder.conv.conv.bias", &[hidden]));
-        model.loose.push(Piece::Norm(layer_norm("encoder.conv.LayerNorm", hidden)));
+        model.extra.push(Submodule::param("encoder.conv.conv.weight", &[hidden, hidden / groups, kernel]));
+        model.extra.push(Submodule::param("encoder.conv.conv.bias", &[hidden]));
+        model.extra.push(Submodule::Norm(layer_norm("encoder.conv.LayerNorm", hidden)));
     }
     Ok(model)
 }
 
 /// electra's generator: bert with narrow embeddings.
-fn electra(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn electra(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut model = bert(
         config,
         &Names {
@@ -354,7 +359,7 @@ fn narrow(model: &mut Architecture, width: u64, projection: Linear) {
 
 /// albert: one group of layers that runs again and again. Its parameters are counted; that it runs more often is not
 /// known to the step.
-fn albert(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn albert(config: &Config<'_>) -> Result<Architecture, ModelError> {
     const ALBERT: Names = Names {
         attention: ["attention.query", "attention.key", "attention.value", "attention.dense"],
         norms: ["attention.LayerNorm", "full_layer_layer_norm"],
@@ -386,7 +391,7 @@ fn albert(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// eurobert: llama that looks both ways.
-fn eurobert(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn eurobert(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut model = llama::read(config, &LLAMA)?;
     for block in &mut model.blocks {
         if let Mixer::Attention(attention) = &mut block.mixer {
@@ -399,7 +404,7 @@ fn eurobert(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// modernbert: rotary, gated, windows on both sides in most layers.
-fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn modernbert(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_attention_heads")?;
     let inner = config.size("intermediate_size")?;
@@ -441,7 +446,7 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, Issue> {
                 act,
             }),
             residual_dropout: Dropout::default(),
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &["attn_norm", "attn.", "mlp_norm"],
         })
     })?;

@@ -2,15 +2,16 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated};
-use crate::issue::Issue;
+use crate::model::architecture::{Architecture, HeadTransform, LAYERS};
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Wiring,
 };
 use crate::model::config::Config;
-use crate::model::{Architecture, HeadTransform, LAYERS, Table};
+use crate::model::error::ModelError;
 
 /// Reads one of them; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "opt" => opt(config),
         "xglm" => xglm(config),
@@ -33,7 +34,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn block(&self, config: &Config<'_>) -> Result<Block, Issue> {
+    fn block(&self, config: &Config<'_>) -> Result<Block, ModelError> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size(self.heads)?;
         let inner = config.size(self.width)?;
@@ -63,7 +64,7 @@ impl Layer {
                 act: activation(config, self.activation)?,
             }),
             residual_dropout: dropout(config, self.dropout)?,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &[
                 "self_attn.k_proj",
                 "self_attn.v_proj",
@@ -77,7 +78,7 @@ impl Layer {
 }
 
 /// opt: drops out inside its layers only; the position table has two rows more than positions.
-fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn opt(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let before = config.flag("do_layer_norm_before")?;
     let affine = config.flag("layer_norm_elementwise_affine")?;
@@ -114,7 +115,7 @@ fn opt(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// xglm: positions are computed, not learned.
-fn xglm(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn xglm(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let layer = Layer {
         heads: "attention_heads",
@@ -136,7 +137,7 @@ fn xglm(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// biogpt: opt's positions, another head.
-fn biogpt(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn biogpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let layer = Layer {
         heads: "num_attention_heads",

@@ -1,18 +1,18 @@
 //! Mixers other than attention, from a config: state spaces, linear attention, short convolutions.
 
-use super::llama::Shape;
+use super::common::Common;
 use super::parts::{decoder, repeated, stack};
-use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Shared, Turn, Variant};
-use crate::issue::Issue;
-use crate::model::Architecture;
+use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Rotation, SharedExperts, Variant};
+use crate::model::architecture::Architecture;
 use crate::model::blocks::{
-    Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Loose, Mixer, Moe, Norm,
-    NormKind, Scan, ShortConv, StateSpace, Wiring,
+    BareParam, Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe,
+    Norm, NormKind, Scan, ShortConv, StateSpace, Wiring,
 };
-use crate::model::config::{Config, refusal};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads a model without attention in most of its layers; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "mamba" | "falcon_mamba" => mamba(config),
         "mamba2" => mamba2(config),
@@ -22,8 +22,8 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
 }
 
 /// qwen3_next's linear attention: queries, keys, values and gate in one projection.
-pub fn delta_net(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
-    delta(config, shape, |hidden, keys, values, heads| {
+pub fn delta_net(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> {
+    delta(config, common, |hidden, keys, values, heads| {
         vec![
             Linear::new("linear_attn.in_proj_qkvz", hidden, 2 * keys + 2 * values),
             Linear::new("linear_attn.in_proj_ba", hidden, 2 * heads),
@@ -32,8 +32,8 @@ pub fn delta_net(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
 }
 
 /// qwen3_5's: the same in four projections, after norm and output.
-pub fn delta_net_apart(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
-    delta(config, shape, |hidden, keys, values, heads| {
+pub fn delta_net_apart(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> {
+    delta(config, common, |hidden, keys, values, heads| {
         vec![
             Linear::new("linear_attn.in_proj_qkv", hidden, 2 * keys + values),
             Linear::new("linear_attn.in_proj_z", hidden, values),
@@ -45,9 +45,9 @@ pub fn delta_net_apart(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issu
 
 fn delta(
     config: &Config<'_>,
-    shape: &Shape,
+    common: &Common,
     inputs: impl Fn(u64, u64, u64, u64) -> Vec<Linear>,
-) -> Result<Mixer, Issue> {
+) -> Result<Mixer, ModelError> {
     let key_heads = config.size("linear_num_key_heads")?;
     let value_heads = config.size("linear_num_value_heads")?;
     let key_dim = config.size("linear_key_head_dim")?;
@@ -58,25 +58,25 @@ fn delta(
         value_heads,
         key_dim,
         value_dim,
-        inputs: inputs(shape.hidden, keys, values, value_heads),
+        inputs: inputs(common.hidden, keys, values, value_heads),
         conv: Conv {
             name: "linear_attn.conv1d",
             channels: 2 * keys + values,
             kernel: config.size("linear_conv_kernel_dim")?,
             bias: false,
         },
-        loose: vec![
-            Loose::new("linear_attn.dt_bias", &[value_heads]),
-            Loose::new("linear_attn.A_log", &[value_heads]),
+        extra: vec![
+            BareParam::new("linear_attn.dt_bias", &[value_heads]),
+            BareParam::new("linear_attn.A_log", &[value_heads]),
         ],
         norm: Norm::new("linear_attn.norm", value_dim, NormKind::Rms),
-        output: Linear::new("linear_attn.out_proj", values, shape.hidden),
+        output: Linear::new("linear_attn.out_proj", values, common.hidden),
     }))
 }
 
 /// lfm2's short convolution.
-pub fn short_conv(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
-    let hidden = shape.hidden;
+pub fn short_conv(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> {
+    let hidden = common.hidden;
     let bias = config.flag("conv_bias")?;
     Ok(Mixer::ShortConv(ShortConv {
         conv: Conv { name: "conv.conv", channels: hidden, kernel: config.size("conv_L_cache")?, bias },
@@ -86,7 +86,7 @@ pub fn short_conv(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
 }
 
 /// lfm2's width: two thirds of what the config says, rounded up, unless it is told not to adjust.
-pub fn lfm2_width(config: &Config<'_>) -> Result<u64, Issue> {
+pub fn lfm2_width(config: &Config<'_>) -> Result<u64, ModelError> {
     let given = if config.has("block_ff_dim") {
         config.size("block_ff_dim")?
     } else {
@@ -107,7 +107,7 @@ pub fn lfm2_width(config: &Config<'_>) -> Result<u64, Issue> {
 }
 
 /// The rank of a mamba's step: a sixteenth of the width where the config says `auto`.
-fn step_rank(config: &Config<'_>, key: &'static str, hidden: u64) -> Result<u64, Issue> {
+fn step_rank(config: &Config<'_>, key: &'static str, hidden: u64) -> Result<u64, ModelError> {
     match config.text(key) {
         Ok(Some("auto") | None) => Ok(hidden.div_ceil(16)),
         _ => config.size(key),
@@ -139,15 +139,15 @@ impl Mamba {
                 dt: Linear::new(dt, self.rank, inner).with_bias(true),
                 norms,
             },
-            loose: vec![Loose::new(a_log, &[inner, self.state]), Loose::new(d, &[inner])],
+            extra: vec![BareParam::new(a_log, &[inner, self.state]), BareParam::new(d, &[inner])],
             output: Linear::new(output, inner, hidden).with_bias(self.bias),
         })
     }
 }
 
 /// jamba's mamba layers.
-pub fn jamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
-    let hidden = shape.hidden;
+pub fn jamba(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> {
+    let hidden = common.hidden;
     let state = config.size("mamba_d_state")?;
     let rank = step_rank(config, "mamba_dt_rank", hidden)?;
     let mamba = Mamba {
@@ -178,7 +178,7 @@ pub fn jamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
 }
 
 /// mamba and falcon_mamba: nothing but state spaces.
-fn mamba(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn mamba(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let mamba = Mamba {
         hidden,
@@ -216,7 +216,7 @@ fn mamba(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// The width times a factor that may have a fraction.
-fn expanded(config: &Config<'_>, key: &'static str, hidden: u64) -> Result<u64, Issue> {
+fn expanded(config: &Config<'_>, key: &'static str, hidden: u64) -> Result<u64, ModelError> {
     let factor = config.number(key)?.unwrap_or(2.0);
     Ok((factor * hidden as f64).clamp(1.0, 2f64.powi(31)) as u64)
 }
@@ -229,36 +229,36 @@ fn single(norm: &'static str, hidden: u64, wide: bool, mixer: Mixer, ffn: FeedFo
         cross: None,
         ffn,
         residual_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["norm.", "mixer.experts", "mixer.gate."],
     }
 }
 
 /// nemotron_h: every layer is a state space, an attention, a feed-forward network or a mixture of experts.
-fn nemotron_h(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn nemotron_h(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let kinds = nemotron_layers(config)?;
     let variant = Variant {
         attention: ["mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"],
         activation: "mlp_hidden_act",
-        turn: Turn::Never,
+        rotation: Rotation::Never,
         mlp: MlpShape::Plain(["mixer.up_proj", "mixer.down_proj"]),
         ..PLAIN
     };
-    let shape = Shape::read(config, &variant)?;
+    let common = Common::read(config, &variant)?;
     let layers = stack(kinds, |kind| {
         let (mixer, ffn) = match kind {
             Kind::StateSpace => (mamba2_layer(config, hidden)?, FeedForward::None),
             Kind::Attention => {
-                let attention = shape.attention(config, &variant, Default::default())?;
+                let attention = common.attention(config, &variant, Default::default())?;
                 (Mixer::Attention(attention), FeedForward::None)
             }
             Kind::Mlp => {
                 let bias = config.flag("mlp_bias")?;
-                let mlp = shape.network(variant.mlp, config.size("intermediate_size")?, bias);
+                let mlp = common.network(variant.mlp, config.size("intermediate_size")?, bias);
                 (Mixer::None, FeedForward::Dense(mlp))
             }
-            Kind::Experts => (Mixer::None, FeedForward::Moe(Box::new(nemotron_experts(config, &shape)?))),
+            Kind::Experts => (Mixer::None, FeedForward::Moe(Box::new(nemotron_experts(config, &common)?))),
         };
         Ok(single("norm", hidden, false, mixer, ffn))
     })?;
@@ -274,7 +274,7 @@ enum Kind {
     Experts,
 }
 
-fn nemotron_layers(config: &Config<'_>) -> Result<Vec<Kind>, Issue> {
+fn nemotron_layers(config: &Config<'_>) -> Result<Vec<Kind>, ModelError> {
     let kinds: Option<Vec<Kind>> =
         match (config.texts("layers_block_type")?, config.text("hybrid_override_pattern")?) {
             (Some(types), _) => types
@@ -301,8 +301,10 @@ fn nemotron_layers(config: &Config<'_>) -> Result<Vec<Kind>, Issue> {
         };
     match kinds {
         Some(kinds) if !kinds.is_empty() && kinds.len() <= 4096 => Ok(kinds),
-        _ => Err(refusal("hybrid_override_pattern does not say what the layers of this nemotron_h are")
-            .with_fix("it is a text of the letters M, E, * and -, or layers_block_type lists them")),
+        _ => Err(ModelError::new(
+            "hybrid_override_pattern does not say what the layers of this nemotron_h are",
+        )
+        .with_fix("it is a text of the letters M, E, * and -, or layers_block_type lists them")),
     }
 }
 
@@ -337,7 +339,7 @@ impl Mamba2 {
                 chunk: self.chunk,
                 norm: Norm::new(norm, self.inner, NormKind::Rms),
             },
-            loose: [dt_bias, a_log, d].map(|name| Loose::new(name, &[self.heads])).to_vec(),
+            extra: [dt_bias, a_log, d].map(|name| BareParam::new(name, &[self.heads])).to_vec(),
             output: Linear::new(output, self.inner, self.hidden).with_bias(self.bias),
         })
     }
@@ -353,7 +355,7 @@ const MAMBA2_MIXER: [&str; 7] = [
     "mixer.out_proj",
 ];
 
-fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, Issue> {
+fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, ModelError> {
     let heads = config.size("mamba_num_heads")?;
     let groups = config.size("n_groups")?;
     Ok(Mamba2 {
@@ -372,7 +374,7 @@ fn mamba2_layer(config: &Config<'_>, hidden: u64) -> Result<Mixer, Issue> {
 }
 
 /// mamba2: nothing but state spaces of the second kind.
-fn mamba2(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn mamba2(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let heads = config.size("num_heads")?;
     let mixer = Mamba2 {
@@ -395,7 +397,7 @@ fn mamba2(config: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// bamba's and granitemoehybrid's state spaces.
-pub fn bamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
+pub fn bamba(config: &Config<'_>, common: &Common) -> Result<Mixer, ModelError> {
     let names = [
         "mamba.dt_bias",
         "mamba.A_log",
@@ -406,9 +408,9 @@ pub fn bamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
         "mamba.out_proj",
     ];
     Ok(Mamba2 {
-        hidden: shape.hidden,
+        hidden: common.hidden,
         heads: config.size("mamba_n_heads")?,
-        inner: config.size("mamba_expand")? * shape.hidden,
+        inner: config.size("mamba_expand")? * common.hidden,
         groups: config.size("mamba_n_groups")?,
         norm_groups: 1,
         chunk: config.size("mamba_chunk_size")?,
@@ -421,7 +423,7 @@ pub fn bamba(config: &Config<'_>, shape: &Shape) -> Result<Mixer, Issue> {
 }
 
 /// nemotron_h's experts have no gate; the shared one has a width of its own.
-fn nemotron_experts(config: &Config<'_>, shape: &Shape) -> Result<Moe, Issue> {
+fn nemotron_experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelError> {
     let experts = Experts {
         names: ExpertNames {
             first: "mixer.experts.up_proj",
@@ -429,17 +431,17 @@ fn nemotron_experts(config: &Config<'_>, shape: &Shape) -> Result<Moe, Issue> {
             layout: ExpertLayout::OutIn,
         },
         router: "mixer.gate",
-        shared: Shared::Width("moe_shared_expert_intermediate_size"),
+        shared: SharedExperts::Width("moe_shared_expert_intermediate_size"),
         shared_mlp: MlpShape::Plain(["mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj"]),
         ..EXPERTS
     };
-    let moe = shape.experts(config, &experts)?;
+    let moe = common.experts(config, &experts)?;
     let (hidden, latent) = match config.optional("moe_latent_size")? {
         None => (moe.hidden, None),
         Some(size) => {
             let bias = config.flag("mlp_bias")?;
-            let down = Linear::new("mixer.fc1_latent_proj", shape.hidden, size).with_bias(bias);
-            let up = Linear::new("mixer.fc2_latent_proj", size, shape.hidden).with_bias(bias);
+            let down = Linear::new("mixer.fc1_latent_proj", common.hidden, size).with_bias(bias);
+            let up = Linear::new("mixer.fc2_latent_proj", size, common.hidden).with_bias(bias);
             (size, Some([down, up]))
         }
     };

@@ -1,14 +1,14 @@
 //! Latent attention from a config: deepseek and those that took it over.
 
-use super::llama::Shape;
+use super::common::Common;
 use super::parts;
-use crate::issue::Issue;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Linear, Norm, NormKind, Rotary};
 use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads the latent attention of a layer; `indexed` says whether one with an indexer has its own.
-pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent, Issue> {
-    let (hidden, heads) = (shape.hidden, shape.heads);
+pub fn read(config: &Config<'_>, common: &Common, indexed: bool) -> Result<Latent, ModelError> {
+    let (hidden, heads) = (common.hidden, common.heads);
     let bias = config.flag("attention_bias")?;
     let nope = config.size("qk_nope_head_dim")?;
     let rope = config.size("qk_rope_head_dim")?;
@@ -39,7 +39,7 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
             })
         }
     };
-    let rotary = match (shape.rotary, config.optional_flag("rope_interleave")?) {
+    let rotary = match (common.rotary, config.optional_flag("rope_interleave")?) {
         (Rotary::Full, Some(true)) => Rotary::Interleaved { dim: rope },
         (rotary, _) => rotary,
     };
@@ -57,6 +57,6 @@ pub fn read(config: &Config<'_>, shape: &Shape, indexed: bool) -> Result<Latent,
         rotary,
         indexer,
         chosen: config.optional("index_topk")?.unwrap_or(0),
-        dropout: shape.attention_dropout,
+        dropout: common.attention_dropout,
     })
 }

@@ -1,23 +1,24 @@
 //! Builds every family of decoders that is described as a [`Variant`].
 
+use super::common::Common;
+use super::latent;
+use super::layers::{LayerFacts, layers};
 use super::parts::{activation, decoder, dropout, head_dim, kv_heads, rotated, stack};
-use super::plan::{LayerPlan, plan};
-use super::variant::{Experts, HeadWidth, Heads, MlpShape, Shared, Turn, Variant, Wired};
-use super::{latent, variants};
-use crate::issue::Issue;
-use crate::model::Architecture;
+use super::variant::{Experts, HeadWidth, MlpShape, QkNorms, Rotation, SharedExperts, Variant, Wired};
+use crate::model::architecture::Architecture;
 use crate::model::blocks::{
-    Activation, Attention, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm,
-    Rotary, Wiring,
+    Activation, Attention, Block, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm, Rotary,
+    Wiring,
 };
-use crate::model::config::{Config, refusal};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads a config as that variant.
-pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, Issue> {
-    let plan = plan(config, variant)?;
-    let shape = Shape::read(config, variant)?;
-    let layers = stack(plan, |plan| shape.block(config, variant, plan))?;
-    let final_norm = Norm::new(variant.final_norm, shape.hidden, variant.norm);
+pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, ModelError> {
+    let facts = layers(config, variant)?;
+    let common = Common::read(config, variant)?;
+    let layers = stack(facts, |facts| common.block(config, variant, facts))?;
+    let final_norm = Norm::new(variant.final_norm, common.hidden, variant.norm);
     let mut model = decoder(config, variant.embedding, layers, final_norm)?;
     model.embeddings.scaled = variant.scaled;
     model.embeddings.dropout = dropout(config, variant.embedding_dropout)?;
@@ -27,35 +28,14 @@ pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Architecture, Issu
     Ok(model)
 }
 
-/// The dimensions that all layers of a model share.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// Hidden size.
-    pub hidden: u64,
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads.
-    pub kv_heads: u64,
-    /// Elements of a head.
-    pub head_dim: u64,
-    /// Activation of the feed-forward networks.
-    pub act: Activation,
-    /// Rotary embedding, where a layer has one.
-    pub rotary: Rotary,
-    /// Dropout on the attention probabilities.
-    pub attention_dropout: Dropout,
-    /// Dropout on the residual branches.
-    pub residual_dropout: Dropout,
-}
-
-impl Shape {
+impl Common {
     /// Reads the dimensions of a config.
-    pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Shape, Issue> {
+    pub fn read(config: &Config<'_>, variant: &Variant) -> Result<Common, ModelError> {
         let hidden = config.size("hidden_size")?;
         let heads = config.size("num_attention_heads")?;
         let head_dim = head_dim(config, "head_dim", hidden, heads)?;
         let share = |otherwise| rotated(config, head_dim, "partial_rotary_factor", otherwise);
-        Ok(Shape {
+        Ok(Common {
             hidden,
             heads,
             kv_heads: kv_heads(config, heads)?,
@@ -65,29 +45,31 @@ impl Shape {
                 "" => Activation::Silu,
                 key => activation(config, key)?,
             },
-            rotary: match variant.turn {
-                Turn::Full => Rotary::Full,
-                Turn::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
-                Turn::PartialOf(key) => Rotary::Partial { dim: config.size_or(key, head_dim)?.min(head_dim) },
-                Turn::Interleaved(otherwise) => Rotary::Interleaved { dim: share(otherwise)? },
-                Turn::Float32 => Rotary::Float32,
-                Turn::Complex => Rotary::Complex,
-                Turn::Halves => Rotary::Halves,
-                Turn::Never => Rotary::None,
+            rotary: match variant.rotation {
+                Rotation::Full => Rotary::Full,
+                Rotation::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
+                Rotation::PartialOf(key) => {
+                    Rotary::Partial { dim: config.size_or(key, head_dim)?.min(head_dim) }
+                }
+                Rotation::Interleaved(otherwise) => Rotary::Interleaved { dim: share(otherwise)? },
+                Rotation::Float32 => Rotary::Float32,
+                Rotation::Complex => Rotary::Complex,
+                Rotation::Halves => Rotary::Halves,
+                Rotation::Never => Rotary::None,
             },
             attention_dropout: dropout(config, variant.attention_dropout)?,
             residual_dropout: dropout(config, variant.residual_dropout)?,
         })
     }
 
-    fn block(&self, config: &Config<'_>, variant: &Variant, plan: LayerPlan) -> Result<Block, Issue> {
+    fn block(&self, config: &Config<'_>, variant: &Variant, facts: LayerFacts) -> Result<Block, ModelError> {
         let mixer = match variant.other {
-            Some(other) if plan.other => (other.mixer)(config, self)?,
-            _ if variant.latent => Mixer::Latent(latent::read(config, self, plan.indexed)?),
-            _ => Mixer::Attention(self.attention(config, variant, plan)?),
+            Some(other) if facts.other => (other.mixer)(config, self)?,
+            _ if variant.latent => Mixer::Latent(latent::read(config, self, facts.indexed)?),
+            _ => Mixer::Attention(self.attention(config, variant, facts)?),
         };
         let ffn = match variant.experts {
-            Some(experts) if plan.sparse => FeedForward::Moe(Box::new(self.experts(config, &experts)?)),
+            Some(experts) if facts.sparse => FeedForward::Moe(Box::new(self.experts(config, &experts)?)),
             _ => FeedForward::Dense(self.mlp(config, variant)?),
         };
         Ok(Block {
@@ -99,7 +81,7 @@ impl Shape {
             cross: None,
             ffn,
             residual_dropout: self.residual_dropout,
-            loose: (variant.loose)(config, self)?,
+            extra: (variant.extra)(config, self)?,
             layout: variant.layout,
         })
     }
@@ -127,13 +109,13 @@ impl Shape {
         &self,
         config: &Config<'_>,
         variant: &Variant,
-        plan: LayerPlan,
-    ) -> Result<Attention, Issue> {
+        facts: LayerFacts,
+    ) -> Result<Attention, ModelError> {
         let bias = variant.qkv_bias.read(config)?;
         let may_clip = matches!(config.model_type, "olmo" | "olmoe" | "flex_olmo");
         let clipped = may_clip && config.number("clip_qkv")?.is_some();
         if clipped && config.model_type != "olmo" {
-            return Err(refusal(format!("clip_qkv of {} is not modelled", config.model_type))
+            return Err(ModelError::new(format!("clip_qkv of {} is not modelled", config.model_type))
                 .with_fix("null leaves queries, keys and values as they are"));
         }
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
@@ -148,8 +130,8 @@ impl Shape {
                 v: linear(v_name, kv),
             },
         };
-        let qk_norm = match variant.heads {
-            Some(heads) if heads.when.read(config)? => Some(self.head_norms(&heads)),
+        let qk_norm = match variant.qk_norms {
+            Some(norms) if norms.when.read(config)? => Some(self.qk_norm(&norms)),
             _ => None,
         };
         Ok(Attention {
@@ -159,8 +141,8 @@ impl Shape {
             projection,
             output: Linear::new(output, q, self.hidden).with_bias(variant.output_bias.read(config)?),
             qk_norm,
-            rotary: if plan.positioned { self.rotary } else { Rotary::None },
-            window: plan.window,
+            rotary: if facts.positioned { self.rotary } else { Rotary::None },
+            window: facts.window,
             softcap: config.number("attn_logit_softcapping")?.is_some(),
             causal: true,
             sinks: variant.sinks,
@@ -172,19 +154,19 @@ impl Shape {
         })
     }
 
-    fn head_norms(&self, heads: &Heads) -> QkNorm {
+    fn qk_norm(&self, norms: &QkNorms) -> QkNorm {
         let [q, k] =
-            [(heads.names[0], self.heads), (heads.names[1], self.kv_heads)].map(|(name, count)| match heads
+            [(norms.names[0], self.heads), (norms.names[1], self.kv_heads)].map(|(name, count)| match norms
                 .width
             {
-                HeadWidth::Head => Norm::new(name, self.head_dim, heads.kind),
-                HeadWidth::EachHead => Norm { rows: count, ..Norm::new(name, self.head_dim, heads.kind) },
-                HeadWidth::All => Norm::new(name, count * self.head_dim, heads.kind),
+                HeadWidth::Head => Norm::new(name, self.head_dim, norms.kind),
+                HeadWidth::EachHead => Norm { rows: count, ..Norm::new(name, self.head_dim, norms.kind) },
+                HeadWidth::All => Norm::new(name, count * self.head_dim, norms.kind),
             });
         QkNorm { q, k }
     }
 
-    fn mlp(&self, config: &Config<'_>, variant: &Variant) -> Result<Mlp, Issue> {
+    fn mlp(&self, config: &Config<'_>, variant: &Variant) -> Result<Mlp, ModelError> {
         let width = (variant.width)(config)?;
         Ok(self.network(variant.mlp, width, variant.mlp_bias.read(config)?))
     }
@@ -212,14 +194,14 @@ impl Shape {
     }
 
     /// The mixture of experts of a layer.
-    pub fn experts(&self, config: &Config<'_>, experts: &Experts) -> Result<Moe, Issue> {
+    pub fn experts(&self, config: &Config<'_>, experts: &Experts) -> Result<Moe, ModelError> {
         let count = config.size("num_local_experts")?;
         let width = config.size(experts.width)?;
         let shared = match experts.shared {
-            Shared::Never => 0,
-            Shared::Width(key) => config.optional(key)?.unwrap_or(0),
-            Shared::Times(key) => width * config.optional(key)?.unwrap_or(0),
-            Shared::One => width,
+            SharedExperts::Never => 0,
+            SharedExperts::Width(key) => config.optional(key)?.unwrap_or(0),
+            SharedExperts::Times(key) => width * config.optional(key)?.unwrap_or(0),
+            SharedExperts::One => width,
         };
         let network = || self.network(experts.shared_mlp, shared, false);
         Ok(Moe {
@@ -240,9 +222,4 @@ impl Shape {
             latent: None,
         })
     }
-}
-
-/// The description of a model type that is a variant, and the architecture that a config gives with it.
-pub fn known(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
-    variants::of(config.model_type).map(|variant| read(config, &variant))
 }

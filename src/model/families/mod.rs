@@ -1,6 +1,7 @@
 //! One reader per shape of family: from config keys to blocks.
 
 mod classic;
+mod common;
 mod custom;
 mod deepseek;
 mod encoder;
@@ -8,36 +9,26 @@ mod fairseq;
 mod gemma4;
 mod hybrid;
 mod latent;
+mod layers;
 mod llama;
 mod multimodal;
 mod parts;
-mod plan;
 mod seq2seq;
 mod tower;
 mod variant;
 mod variants;
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value};
 
-use super::Architecture;
-use super::config::{Config, Log, refusal};
-use crate::issue::Issue;
-
-/// What transformers' config classes have for absent keys of a model type.
-pub(super) fn defaults(model_type: &str) -> Option<&'static Map<String, Value>> {
-    static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-        serde_json::from_str(include_str!(concat!(env!("OUT_DIR"), "/defaults.json"))).unwrap_or_default()
-    });
-    DEFAULTS.get(model_type).and_then(Value::as_object)
-}
+use super::architecture::Architecture;
+use super::config::{Config, Log};
+use super::error::ModelError;
 
 /// Builds the architecture that a config describes.
 ///
 /// # Errors
-/// An [`Issue`] where the family is unknown or a key is missing.
-pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architecture, Issue> {
+/// A [`ModelError`] where the family is unknown or a key is missing.
+pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architecture, ModelError> {
     let outer = Config::new(object, "", log);
     let model_type = outer.text("model_type")?.unwrap_or("");
     if outer.has("quantization_config") {
@@ -46,7 +37,7 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
     let config = Config::new(object, model_type, log);
     let readers = [
         classic::read,
-        llama::known,
+        variants::read,
         fairseq::read,
         custom::read,
         encoder::read,
@@ -80,23 +71,30 @@ const MORE_THAN_LLAMA: [&str; 12] = [
 ];
 
 /// A config of an unknown family: its parameters are counted as a llama's if it has llama's keys and no others that matter.
-fn unknown(config: &Config<'_>) -> Result<Architecture, Issue> {
+fn unknown(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let name = match config.model_type {
         "" => "a config without model_type".to_owned(),
         name => format!("the model type {:?}", name.chars().take(60).collect::<String>()),
     };
     if is_elsewhere(config.model_type) {
-        return Err(refusal(format!("{name} is not known: its layers are not those of any family here")));
+        return Err(ModelError::new(format!(
+            "{name} is not known: its layers are not those of any family here"
+        )));
     }
     let wanted =
         ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"];
     let missing: Vec<&str> = wanted.into_iter().filter(|key| !config.has(key)).collect();
     if !missing.is_empty() {
-        return Err(refusal(format!("{name} is not known, and for a llama it lacks {}", missing.join(", ")))
-            .with_fix("give the config.json of a language model"));
+        return Err(ModelError::new(format!(
+            "{name} is not known, and for a llama it lacks {}",
+            missing.join(", ")
+        ))
+        .with_fix("give the config.json of a language model"));
     }
     if let Some(key) = config.key_with(&MORE_THAN_LLAMA) {
-        return Err(refusal(format!("{name} is not known, and {key} says that it is no plain llama")));
+        return Err(ModelError::new(format!(
+            "{name} is not known, and {key} says that it is no plain llama"
+        )));
     }
     config.note(format!("{name} is not known: its parameters are counted as a llama's of these dimensions"));
     llama::read(config, &variant::LLAMA)

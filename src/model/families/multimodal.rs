@@ -1,16 +1,16 @@
 //! Models whose config nests a text model and something that looks at pictures.
 
 use super::parts::{dropout, stack};
-use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant};
+use super::variant::{PLAIN, QK_NORMS, QkNorms, Variant};
 use super::{gemma4, llama, tower, variants};
-use crate::issue::Issue;
-use crate::model::blocks::{Layout, Mixer, Piece};
-use crate::model::config::{Config, refusal};
+use crate::model::architecture::{Architecture, Counted, LAYERS, Tower};
+use crate::model::blocks::{Mixer, Registration, Submodule};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 use crate::model::modeling;
-use crate::model::{Architecture, Counted, LAYERS, Tower};
 
 /// The tower comes before the text model.
-const PICTURES_FIRST: Layout = &[
+const PICTURES_FIRST: Registration = &[
     "visual.",
     "vision_tower.",
     "vision_model.",
@@ -21,7 +21,7 @@ const PICTURES_FIRST: Layout = &[
 ];
 
 /// Reads a multimodal config; none where the model type is not one.
-pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match outer.model_type {
         "gemma3" => gemma3(outer),
         "gemma4" => gemma4(outer),
@@ -45,7 +45,7 @@ fn with_towers(
     text: &Config<'_>,
     model: Architecture,
     towers: Vec<Tower>,
-) -> Result<Architecture, Issue> {
+) -> Result<Architecture, ModelError> {
     let mut model = Architecture {
         model_type: outer.model_type.to_owned(),
         modeling: modeling::of(outer.model_type),
@@ -63,14 +63,14 @@ fn with_towers(
 }
 
 /// A text model that is llama with a difference.
-fn variant(text: &Config<'_>) -> Result<Architecture, Issue> {
+fn variant(text: &Config<'_>) -> Result<Architecture, ModelError> {
     match variants::of(text.model_type) {
         Some(variant) => llama::read(text, &variant),
-        None => Err(refusal(format!("the text model {:?} is not known", text.model_type))),
+        None => Err(ModelError::new(format!("the text model {:?} is not known", text.model_type))),
     }
 }
 
-fn gemma3(outer: &Config<'_>) -> Result<Architecture, Issue> {
+fn gemma3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", "gemma3_text")?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", "siglip_vision_model")?;
@@ -78,12 +78,14 @@ fn gemma3(outer: &Config<'_>) -> Result<Architecture, Issue> {
     with_towers(outer, &text, model, vec![tower])
 }
 
-fn gemma4(outer: &Config<'_>) -> Result<Architecture, Issue> {
+fn gemma4(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", "gemma4_text")?;
     let model = gemma4::read(&text)?;
     if outer.has("audio_config") {
-        return Err(refusal("audio_config is not known: the audio tower of this gemma4 cannot be counted")
-            .with_fix("give its text_config alone to count the language model"));
+        return Err(ModelError::new(
+            "audio_config is not known: the audio tower of this gemma4 cannot be counted",
+        )
+        .with_fix("give its text_config alone to count the language model"));
     }
     let mut towers = Vec::new();
     if outer.has("vision_config") {
@@ -93,7 +95,7 @@ fn gemma4(outer: &Config<'_>) -> Result<Architecture, Issue> {
     with_towers(outer, &text, model, towers)
 }
 
-fn llama4(outer: &Config<'_>) -> Result<Architecture, Issue> {
+fn llama4(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", "llama4_text")?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", "llama4_vision_model")?;
@@ -101,7 +103,7 @@ fn llama4(outer: &Config<'_>) -> Result<Architecture, Issue> {
     with_towers(outer, &text, model, vec![tower])
 }
 
-fn mistral3(outer: &Config<'_>) -> Result<Architecture, Issue> {
+fn mistral3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", "mistral")?;
     let text = match text.text("model_type")? {
         Some(name) => text.like(name),
@@ -114,10 +116,10 @@ fn mistral3(outer: &Config<'_>) -> Result<Architecture, Issue> {
 }
 
 /// mllama: some layers attend to the picture instead of the text, behind gates.
-fn mllama(outer: &Config<'_>) -> Result<Architecture, Issue> {
+fn mllama(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     const CROSS: Variant = Variant {
         attention: ["cross_attn.q_proj", "cross_attn.k_proj", "cross_attn.v_proj", "cross_attn.o_proj"],
-        heads: Some(Heads { names: ["cross_attn.q_norm", "cross_attn.k_norm"], ..HEAD_NORMS }),
+        qk_norms: Some(QkNorms { names: ["cross_attn.q_norm", "cross_attn.k_norm"], ..QK_NORMS }),
         ..PLAIN
     };
     let text = outer.nested("text_config", "mllama_text_model")?;
@@ -126,15 +128,16 @@ fn mllama(outer: &Config<'_>) -> Result<Architecture, Issue> {
     let mut model = llama::read(&text, &PLAIN)?;
     let cross = llama::read(&text, &CROSS)?;
     let (Some(own), Some(cross)) = (model.blocks.first().cloned(), cross.blocks.into_iter().next()) else {
-        return Err(refusal("num_hidden_layers is 0"));
+        return Err(ModelError::new("num_hidden_layers is 0"));
     };
     let drop = dropout(&text, "dropout")?;
     let (blocks, order) = stack((0..model.depth()).map(|layer| crossing.contains(&layer)), |crosses| {
         let mut block = if crosses { cross.clone() } else { own.clone() };
         if let (true, Mixer::Attention(attention)) = (crosses, block.mixer.clone()) {
             block.mixer = Mixer::Cross(attention);
-            block.loose =
-                ["cross_attn_attn_gate", "cross_attn_mlp_gate"].map(|name| Piece::param(name, &[1])).to_vec();
+            block.extra = ["cross_attn_attn_gate", "cross_attn_mlp_gate"]
+                .map(|name| Submodule::param(name, &[1]))
+                .to_vec();
             block.layout = &["cross_attn_attn_gate", "cross_attn_mlp_gate", "cross_attn.", "input_layernorm"];
         }
         match &mut block.mixer {
@@ -159,8 +162,8 @@ fn qwen_vl(
     outer: &Config<'_>,
     text_type: &'static str,
     vision_type: &'static str,
-    tower: fn(&Config<'_>) -> Result<Tower, Issue>,
-) -> Result<Architecture, Issue> {
+    tower: fn(&Config<'_>) -> Result<Tower, ModelError>,
+) -> Result<Architecture, ModelError> {
     let text = if outer.has("text_config") {
         outer.nested("text_config", text_type)?
     } else {
@@ -176,7 +179,7 @@ fn qwen(
     outer: &Config<'_>,
     text_type: &'static str,
     vision_type: &'static str,
-) -> Result<Architecture, Issue> {
+) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", text_type)?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", vision_type)?;

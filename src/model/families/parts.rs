@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::issue::Issue;
+use crate::model::architecture::{Architecture, Counted, Embeddings, Head, Objective};
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
-use crate::model::config::{Config, refusal};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 use crate::model::modeling;
-use crate::model::{Architecture, Counted, Embeddings, Head, Objective, Table};
 
 /// `nn.LayerNorm` with a bias.
 pub const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
@@ -22,8 +23,8 @@ pub fn repeated(depth: u64, block: Block) -> (Vec<Block>, Vec<u16>) {
 /// The distinct layers and their order, from what is particular to each: layers of which the same is said are made once.
 pub fn stack<K: Copy + Eq + Hash>(
     layers: impl IntoIterator<Item = K>,
-    mut make: impl FnMut(K) -> Result<Block, Issue>,
-) -> Result<(Vec<Block>, Vec<u16>), Issue> {
+    mut make: impl FnMut(K) -> Result<Block, ModelError>,
+) -> Result<(Vec<Block>, Vec<u16>), ModelError> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut by_key: HashMap<K, u16> = HashMap::new();
     let mut by_block: HashMap<Block, u16> = HashMap::new();
@@ -79,50 +80,54 @@ pub fn attention(
 /// otherwise.
 ///
 /// # Errors
-/// An [`Issue`] where it is null, or no entry of transformers' `ACT2FN` that is modelled.
-pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, Issue> {
+/// A [`ModelError`] where it is null, or no entry of transformers' `ACT2FN` that is modelled.
+pub fn activation(config: &Config<'_>, key: &'static str) -> Result<Activation, ModelError> {
     match config.text(key)? {
         Some(name) => named_activation(key, name, config.model_type),
         None if config.is_left_out(key) => Ok(Activation::Silu),
-        None => Err(refusal(format!("{key} is null or missing: the activation function is not known"))
-            .with_fix("give the name of one, such as \"silu\" or \"gelu\"")),
+        None => {
+            Err(ModelError::new(format!("{key} is null or missing: the activation function is not known"))
+                .with_fix("give the name of one, such as \"silu\" or \"gelu\""))
+        }
     }
 }
 
 /// The activation of that name, which stands under that key.
 ///
 /// # Errors
-/// An [`Issue`] where it is not modelled.
-pub fn named_activation(key: &str, name: &str, model_type: &str) -> Result<Activation, Issue> {
+/// A [`ModelError`] where it is not modelled.
+pub fn named_activation(key: &str, name: &str, model_type: &str) -> Result<Activation, ModelError> {
     match Activation::named(name) {
-        Some(Activation::Xielu) if model_type != "apertus" => {
-            Err(refusal(format!("{key} is \"xielu\", whose parameters are modelled for apertus only")))
-        }
+        Some(Activation::Xielu) if model_type != "apertus" => Err(ModelError::new(format!(
+            "{key} is \"xielu\", whose parameters are modelled for apertus only"
+        ))),
         Some(act) => Ok(act),
-        None if name == "prelu" => {
-            Err(refusal(format!("{key} is \"prelu\", whose slope is a parameter that is not modelled")))
-        }
+        None if name == "prelu" => Err(ModelError::new(format!(
+            "{key} is \"prelu\", whose slope is a parameter that is not modelled"
+        ))),
         None => {
             let name: String = name.chars().take(40).collect();
-            Err(refusal(format!("{key} is {name:?}, which transformers has no activation function for"))
-                .with_fix("use a name of its ACT2FN, such as \"silu\", \"gelu\" or \"relu\""))
+            Err(ModelError::new(format!(
+                "{key} is {name:?}, which transformers has no activation function for"
+            ))
+            .with_fix("use a name of its ACT2FN, such as \"silu\", \"gelu\" or \"relu\""))
         }
     }
 }
 
 /// A dropout of the config; none where its class has no such key, whatever the file says.
-pub fn dropout(config: &Config<'_>, key: &'static str) -> Result<Dropout, Issue> {
+pub fn dropout(config: &Config<'_>, key: &'static str) -> Result<Dropout, ModelError> {
     let probability = config.number(key)?;
     Ok(if config.knows(key) { Dropout::new(probability.unwrap_or(0.0)) } else { Dropout::default() })
 }
 
 /// Key and value heads: as many as query heads unless the config says otherwise.
-pub fn kv_heads(config: &Config<'_>, heads: u64) -> Result<u64, Issue> {
+pub fn kv_heads(config: &Config<'_>, heads: u64) -> Result<u64, ModelError> {
     config.size_or("num_key_value_heads", heads)
 }
 
 /// The size of a head under its key: its share of the hidden size unless the config says otherwise.
-pub fn head_dim(config: &Config<'_>, key: &'static str, hidden: u64, heads: u64) -> Result<u64, Issue> {
+pub fn head_dim(config: &Config<'_>, key: &'static str, hidden: u64, heads: u64) -> Result<u64, ModelError> {
     match config.optional(key)? {
         Some(_) => config.size(key),
         None => per_head(hidden, heads),
@@ -132,22 +137,27 @@ pub fn head_dim(config: &Config<'_>, key: &'static str, hidden: u64, heads: u64)
 /// A head's share of the hidden size.
 ///
 /// # Errors
-/// An [`Issue`] where there are more heads than elements: a head would have none.
-pub fn per_head(hidden: u64, heads: u64) -> Result<u64, Issue> {
+/// A [`ModelError`] where there are more heads than elements: a head would have none.
+pub fn per_head(hidden: u64, heads: u64) -> Result<u64, ModelError> {
     match hidden.checked_div(heads) {
         Some(0) | None => Err(too_many_heads(hidden, heads)),
         Some(share) => Ok(share),
     }
 }
 
-fn too_many_heads(hidden: u64, heads: u64) -> Issue {
-    refusal(format!("{heads} attention heads do not fit into a hidden size of {hidden}"))
+fn too_many_heads(hidden: u64, heads: u64) -> ModelError {
+    ModelError::new(format!("{heads} attention heads do not fit into a hidden size of {hidden}"))
         .with_fix("each head needs at least one element of it, and usually has 64 to 256")
 }
 
 /// The share of a head that is rotated, wherever the config keeps it: there is a frequency for each pair, also where the
 /// last one is half of one (`torch.arange(0, dim, 2)`).
-pub fn rotated(config: &Config<'_>, head_dim: u64, key: &'static str, otherwise: f64) -> Result<u64, Issue> {
+pub fn rotated(
+    config: &Config<'_>,
+    head_dim: u64,
+    key: &'static str,
+    otherwise: f64,
+) -> Result<u64, ModelError> {
     let mut share = config.number(key)?;
     for nest in ["rope_parameters", "rope_scaling"] {
         if share.is_none() && config.has(nest) {
@@ -164,7 +174,7 @@ pub fn decoder(
     tokens: &'static str,
     (blocks, order): (Vec<Block>, Vec<u16>),
     final_norm: Norm,
-) -> Result<Architecture, Issue> {
+) -> Result<Architecture, ModelError> {
     let hidden = config.size("hidden_size")?;
     let vocab = config.size("vocab_size")?;
     Ok(Architecture {
@@ -187,7 +197,7 @@ pub fn decoder(
         order,
         final_norm: Some(final_norm),
         inner_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),
             tied: config.flag("tie_word_embeddings")?,
@@ -205,7 +215,7 @@ pub fn decoder(
 
 #[cfg(test)]
 mod tests {
-    use crate::model::config::parse;
+    use crate::model::read::parse;
 
     #[track_caller]
     fn refused(act: &str, message: &str) {

@@ -2,16 +2,17 @@
 
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, named_activation, repeated, stack};
-use crate::issue::Issue;
+use crate::model::architecture::{Architecture, ENCODER, Encoder, LAYERS, Objective};
+use crate::model::blocks::Table;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, CrossAttention, Dropout, FeedForward, Linear, Mixer, Mlp,
     Norm, NormKind, Projection, Wiring,
 };
-use crate::model::config::{Config, refusal};
-use crate::model::{Architecture, ENCODER, Encoder, LAYERS, Objective, Table};
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// Reads an encoder-decoder; none where the model type is not one.
-pub fn read(config: &Config<'_>) -> Option<Result<Architecture, Issue>> {
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     Some(match config.model_type {
         "t5" | "mt5" => t5(config, false),
         "umt5" => t5(config, true),
@@ -30,7 +31,7 @@ const BART: Bart = Bart { rows: Some(2), embedding_norm: true, before: false, fi
 const PEGASUS: Bart = Bart { rows: Some(0), embedding_norm: false, before: true, final_norm: true };
 
 /// Attention between or within the halves.
-struct Heads {
+struct QkNorms {
     hidden: u64,
     heads: u64,
     head_dim: u64,
@@ -38,7 +39,7 @@ struct Heads {
     bias: bool,
 }
 
-impl Heads {
+impl QkNorms {
     fn attention(&self, names: [&'static str; 4], causal: bool, code: AttentionCode) -> Attention {
         let inner = self.heads * self.head_dim;
         let linear = |name, input, output| Linear::new(name, input, output).with_bias(self.bias);
@@ -63,9 +64,9 @@ impl Heads {
 }
 
 /// t5, mt5, flan-t5; with `everywhere`, every layer has its own bias by distance (umt5).
-fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
+fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
-    let heads = Heads {
+    let heads = QkNorms {
         hidden,
         heads: config.size("num_heads")?,
         head_dim: config.size("d_kv")?,
@@ -79,7 +80,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
     };
     let buckets = config.size("relative_attention_num_buckets")?;
     let norm = |name| Norm::new(name, hidden, NormKind::RmsLate);
-    let layer = |first: bool, decodes: bool| -> Result<Block, Issue> {
+    let layer = |first: bool, decodes: bool| -> Result<Block, ModelError> {
         let code = AttentionCode::Standard;
         let mut attention = heads.attention(
             [
@@ -119,7 +120,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, Issue> {
             cross: decodes.then_some(cross),
             ffn: FeedForward::Dense(mlp),
             residual_dropout: heads.dropout,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &["layer.0.", "layer.1.", "layer.2."],
         })
     };
@@ -155,12 +156,12 @@ const T5_DECODER: T5Mlp = (
     "layer.2.DenseReluDense.wo",
 );
 
-fn t5_mlp(config: &Config<'_>, hidden: u64, (plain, gated, down): T5Mlp) -> Result<Mlp, Issue> {
+fn t5_mlp(config: &Config<'_>, hidden: u64, (plain, gated, down): T5Mlp) -> Result<Mlp, ModelError> {
     let inner = config.size("d_ff")?;
     let named = config.text("feed_forward_proj")?.unwrap_or("relu");
     let (gate, act) = match named.split_once('-') {
         Some(("gated", act)) => (true, act),
-        Some(_) => return Err(refusal(format!("feed_forward_proj {named:?} is not known"))),
+        Some(_) => return Err(ModelError::new(format!("feed_forward_proj {named:?} is not known"))),
         None => (false, named),
     };
     // "gated-gelu" stands for gelu_new (T5Config)
@@ -191,15 +192,15 @@ struct Bart {
 }
 
 /// bart and its like.
-fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
+fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
     let drop = dropout(config, "dropout")?;
     let norm = |name| Norm::new(name, hidden, LAYER_NORM);
     let act = activation(config, "activation_function")?;
-    let layer = |heads_key, width_key, decodes: bool| -> Result<Block, Issue> {
+    let layer = |heads_key, width_key, decodes: bool| -> Result<Block, ModelError> {
         let count = config.size(heads_key)?;
         let inner = config.size(width_key)?;
-        let heads = Heads {
+        let heads = QkNorms {
             hidden,
             heads: count,
             head_dim: parts::per_head(hidden, count)?,
@@ -226,7 +227,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, Issue> {
                 act,
             }),
             residual_dropout: drop,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &[
                 "self_attn.k_proj",
                 "self_attn.v_proj",

@@ -1,10 +1,10 @@
 //! Towers: the parts of a multimodal model that look at pictures. They are counted, not run.
 
 use super::parts::head_dim;
-use crate::issue::Issue;
-use crate::model::Tower;
+use crate::model::architecture::Tower;
 use crate::model::blocks::{Param, ParamRole};
 use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// The parameters of a tower, as they are listed.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ struct Look {
 }
 
 impl Look {
-    fn read(vision: &Config<'_>, depth: &'static str, channels: &'static str) -> Result<Look, Issue> {
+    fn read(vision: &Config<'_>, depth: &'static str, channels: &'static str) -> Result<Look, ModelError> {
         Ok(Look {
             hidden: vision.size("hidden_size")?,
             width: vision.size("intermediate_size")?,
@@ -91,13 +91,13 @@ impl Look {
 }
 
 /// Patches along both sides of a picture.
-fn patches(vision: &Config<'_>, patch: u64) -> Result<u64, Issue> {
+fn patches(vision: &Config<'_>, patch: u64) -> Result<u64, ModelError> {
     let along = vision.side("image_size")? / patch;
     Ok(along * along)
 }
 
 /// siglip and the projector of gemma3.
-pub fn gemma3(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
+pub fn gemma3(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let mut parts = Parts::default();
     let hidden = siglip(vision, &mut parts, "vision_tower.")?;
     parts.below("multi_modal_projector.");
@@ -106,7 +106,7 @@ pub fn gemma3(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
 }
 
 /// siglip itself; gives back its width.
-fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, Issue> {
+fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     parts.below(prefix);
@@ -142,7 +142,7 @@ fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, I
 }
 
 /// gemma4's tower and its projection.
-pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
+pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let heads = vision.size("num_attention_heads")?;
@@ -175,7 +175,7 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
 }
 
 /// The tower of qwen3_vl and qwen3_5.
-pub fn qwen3(vision: &Config<'_>) -> Result<Tower, Issue> {
+pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "depth", "in_channels")?;
     let hidden = look.hidden;
     let time = vision.size("temporal_patch_size")?;
@@ -215,7 +215,7 @@ pub fn qwen3(vision: &Config<'_>) -> Result<Tower, Issue> {
 }
 
 /// The tower of qwen2_5_vl.
-pub fn qwen2_5(vision: &Config<'_>) -> Result<Tower, Issue> {
+pub fn qwen2_5(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "depth", "in_channels")?;
     let hidden = look.hidden;
     let time = vision.size("temporal_patch_size")?;
@@ -248,7 +248,7 @@ pub fn qwen2_5(vision: &Config<'_>) -> Result<Tower, Issue> {
 }
 
 /// The tower of qwen2_vl: its own width is `embed_dim`, the text's is `hidden_size`.
-pub fn qwen2(vision: &Config<'_>) -> Result<Tower, Issue> {
+pub fn qwen2(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let width = vision.size("embed_dim")?;
     let ratio = vision.number("mlp_ratio")?.unwrap_or(4.0);
     let inner = (width as f64 * ratio).clamp(1.0, 2f64.powi(31)) as u64;
@@ -287,7 +287,7 @@ fn product(factors: [u64; 3]) -> u64 {
 }
 
 /// pixtral and the projector of mistral3.
-pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
+pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let mut parts = Parts::default();
@@ -323,7 +323,7 @@ pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Re
 }
 
 /// llama4's tower and projector.
-pub fn llama4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
+pub fn llama4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let mut parts = Parts::default();
@@ -357,7 +357,7 @@ pub fn llama4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, Issue> {
 }
 
 /// mllama's tower; its projector is a tower of its own because it is registered after the text model.
-pub fn mllama(vision: &Config<'_>, text_hidden: u64) -> Result<[Tower; 2], Issue> {
+pub fn mllama(vision: &Config<'_>, text_hidden: u64) -> Result<[Tower; 2], ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let tiles = vision.size("max_num_tiles")?;

@@ -5,11 +5,12 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use super::derivative::{Derivative, validate};
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
-use crate::step::backward;
-use crate::step::machine::{Machine, NOTHING, State};
-use crate::step::repeat::Repeat;
+use crate::step::heap::NOTHING;
+use crate::step::heap::Repeat;
+use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor};
 
 impl State {
@@ -71,25 +72,23 @@ impl State {
                 if self.record.is_some() {
                     self.note_shape(grad.storage, (rows, numel / rows.max(1)));
                 }
-                if let Some(stepper) = self.stepper {
-                    self.step_in_backward(stepper, param);
-                }
+                self.deliver(param);
             }
         } else {
             self.release(grad.storage);
         }
     }
 
-    /// Runs one node's backward.
+    /// Runs the backward of a node, the youngest of those that did not run.
     fn run(&mut self, index: u32) {
         let range = self.graph.pending_of(index);
         let mut node = self.graph.nodes[index as usize];
-        if let backward::Op::Pieces = node.op {
-            return self.join_pieces(&node, range);
-        }
-        if let backward::Op::Fan = node.op {
-            return self.fan_out(&node, index);
-        }
+        let derivative = match self.graph.derivatives.pop() {
+            None => return,
+            Some(Derivative::Join) => return self.join_pieces(&node, range),
+            Some(Derivative::Fan(edges)) => return self.fan_out(&node, edges),
+            Some(Derivative::Own(derivative)) => derivative,
+        };
         let mut grads = [None; INPUTS];
         for (grad, pending) in grads.iter_mut().zip(&mut self.graph.pending[range]) {
             *grad = pending.take();
@@ -101,13 +100,13 @@ impl State {
             }
             let outer = std::mem::replace(&mut self.category, node.category);
             self.module = node.module;
-            let mut results = backward::compute(self, &node, &mut grads);
+            let mut results = derivative.run(self, &node, &mut grads);
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
             if hooked || node.frame != 0 && !reentrant {
                 self.release_saved(&node, true);
             }
-            backward::validate(self, &node, &mut results);
+            validate(self, &node, &mut results);
             self.module = "";
             self.category = outer;
             if hooked {
@@ -145,15 +144,11 @@ impl State {
     }
 
     /// StackBackward: each piece is given a view of the gradient.
-    fn fan_out(&mut self, node: &Node, index: u32) {
+    fn fan_out(&mut self, node: &Node, edges: Vec<Edge>) {
         let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
             return;
         };
         let piece = node.inputs[0];
-        let edges = match self.graph.fans.pop_if(|(number, _)| *number == index) {
-            Some((_, edges)) => edges,
-            None => Vec::new(),
-        };
         for edge in edges {
             self.retain(grad.storage);
             self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
@@ -253,7 +248,7 @@ impl State {
             [leaf.grad, waiting]
         });
         for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
-            self.storages[storage as usize].times = self.repeating;
+            self.heap.counts_once(storage);
         }
     }
 }
@@ -263,17 +258,16 @@ impl Machine {
     /// more: it is given the layer and its input.
     pub fn backward<'m>(&'m self, loss: Tensor<'m>, recompute: &dyn Fn(usize, Tensor<'m>)) {
         let Edge::Node { node: last, output } = loss.value.edge else { return };
-        {
-            let mut state = self.state.borrow_mut();
+        self.with(|state| {
             state.in_backward = true;
+            state.graph.derivatives.truncate(last as usize + 1);
             let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
-        }
+        });
         let mut running: Vec<(Repeated, Repeat)> = Vec::new();
         for index in (0..=last).rev() {
-            let frame = {
-                let mut state = self.state.borrow_mut();
+            let frame = self.with(|state| {
                 while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
                     running.push((repeated, state.begin_repeat(repeated.times)));
                 }
@@ -288,35 +282,36 @@ impl Machine {
                         (wanted && !state.graph.frames[frame].done).then_some(frame)
                     }
                 }
-            };
+            });
             if let Some(frame) = frame {
                 self.recompute(frame, index, recompute);
             }
-            let mut state = self.state.borrow_mut();
-            state.run(index);
-            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
-                state.end_repeat(repeat, 0);
-                state.pass_on(repeated.first);
+            self.with(|state| {
+                state.run(index);
+                while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
+                    state.end_repeat(repeat, (Category::Temporaries, 0));
+                    state.pass_on(repeated.first);
+                }
+            });
+        }
+        self.with(|state| {
+            if state.graph.offload.is_some() {
+                state.end_offload();
             }
-        }
-        let mut state = self.state.borrow_mut();
-        if state.graph.offload.is_some() {
-            state.end_offload();
-        }
-        state.graph.clear();
-        state.in_backward = false;
-        drop(state);
+            state.graph.clear();
+            state.in_backward = false;
+        });
         drop(loss);
     }
 
     fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {
-        let (outer, layer, value) = {
-            let mut state = self.state.borrow_mut();
+        let (outer, layer, value) = self.with(|state| {
             if state.graph.reentrant {
                 state.keep_gradients(frame, node);
                 state.keep_returned(frame);
             }
             state.graph.recomputing = frame as u32 + 1;
+            state.recomputing = true;
             state.graph.frames[frame].done = true;
             let Frame { layer, input: mut value, packed, .. } = state.graph.frames[frame];
             match packed {
@@ -324,11 +319,13 @@ impl Machine {
                 None => state.retain(value.storage),
             }
             (std::mem::replace(&mut state.category, Category::Temporaries), layer, value)
-        };
+        });
         recompute(layer, Tensor { machine: self, value });
-        let mut state = self.state.borrow_mut();
-        state.graph.recomputing = 0;
-        state.graph.stopped = false;
-        state.category = outer;
+        self.with(|state| {
+            state.graph.recomputing = 0;
+            state.recomputing = false;
+            state.stopped = false;
+            state.category = outer;
+        });
     }
 }

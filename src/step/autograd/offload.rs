@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::backward::Op;
-use super::super::machine::{NOTHING, State, StorageId};
+use super::super::heap::{NOTHING, StorageId};
+use super::super::machine::State;
 use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
 use crate::dtype::Dtype;
@@ -112,7 +112,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc_as(self.category, bytes, value.dtype, "contiguous")
+            self.alloc(value.numel, value.dtype, "contiguous")
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -155,18 +155,12 @@ impl State {
         storage
     }
 
-    /// Brings back what a node saved. Attention's arguments come back as dense as their shapes are.
+    /// Brings back what a node saved.
     pub(super) fn unpack_saved(&mut self, node: &mut Node) {
-        let mut any = false;
         for entry in node.saved.0..node.saved.1 {
             if let Some(Saved::Packed(index)) = self.graph.saved.get(entry as usize).copied() {
                 self.unpack(index);
-                any = true;
-            }
-        }
-        if let (Op::Attention(_), true) = (node.op, any) {
-            for input in &mut node.inputs {
-                input.layout = input.dense_layout();
+                node.brought_back = true;
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use super::load::Loader;
 use crate::dtype::Dtype;
+use crate::job::Member;
 use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
-use crate::scenario::{LoraTargets, Method, Scenario, Stack};
-use crate::step::linear::Adapter;
+use crate::scenario::{LoraTargets, Method, Stack};
+use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
 
 /// What a linear layer is to LoRA's targets.
@@ -25,15 +26,15 @@ pub(super) enum Part {
 }
 
 /// Whether the method trains adapters.
-pub(super) fn lora_is_on(scenario: &Scenario) -> bool {
-    matches!(scenario.method, Method::Lora | Method::Qlora)
+pub(super) fn lora_is_on(member: &Member) -> bool {
+    matches!(member.method, Method::Lora | Method::Qlora)
 }
 
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
-    let (scenario, code) = (loader.scenario, loader.modeling.code);
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
+    let (member, code) = (loader.member, loader.modeling.code);
+    lora_is_on(member)
+        && match member.lora.targets {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
                 match (part, loader.modeling.peft.experts) {
@@ -44,50 +45,50 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
                 }
             }
             LoraTargets::Qv => {
-                let phi = scenario.stack != Stack::Litgpt && code == Code::Phi;
+                let phi = member.stack != Stack::Litgpt && code == Code::Phi;
                 part == Part::QueryOrValue || (part == Part::Mlp && phi)
             }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
             LoraTargets::Mlp => part == Part::Mlp,
-            LoraTargets::Named => scenario.lora.modules.adapts(spec.name),
+            LoraTargets::Named => member.lora.modules.adapts(spec.name),
         }
 }
 
 /// Whether the output head gets an adapter.
-pub(super) fn adapts_head(scenario: &Scenario, name: &str) -> bool {
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
+pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
+    lora_is_on(member)
+        && match member.lora.targets {
             LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Named => scenario.lora.modules.adapts(name),
+            LoraTargets::Named => member.lora.modules.adapts(name),
             LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
         }
 }
 
 /// Whether a linear layer that no forward pass reads gets an adapter, by its path.
-pub(super) fn adapts_idle(scenario: &Scenario, path: &str) -> bool {
+pub(super) fn adapts_idle(member: &Member, path: &str) -> bool {
     let leaf = path.rsplit('.').next().unwrap_or(path);
-    lora_is_on(scenario)
-        && match scenario.lora.targets {
+    lora_is_on(member)
+        && match member.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
             LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
             LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
             LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-            LoraTargets::Named => scenario.lora.modules.adapts(path),
+            LoraTargets::Named => member.lora.modules.adapts(path),
         }
 }
 
 impl Loader<'_> {
     /// The adapter of a linear layer, with the element type that its 4-bit product is computed in.
     pub fn adapter(&mut self, spec: &Linear, quantised: Option<Dtype>) -> Adapter {
-        let rank = self.scenario.lora.rank;
+        let rank = self.member.lora.rank;
         self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
     }
 
     /// An adapter whose two weights have these rows and columns.
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
         self.adapted = true;
-        let lora = self.scenario.lora;
-        let peft = match self.scenario.stack {
+        let lora = self.member.lora;
+        let peft = match self.member.stack {
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth => true,
             Stack::Litgpt | Stack::Torchtune => false,
         };
@@ -116,6 +117,6 @@ impl Loader<'_> {
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
     /// weights (trainer/sft_trainer.py).
     fn trained_dtype(&self) -> Option<Dtype> {
-        (self.scenario.stack == Stack::Trl && self.scenario.method == Method::Qlora).then_some(Dtype::Bf16)
+        (self.member.stack == Stack::Trl && self.member.method == Method::Qlora).then_some(Dtype::Bf16)
     }
 }

@@ -2,10 +2,11 @@
 
 use super::inputs::Seen;
 use super::layer::Mixed;
-use super::{BoundLayer, Model, Shared};
+use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::step::attention::{Arguments, Kernel, Product, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
@@ -16,7 +17,7 @@ pub(super) struct Heads<'m> {
     pub v: Tensor<'m>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     pub(super) fn attention(
         &self,
         layer: &BoundLayer<'a>,
@@ -158,7 +159,7 @@ impl<'a> Model<'a> {
             }
             Projection::Fused(linear) => {
                 let whole = x.through(&layer.linear(linear));
-                let tokens = self.scenario.tokens();
+                let tokens = self.batch.tokens();
                 let q = tokens.saturating_mul(attention.heads).saturating_mul(attention.head_dim);
                 let kv = tokens.saturating_mul(attention.kv_heads).saturating_mul(attention.head_dim);
                 match (self.modeling.code, attention.rotary) {
@@ -198,10 +199,10 @@ impl<'a> Model<'a> {
     pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
         Scores {
             kernel,
-            batch: self.scenario.batch,
+            batch: self.batch.sequences,
             heads: attention.heads,
             kv_heads,
-            sequence: self.scenario.sequence,
+            sequence: self.batch.length,
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
@@ -302,7 +303,7 @@ impl<'a> Model<'a> {
         sinks: Option<ParamId>,
     ) -> Mixed<'a> {
         let machine = self.machine;
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let q = &heads.q;
         let k = repeat_kv(attention, &heads.k);

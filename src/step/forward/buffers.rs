@@ -23,8 +23,8 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         (Code::GptJ, _) => None,
         (_, rotary) => rotary.width(attention.head_dim),
     });
-    let scenario = loader.scenario;
-    if loader.has_quantised && scenario.quantization.double_quant {
+    let member = loader.member;
+    if loader.has_quantised && member.quantization.double_quant {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
     }
@@ -34,14 +34,14 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
-    if scenario.stack == Stack::Unsloth {
+    if member.stack == Stack::Unsloth {
         return loader.unsloth_buffers(architecture);
     }
     let mut store = |bytes: u64, name: &'static str| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
     };
-    if let (Some(dim), Stack::Litgpt) = (rotary, scenario.stack) {
-        let bytes = scenario.sequence.saturating_mul(dim).saturating_mul(4);
+    if let (Some(dim), Stack::Litgpt) = (rotary, member.stack) {
+        let bytes = loader.batch.length.saturating_mul(dim).saturating_mul(4);
         store(bytes, "cos");
         store(bytes, "sin");
         return;
@@ -49,7 +49,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     if let (Some(dim), Code::Qwen) = (rotary, loader.modeling.code) {
         store(dim / 2 * 4, "inv_freq");
         // the cache is made for twice the positions that are asked for
-        let cached = scenario.sequence.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
+        let cached = loader.batch.length.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
         store(cached, "cos");
         store(cached, "sin");
         let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
@@ -93,7 +93,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let FeedForward::Moe(moe) = &block.ffn else { continue };
         let dtype = match loader.modeling.router {
             Router::Groups => Dtype::F32,
-            Router::Sigmoid => weights_dtype(scenario.precision),
+            Router::Sigmoid => weights_dtype(member.precision),
             _ => continue,
         };
         let bytes = moe.experts.saturating_mul(dtype.bytes());
@@ -115,7 +115,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     }
     if loader.modeling.positions == PositionIds::CountedSines {
         // sines of the longest sequence and two more, of the encoder and the decoder
-        let dtype = weights_dtype(scenario.precision);
+        let dtype = weights_dtype(member.precision);
         let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
         let bytes = rows.saturating_mul(architecture.hidden).saturating_mul(dtype.bytes());
         for _ in 0..2 {
@@ -123,7 +123,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
     }
     if loader.modeling.logits_bias {
-        let dtype = weights_dtype(scenario.precision);
+        let dtype = weights_dtype(member.precision);
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
     }
@@ -133,7 +133,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     }
     if loader.modeling.code == Code::OpenAiGpt {
         // a causal mask of the longest sequence in each layer, of numbers
-        let dtype = weights_dtype(scenario.precision);
+        let dtype = weights_dtype(member.precision);
         let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
         for _ in &architecture.order {
             loader.state.persistent(bytes, dtype, 1, Category::Buffers, "causal mask");

@@ -1,18 +1,18 @@
 //! Attention by the package flash-attn: integrations/flash_attention.py and modeling_flash_attention_utils.py of
 //! transformers 5.17 over flash-attn 2.8.
 
-use super::Model;
+use super::Pass;
 use super::attention::Heads;
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
 use crate::scenario::{AttentionKernel, Lengths, Mask};
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Whether attention is the package's.
     pub(super) fn is_flash_attn(&self) -> bool {
-        self.scenario.attention == AttentionKernel::FlashAttn
+        self.member.attention == AttentionKernel::FlashAttn
     }
 
     /// `flash_attention_forward`: no mask and no repeated heads; the kernel is told where each text begins.
@@ -23,7 +23,7 @@ impl<'a> Model<'a> {
         let [q, k, v] = [&heads.q, &heads.k, &heads.v].map(|x| x.to(target.unwrap_or(x.value.dtype)));
         self.look_for_texts();
         let heads = Heads { q, k, v };
-        if self.scenario.mask == Mask::Padded {
+        if self.batch.mask == Mask::Padded {
             return self.between_paddings(attention, heads);
         }
         let texts = if self.sees_texts() { self.texts() } else { 0 };
@@ -40,7 +40,7 @@ impl<'a> Model<'a> {
     /// `_upad_input`, the kernel, `pad_input`: rows that are no padding are picked, and put back among zeros. All rows are
     /// counted: the longest sequences have none to leave out.
     fn between_paddings(&self, attention: &Attention, heads: Heads<'a>) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let rows = self.constant(tokens, Dtype::I64, "indices");
         let pick = |x: &Tensor<'a>| x.rows_at(&rows, tokens, x.value.numel / tokens.max(1));
         let (k, v) = (pick(&heads.k), pick(&heads.v));
@@ -51,13 +51,13 @@ impl<'a> Model<'a> {
 
     /// Whether position ids that start anew are acted on: transformers takes several rows for ordinary sequences.
     fn sees_texts(&self) -> bool {
-        self.scenario.mask.is_packed() && self.scenario.batch == 1
+        self.batch.mask.is_packed() && self.batch.sequences == 1
     }
 
     /// How many texts share the row: at least one.
     fn texts(&self) -> u64 {
-        let sequence = self.scenario.sequence;
-        let mean = match self.scenario.lengths {
+        let sequence = self.batch.length;
+        let mean = match self.batch.lengths {
             Lengths::Equal => sequence,
             Lengths::Uniform => sequence / 2,
             Lengths::Spread { mean, .. } => mean,
@@ -67,13 +67,13 @@ impl<'a> Model<'a> {
 
     /// `_is_packed_sequence(position_ids)` and, where it is, `prepare_fa_kwargs_from_position_ids`.
     fn look_for_texts(&self) {
-        let sequence = self.scenario.sequence;
+        let sequence = self.batch.length;
         let indices = || self.constant(sequence, Dtype::I64, "indices");
         let increasing = {
             let _range = indices();
             indices()
         };
-        if self.scenario.batch == 1 {
+        if self.batch.sequences == 1 {
             let difference = indices();
             let absolute = indices();
             drop((difference, absolute));

@@ -1,26 +1,55 @@
 //! The head and the loss.
 
 use super::families::single;
-use super::{Model, find, stacks};
+use super::{Pass, find, stacks};
 use crate::dtype::Dtype;
 use crate::model::modeling::Code;
 use crate::model::{HeadTransform, Objective};
 use crate::scenario::LossKernel;
-use crate::step::linear::{Layer, Weight};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
+use crate::step::heap::NOTHING;
+use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
 
 /// Pieces that torchtune cuts a sequence into (`num_output_chunks`).
 const PIECES: u64 = 8;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The head and the loss; returns the loss and what the model's output holds.
     pub(super) fn head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let head = &self.architecture.head;
+        let head = self.bound_head();
+        let kernel = stacks::loss_kernel(self.member);
+        let output = match (kernel, head.weight) {
+            (LossKernel::Standard | LossKernel::Full, _)
+            | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
+                let logits = self.logits(&hidden);
+                (self.labels_loss(&logits), vec![logits])
+            }
+            (LossKernel::Chunked, _) => self.logits_in_pieces(self.transformed(&hidden), &head),
+            (LossKernel::Liger, Weight::Plain(weight)) => {
+                let input = self.scaled(self.transformed(&hidden));
+                let (_padded, _labels) =
+                    loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
+                (input.liger_loss(head.shape, weight), Vec::new())
+            }
+            (LossKernel::Cut, Weight::Plain(weight)) => {
+                (self.scaled(self.transformed(&hidden)).cut_loss(head.shape, weight), Vec::new())
+            }
+        };
+        drop(hidden);
+        output
+    }
+
+    /// The output head's product.
+    fn bound_head(&self) -> Layer {
+        find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name)
+    }
+
+    /// What the head does to the last hidden states before its product.
+    fn transformed(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
-        let transformed = match &head.transform {
-            None => self.narrowed(&hidden),
+        match &self.architecture.head.transform {
+            None => self.narrowed(hidden),
             Some(HeadTransform::Project(linear)) => hidden.through(&bound(linear.name)),
             Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
@@ -28,27 +57,7 @@ impl<'a> Model<'a> {
                 drop(projected);
                 active.normed(&find(&self.outside.norms, |bound| bound.name == norm.name))
             }
-        };
-        let head = bound(head.linear.name);
-        let kernel = stacks::loss_kernel(self.scenario);
-        let (loss, logits) = match (kernel, head.weight) {
-            (LossKernel::Standard | LossKernel::Full, _)
-            | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
-                self.full_logits(transformed, &head)
-            }
-            (LossKernel::Chunked, _) => self.logits_in_pieces(transformed, &head),
-            (LossKernel::Liger, Weight::Plain(weight)) => {
-                let input = self.scaled(transformed);
-                let (_padded, _labels) =
-                    loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
-                (input.liger_loss(head.shape, weight), Vec::new())
-            }
-            (LossKernel::Cut, Weight::Plain(weight)) => {
-                (self.scaled(transformed).cut_loss(head.shape, weight), Vec::new())
-            }
-        };
-        drop(hidden);
-        (loss, logits)
+        }
     }
 
     /// Where the logits of a family are multiplied by a number: a loss without logits multiplies the hidden states.
@@ -64,7 +73,7 @@ impl<'a> Model<'a> {
         let name = self.architecture.head.linear.name;
         match find(&self.outside.linears, |layer| layer.name == name).weight {
             Weight::Plain(weight) => {
-                let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+                let dtype = self.machine.with(|state| state.params.get(weight).dtype);
                 hidden.to(dtype)
             }
             Weight::Quantised(_) => hidden.clone(),
@@ -91,28 +100,33 @@ impl<'a> Model<'a> {
         logits
     }
 
-    /// The output head. What it saves is never moved to the CPU where it is found by its name (trl looks for `lm_head`).
-    fn logits(&self, hidden: &Tensor<'a>, head: &Layer) -> Tensor<'a> {
-        self.keep_on_device(head.name == "lm_head");
-        let logits = hidden.through(head);
-        self.keep_on_device(false);
-        logits
+    /// All logits: the output head of the last hidden states. What it saves is never moved to the CPU where it is found by
+    /// its name (trl looks for `lm_head`).
+    pub(super) fn logits(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
+        let logits = {
+            let transformed = self.transformed(hidden);
+            let head = self.bound_head();
+            self.keep_on_device(head.name == "lm_head");
+            let logits = transformed.through(&head);
+            self.keep_on_device(false);
+            logits
+        };
+        self.finished(logits)
     }
 
     /// Whether what is saved from now on stays on the GPU where activations are offloaded.
     pub(super) fn keep_on_device(&self, keep: bool) {
-        if let Some(offload) = &mut self.machine.state.borrow_mut().graph.offload {
-            offload.exempt = keep;
-        }
+        self.machine.with(|state| {
+            if let Some(offload) = &mut state.graph.offload {
+                offload.exempt = keep;
+            }
+        });
     }
 
     /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.
-    fn full_logits(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let logits = self.logits(&hidden, head);
-        drop(hidden);
-        let logits = self.finished(logits);
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let loss = match self.architecture.head.objective {
+    fn labels_loss(&self, logits: &Tensor<'a>) -> Tensor<'a> {
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        match self.architecture.head.objective {
             Objective::CausalLm => {
                 let float = logits.to(Dtype::F32);
                 let (padded, labels) = loss::shifted_labels(self.machine, batch, sequence);
@@ -128,13 +142,12 @@ impl<'a> Model<'a> {
                 let float = if casts { logits.to(Dtype::F32) } else { logits.clone() };
                 float.cross_entropy(&labels)
             }
-        };
-        (loss, vec![logits])
+        }
     }
 
     /// torchtune's `CEWithChunkedOutputLoss`: pieces of the sequence, each made float32 by itself.
     fn logits_in_pieces(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
         let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
@@ -142,11 +155,11 @@ impl<'a> Model<'a> {
             let pieces = hidden.pieces(&numels);
             // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
-            let copies = batch > 1 && self.machine.state.borrow().trains(head);
+            let copies = batch > 1 && self.machine.with(|state| state.trains(head));
             let whole = |piece: &Tensor<'a>| if copies { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
         };
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
         let losses = logits.iter().zip(&rows).map(|(piece, rows)| {
             let labels = if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() };
             piece.to(Dtype::F32).cross_entropy(&labels)
@@ -159,7 +172,7 @@ impl<'a> Model<'a> {
 
     /// The batch's labels: on the machine already.
     fn labels(&self) -> Tensor<'a> {
-        let value = Value::plain(NOTHING, self.scenario.tokens(), Dtype::I64);
+        let value = Value::plain(NOTHING, self.batch.tokens(), Dtype::I64);
         Tensor { machine: self.machine, value }
     }
 }

@@ -1,13 +1,12 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::{Apart, Model, find};
+use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::scenario::{Checkpointing, Mask, Stack};
-use crate::step::autograd::{Edge, HELD, Input};
-use crate::step::backward::Op;
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::autograd::{Edge, HELD};
+use crate::step::heap::{NOTHING, StorageId};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
@@ -179,13 +178,13 @@ pub(super) struct Embedded<'m> {
     pub locals: Vec<Tensor<'m>>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.modeling.code {
-            _ if self.scenario.stack == Stack::Litgpt => self.litgpt_inputs(),
-            _ if self.scenario.stack == Stack::Torchtune => self.torchtune_inputs(),
-            _ if self.scenario.stack == Stack::Unsloth => self.unsloth_inputs(),
+            _ if self.member.stack == Stack::Litgpt => self.litgpt_inputs(),
+            _ if self.member.stack == Stack::Torchtune => self.torchtune_inputs(),
+            _ if self.member.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
@@ -216,7 +215,7 @@ impl<'a> Model<'a> {
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 // those of texts that share a sequence come with the batch
-                let positions = (!self.scenario.mask.is_packed()).then(|| self.range());
+                let positions = (!self.batch.mask.is_packed()).then(|| self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
@@ -224,9 +223,7 @@ impl<'a> Model<'a> {
                 (self.normed_first(embedded), shared)
             }
         };
-        let mut state = self.machine.state.borrow_mut();
-        shared.all().for_each(|tensor| state.share(tensor.value.storage));
-        drop(state);
+        self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         (embedded, shared)
     }
 
@@ -240,10 +237,10 @@ impl<'a> Model<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
         let mut hidden = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
-        if self.inputs_require_grad && !hidden.value.requires_grad() {
+        if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
         // granite scales what the module returned, after the hook that makes it require a gradient
@@ -299,7 +296,7 @@ impl<'a> Model<'a> {
         let shared = Shared { full, ..self.no_masks(&embedded) };
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, || {
-                self.lookup(param, embedded.positions.as_ref(), self.scenario.sequence, table.width)
+                self.lookup(param, embedded.positions.as_ref(), self.batch.length, table.width)
             });
             let sum = embedded.hidden.add_row(&rows);
             embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
@@ -317,9 +314,8 @@ impl<'a> Model<'a> {
         let mut locals = Vec::with_capacity(2);
         let mut hidden = tokens.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || {
-                self.lookup(param, Some(&positions), self.scenario.sequence, table.width)
-            });
+            let rows = self
+                .within(table.name, || self.lookup(param, Some(&positions), self.batch.length, table.width));
             hidden = tokens.add_row(&rows);
             locals.push(tokens);
             locals.push(rows);
@@ -329,7 +325,7 @@ impl<'a> Model<'a> {
 
     /// The call that most models make.
     pub(super) fn mask_call(&self) -> MaskCall {
-        let mask = self.scenario.mask;
+        let mask = self.batch.mask;
         MaskCall { given: mask.is_given(), padded: mask == Mask::Padded, may_skip: true, eager: false }
     }
 
@@ -341,10 +337,10 @@ impl<'a> Model<'a> {
             || embeddings.scaled && !self.modeling.scale_buffer
             || embeddings.norm.is_some()
             || self.encoder.is_some()
-            || self.scenario.training_loop.keeps_outputs
-            || self.scenario.checkpointing == Checkpointing::Offloaded
+            || self.member.keeps_outputs()
+            || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
-        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.apart != Apart::Few || between);
+        let id = self.machine.with(|state| state.leaf(&hidden.value, self.apart != Apart::Few || between));
         hidden.with(|value| value.edge = Edge::Param(id))
     }
 
@@ -357,13 +353,12 @@ impl<'a> Model<'a> {
         width: u64,
     ) -> Tensor<'a> {
         let ids = ids.map_or(NOTHING, |ids| ids.value.storage);
-        let value = self.machine.state.borrow_mut().embedding(table, ids, rows, width);
-        Tensor { machine: self.machine, value }
+        self.machine.tensor(|state| state.embedding(table, ids, rows, width))
     }
 
     /// A tensor without gradient.
     pub(super) fn constant(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'a> {
-        let storage = self.machine.state.borrow_mut().alloc(numel, dtype, operation);
+        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
 
@@ -391,19 +386,5 @@ impl<'a> Model<'a> {
 
     pub(super) fn attentions(&self) -> impl Iterator<Item = &'a Attention> {
         self.architecture.blocks.iter().filter_map(|block| block.mixer.attention())
-    }
-}
-
-impl State {
-    /// `F.embedding`.
-    fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
-        let input = self.parameter_input(table);
-        let node = self.node(Op::Embedding { rows }, [input, Input::NONE, Input::NONE]);
-        // the batch's own are there anyway, but for hooks that move what is saved
-        let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
-        self.save(node, if ids == NOTHING { batch } else { ids });
-        let numel = rows.saturating_mul(width);
-        let storage = self.alloc(numel, input.dtype, "embedding");
-        Value::plain(storage, numel, input.dtype).at(node.output(0))
     }
 }

@@ -3,12 +3,12 @@
 use super::attention::Heads;
 use super::inputs::{Seen, Shared};
 use super::layer::Mixed;
-use super::{BoundLayer, Model};
+use super::{BoundLayer, Pass};
 use crate::model::blocks::{Latent, LatentQuery, Rotary};
-use crate::step::attention::{Kernel, Scores};
+use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `DeepseekV3Attention`.
     pub(super) fn latent_attention(
         &self,
@@ -17,7 +17,7 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let per_head = |width: u64| tokens.saturating_mul(latent.heads).saturating_mul(width);
         let projected = match &latent.query {
             LatentQuery::Full(q) => x.through(&layer.linear(q)),
@@ -55,10 +55,10 @@ impl<'a> Model<'a> {
         let heads = Heads { q: query, k: key, v: value };
         let scores = Scores {
             kernel: Kernel::Eager,
-            batch: self.scenario.batch,
+            batch: self.batch.sequences,
             heads: latent.heads,
             kv_heads: latent.heads,
-            sequence: self.scenario.sequence,
+            sequence: self.batch.length,
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,

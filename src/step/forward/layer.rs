@@ -1,6 +1,6 @@
 //! One layer: norms, residuals, the token mixer and the feed-forward part.
 
-use super::{BoundLayer, Model, Shared};
+use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::Stack;
@@ -13,7 +13,7 @@ pub(super) struct Mixed<'m> {
     pub weights: Option<Tensor<'m>>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// A decoder layer's `forward(hidden_states)`.
     pub(super) fn layer(
         &self,
@@ -21,7 +21,7 @@ impl<'a> Model<'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        match self.scenario.stack {
+        match self.member.stack {
             Stack::Transformers | Stack::Trl | Stack::Liger => self.transformers_layer(layer, hidden, shared),
             Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
             Stack::Torchtune => self.torchtune_layer(layer, hidden),

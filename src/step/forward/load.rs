@@ -9,19 +9,23 @@ use super::stacks::torchtune::Positions;
 use super::stretches::{Apart, stretches, stretches_but_last};
 use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
 use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
+use crate::model::HeadTransform;
+use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
+    BareParam, Block, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::model::{HeadTransform, Table};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Scenario, Stack, WeightFormat};
-use crate::step::experts::Expert;
-use crate::step::kernels::Device;
-use crate::step::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
-use crate::step::machine::{Machine, NOTHING, State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
+use crate::step::device::Device;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::{Machine, State};
+use crate::step::ops::experts::Expert;
+use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
+use crate::step::ops::linear::{self, Adapter, Shape, Weight};
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The element type that weights are loaded in.
@@ -42,13 +46,15 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     }
 }
 
-/// How parameters are stored under a scenario.
+/// How parameters are stored under a member.
 pub(super) struct Loader<'a> {
-    pub scenario: &'a Scenario,
+    pub member: &'a Member,
+    /// The largest batch that it will be given.
+    pub batch: Batch,
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
-    pub state: std::cell::RefMut<'a, State>,
+    pub state: &'a mut State,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
     pub(super) times: u32,
@@ -63,8 +69,10 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
     fn trains_base(&self) -> bool {
-        self.scenario.method == Method::Full
+        let frozen = self.member.training.is_none() && self.member.stack != Stack::Trl;
+        self.member.method == Method::Full && !frozen
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
@@ -79,12 +87,12 @@ impl Loader<'_> {
         // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
         let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
         let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
-        let quantised = self.scenario.method == Method::Qlora
+        let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
-        let weight = match (quantised, self.scenario.stack) {
+        let weight = match (quantised, self.member.stack) {
             (false, _) => Weight::Plain(self.parameter(match spec.class {
                 LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
                 LinearClass::Conv1d => (spec.input, spec.output),
@@ -117,7 +125,7 @@ impl Loader<'_> {
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
     /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
     fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
-        let double = self.scenario.quantization.double_quant;
+        let double = self.member.quantization.double_quant;
         self.has_quantised = true;
         let numel = spec.weight_numel();
         let scales = numel.div_ceil(QUANT_BLOCK);
@@ -138,24 +146,25 @@ impl Loader<'_> {
             store(scales.saturating_mul(4), Dtype::F32, "scales");
         }
         self.state.note_shapes(first, (spec.output, spec.input));
-        let compute = match self.scenario.precision {
+        let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
-        let early = self.scenario.quantization.format == WeightFormat::Nf4Early;
-        let origin = match self.scenario.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.scenario.precision),
+        let early = self.member.quantization.format == WeightFormat::Nf4Early;
+        let origin = match self.member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.member.precision),
             // torchao's are another affair
             Stack::Torchtune | Stack::Unsloth => compute,
             // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
             Stack::Litgpt => Dtype::F16,
         };
-        let opened = match self.scenario.stack {
+        let opened = match self.member.stack {
             Stack::Litgpt => origin,
             _ if early => origin,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
         };
-        Quantised { compute, origin, opened, double, early, torchao: false }
+        let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
+        Quantised { format, compute, origin, opened, double }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -165,23 +174,16 @@ impl Loader<'_> {
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        let quantised = Quantised {
-            compute: dtype,
-            origin: dtype,
-            opened: dtype,
-            double: true,
-            early: false,
-            torchao: true,
-        };
-        (quantised, original)
+        let [compute, origin, opened] = [dtype; 3];
+        (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
     /// in one (peft 0.21 utils/transformers_weight_conversion.py).
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
-        let lora = self.scenario.lora;
-        let adapted = lora_is_on(self.scenario)
+        let lora = self.member.lora;
+        let adapted = lora_is_on(self.member)
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
@@ -223,8 +225,8 @@ impl Loader<'_> {
             self.parameter((1, spec.width));
         }
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let liger = liger::norm(self.scenario, spec.kind, self.sandwich);
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, liger }
+        let kernel = liger::norm(self.member, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, kernel }
     }
 
     /// A depthwise convolution.
@@ -235,11 +237,11 @@ impl Loader<'_> {
     }
 
     /// A parameter of its own.
-    pub fn loose(&mut self, loose: &Loose) -> ParamId {
-        self.state.module = loose.name;
-        match loose.shape[..] {
+    pub fn bare(&mut self, bare: &BareParam) -> ParamId {
+        self.state.module = bare.name;
+        match bare.shape[..] {
             [rows, columns] => self.parameter((rows, columns)),
-            _ => self.parameter((1, loose.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+            _ => self.parameter((1, bare.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
         }
     }
 
@@ -248,7 +250,7 @@ impl Loader<'_> {
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let adapted = adapts_idle(self.scenario, path);
+                let adapted = adapts_idle(self.member, path);
                 self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {
@@ -273,7 +275,7 @@ impl Loader<'_> {
     /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
     fn widen_state(&mut self, table: ParamId) {
         if let Some(param) = self.state.params.list.get_mut(table as usize) {
-            param.wide_state = self.scenario.stack == Stack::Trl;
+            param.wide_state = self.member.stack == Stack::Trl;
         }
     }
 }
@@ -315,29 +317,41 @@ fn load_layers<'a>(
 
 impl<'a> Model<'a> {
     /// Puts the model on the machine; layer by layer those that are `apart`, otherwise one of each kind on behalf of all.
+    /// `batch` is the largest that it will be given.
     pub fn load(
         machine: &'a Machine,
         architecture: &'a Architecture,
         modeling: Modeling,
-        scenario: &'a Scenario,
+        (member, batch): (&'a Member, Batch),
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
-        let base = weights_dtype(scenario.precision);
+        machine.with(|state| {
+            Model::load_into((machine, state), architecture, modeling, (member, batch), device, apart)
+        })
+    }
+
+    fn load_into(
+        (machine, state): (&'a Machine, &mut State),
+        architecture: &'a Architecture,
+        modeling: Modeling,
+        (member, batch): (&'a Member, Batch),
+        device: Device,
+        apart: Apart,
+    ) -> Model<'a> {
+        let base = weights_dtype(member.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
-        let own = scenario.stack == Stack::Unsloth;
-        let prepared = scenario.method == Method::Qlora
-            && scenario.quantization.prepare
-            && !matches!(scenario.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
+        let own = member.stack == Stack::Unsloth;
+        let prepared = member.method == Method::Qlora
+            && member.quantization.prepare
+            && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
-        let checkpoints = scenario.checkpointing != Checkpointing::Off;
-        // Unsloth asks for the reentrant kind whatever is chosen
-        machine.state.borrow_mut().graph.reentrant = scenario.checkpointing.is_reentrant() || own;
-        machine.state.borrow_mut().sequences = scenario.batch;
-        let trains_embeddings = lora_is_on(scenario) && scenario.lora.trains_embeddings;
-        let inputs_require_grad = !matches!(scenario.stack, Stack::Litgpt | Stack::Torchtune)
+        let checkpoints = member.checkpointing != Checkpointing::Off;
+        let first = state.params.list.len();
+        let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
+        let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
-            && match scenario.method {
+            && match member.method {
                 Method::Full => false,
                 // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
                 Method::Lora | Method::Qlora => checkpoints || own,
@@ -346,14 +360,15 @@ impl<'a> Model<'a> {
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
         let mut loader = Loader {
-            scenario,
+            member,
+            batch,
             sandwich,
             modeling,
-            state: machine.state.borrow_mut(),
+            state,
             dtype,
             times: 1,
-            positions: match scenario.stack {
-                Stack::Torchtune => Positions::of(architecture, scenario),
+            positions: match member.stack {
+                Stack::Torchtune => Positions::of(architecture, member),
                 Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
             },
             has_quantised: false,
@@ -382,8 +397,8 @@ impl<'a> Model<'a> {
             outside.linears.push(linear);
         }
         // the first layer is given what needs no gradient, what the outputs' graph holds, or what is of another element type
-        let keeps_leaf = scenario.training_loop.keeps_outputs;
-        let first_apart = scenario.method != Method::Full && (!inputs_require_grad || keeps_leaf)
+        let keeps_leaf = member.keeps_outputs();
+        let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
             || apart == Apart::First;
@@ -405,8 +420,8 @@ impl<'a> Model<'a> {
         // layers that hand on what they chose are kept apart
         let whole = whole || modeling.shares_indexer_choice;
         // bitsandbytes' layers are put in by transformers, whose quantiser leaves the last one of all as it is
-        let last = match scenario.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger if scenario.method == Method::Qlora => {
+        let last = match member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger if member.method == Method::Qlora => {
                 architecture.last_of_layers()
             }
             Stack::Transformers
@@ -423,7 +438,7 @@ impl<'a> Model<'a> {
             None if code == Code::Gemma4 => {
                 stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
-            None if scenario.checkpointing == Checkpointing::Offloaded => {
+            None if member.checkpointing == Checkpointing::Offloaded => {
                 stretches_but_last(&architecture.order, whole, 1)
             }
             None => stretches(&architecture.order, whole, first_apart),
@@ -436,7 +451,7 @@ impl<'a> Model<'a> {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
-        for piece in &architecture.loose {
+        for piece in &architecture.extra {
             load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
         }
         match &architecture.head.transform {
@@ -455,7 +470,7 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let adapts_head = adapts_head(scenario, head.linear.name);
+        let adapts_head = adapts_head(member, head.linear.name);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
@@ -468,7 +483,7 @@ impl<'a> Model<'a> {
                 adapter,
             }
         } else {
-            loader.linear(&head.linear, adapts_head, scenario.stack == Stack::Litgpt)
+            loader.linear(&head.linear, adapts_head, member.stack == Stack::Litgpt)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -488,11 +503,14 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let adapted = loader.adapted;
-        drop(loader);
+        let params = first..loader.state.params.list.len();
         Model {
             machine,
+            params,
+            // Unsloth asks for the reentrant kind whatever is chosen
+            reentrant: member.checkpointing.is_reentrant() || own,
             architecture,
-            scenario,
+            member,
             modeling,
             has_sinks: layers.iter().any(|layer| layer.sinks.is_some()),
             layers,
@@ -503,10 +521,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(scenario.precision),
-            fills_cache: families::fills_cache(modeling, architecture, scenario),
-            cache: std::cell::RefCell::default(),
-            outputs: Default::default(),
+            autocast: autocast_dtype(member.precision),
+            fills_cache: families::fills_cache(modeling, architecture, member),
         }
     }
 }

@@ -1,22 +1,22 @@
 //! Masks, as transformers' masking_utils.py builds them.
 
-use super::Model;
+use super::Pass;
 use super::inputs::MaskCall;
 use crate::dtype::Dtype;
 use crate::scenario::Mask;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `create_causal_mask` and `create_sliding_window_causal_mask` of transformers' masking_utils.py: none where the
     /// kernel's own causal flag does, a boolean one for SDPA, an additive one for eager.
     pub(super) fn mask(&self, window: Option<u64>, dtype: Dtype, asked: MaskCall) -> Option<Tensor<'a>> {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = sequence.saturating_mul(sequence);
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
-        let texts = self.scenario.mask.is_packed().then(|| self.text_numbers());
+        let texts = self.batch.mask.is_packed().then(|| self.text_numbers());
         if self.is_flash_attn() {
             return padding.filter(|_| asked.padded);
         }
@@ -64,7 +64,7 @@ impl<'a> Model<'a> {
     fn looked_for_padding(&self, padded: bool) {
         for _ in 0..if padded { 2 } else { 1 } {
             let sum = self.constant(1, Dtype::I64, "sum");
-            drop(self.constant(self.scenario.tokens(), Dtype::I64, "sum"));
+            drop(self.constant(self.batch.tokens(), Dtype::I64, "sum"));
             let all = self.constant(1, Dtype::Bool, "eq");
             drop(sum);
             drop(all);
@@ -73,7 +73,7 @@ impl<'a> Model<'a> {
 
     /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
     fn text_numbers(&self) -> Tensor<'a> {
-        let (batch, tokens) = (self.scenario.batch, self.scenario.tokens());
+        let (batch, tokens) = (self.batch.sequences, self.batch.tokens());
         let indices = |numel: u64| self.constant(numel, Dtype::I64, "text numbers");
         let first = indices(batch);
         let difference = {
@@ -89,7 +89,7 @@ impl<'a> Model<'a> {
 
     /// `and_masks(mask, packed_sequence_mask_function(texts))`: one mask for each sequence.
     fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = batch.saturating_mul(sequence).saturating_mul(sequence);
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
         let ones = bools(1, "ones");
@@ -97,7 +97,7 @@ impl<'a> Model<'a> {
         drop((mask, ones));
         let same = {
             let of_each = || {
-                let indices = || self.constant(self.scenario.tokens(), Dtype::I64, "text numbers");
+                let indices = || self.constant(self.batch.tokens(), Dtype::I64, "text numbers");
                 // the number of the sequence needs no copy where there is but one
                 let _index = [Some(indices()), (batch > 1).then(indices)];
                 indices()
@@ -112,10 +112,10 @@ impl<'a> Model<'a> {
 
     /// `create_bidirectional_mask`: none without padding.
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let given = self.scenario.mask.is_given();
-        let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
-        if self.scenario.mask != Mask::Padded {
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let given = self.batch.mask.is_given();
+        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, "padding mask"));
+        if self.batch.mask != Mask::Padded {
             return None;
         }
         let ranges = [self.constant(batch, Dtype::I64, "indices"), self.constant(1, Dtype::I64, "indices")];
@@ -133,8 +133,8 @@ impl<'a> Model<'a> {
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
     pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let tokens = self.scenario.tokens();
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let tokens = self.batch.tokens();
         let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
         let ones = bools(1, "ones");
         let result = bools(mask.value.numel, "mask");
@@ -158,8 +158,8 @@ impl<'a> Model<'a> {
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
     pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
-        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
-        let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");
+        let square = self.batch.length.saturating_mul(self.batch.length);
+        let additive = self.constant(square.saturating_mul(self.batch.sequences), dtype, "additive mask");
         drop(scalars);
         drop(mask);
         additive
@@ -167,8 +167,8 @@ impl<'a> Model<'a> {
 
     /// `torch.arange(sequence) + offset`.
     pub(super) fn range(&self) -> Tensor<'a> {
-        let range = self.constant(self.scenario.sequence, Dtype::I64, "range");
-        let shifted = self.constant(self.scenario.sequence, Dtype::I64, "range");
+        let range = self.constant(self.batch.length, Dtype::I64, "range");
+        let shifted = self.constant(self.batch.length, Dtype::I64, "range");
         drop(range);
         shifted
     }

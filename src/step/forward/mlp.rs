@@ -1,12 +1,12 @@
 //! Feed-forward networks.
 
 use super::stacks::liger;
-use super::{BoundLayer, Model};
+use super::{BoundLayer, Pass};
 use crate::model::blocks::{Activation, FeedForward, Mlp};
 use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     pub(super) fn mlp(&self, layer: &BoundLayer<'a>, mlp: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
         match mlp {
             Mlp::Gated { gate, up, down, act } if self.fuses(*act) => {
@@ -60,7 +60,7 @@ impl<'a> Model<'a> {
     }
 
     fn fuses(&self, act: Activation) -> bool {
-        self.scenario.stack == Stack::Liger && liger::fuses(act)
+        self.member.stack == Stack::Liger && liger::fuses(act)
     }
 
     /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.

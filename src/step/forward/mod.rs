@@ -1,4 +1,4 @@
-//! The model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
+//! A model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
 //! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine;
 //! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`head`]: the loss;
@@ -25,21 +25,24 @@ pub(super) mod stacks;
 mod stretches;
 
 use std::cell::RefCell;
+use std::ops::{Deref, Range};
 
-use super::attention::{Arguments, Choice, Kernel, Scores};
-use super::experts::Expert;
-use super::kernels::Device;
-use super::linear;
+use super::device::Device;
 use super::machine::Machine;
-use super::norm::NormLayer;
+use super::ops::attention::{Arguments, Choice, Kernel, Scores};
+use super::ops::experts::Expert;
+use super::ops::linear;
+use super::ops::norm::NormLayer;
 use super::params::ParamId;
+use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::{AttentionKernel, Checkpointing, Scenario, Stack};
+use crate::scenario::{AttentionKernel, Checkpointing, Stack};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use stretches::Apart;
@@ -106,8 +109,12 @@ pub(super) struct Stretch {
 pub(super) struct Model<'a> {
     pub machine: &'a Machine,
     pub architecture: &'a Architecture,
-    pub scenario: &'a Scenario,
+    pub member: &'a Member,
     pub modeling: Modeling,
+    /// Which parameters on the machine are its own.
+    pub params: Range<usize>,
+    /// Whether its checkpoints are of the reentrant kind.
+    reentrant: bool,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
     pub device: Device,
@@ -123,13 +130,30 @@ pub(super) struct Model<'a> {
     /// Which layers run one by one.
     pub apart: Apart,
     pub autocast: Option<Dtype>,
-    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
-    /// tokens that it chose.
-    pub outputs: RefCell<Option<Tensor<'a>>>,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
-    /// Keys and values of the layers that have run, where it does.
-    pub cache: RefCell<Vec<Tensor<'a>>>,
+}
+
+/// One forward pass of a model: what it is given, and what it holds while it runs.
+pub(super) struct Pass<'p, 'a> {
+    model: &'p Model<'a>,
+    pub batch: Batch,
+    /// Whether it is one of training: gradients are wanted, checkpoints made, dropout drawn.
+    trains: bool,
+    /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
+    /// tokens that it chose.
+    outputs: RefCell<Option<Tensor<'a>>>,
+    /// Keys and values of the layers that have run, where they are cached.
+    cache: RefCell<Vec<Tensor<'a>>>,
+}
+
+impl<'a> Deref for Pass<'_, 'a> {
+    type Target = Model<'a>;
+
+    /// The model that runs.
+    fn deref(&self) -> &Model<'a> {
+        self.model
+    }
 }
 
 /// An encoder beside its decoder, on the machine.
@@ -161,6 +185,18 @@ pub(super) struct Given<T> {
     pub encoder: Option<T>,
 }
 
+/// What a model makes of a batch before its head.
+pub(super) struct Hidden<'m> {
+    /// The last hidden states.
+    states: Tensor<'m>,
+    /// What the layers were given.
+    given: Given<Shared<Value>>,
+    /// The decoder's ids beside an encoder, where a variable of the model's forward keeps them.
+    ids: Option<Tensor<'m>>,
+    /// What an encoder made, which is part of the output.
+    encoded: Option<Tensor<'m>>,
+}
+
 /// What a forward pass leaves alive.
 pub(super) struct Output<'m> {
     pub loss: Tensor<'m>,
@@ -171,59 +207,168 @@ pub(super) struct Output<'m> {
 }
 
 impl<'a> Model<'a> {
+    /// A forward pass over a batch, before it begins.
+    pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
+        Pass { model: self, batch, trains: true, outputs: RefCell::default(), cache: RefCell::default() }
+    }
+
+    /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
+    pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        let (category, left) = self.machine.with(|state| {
+            state.graph.enabled = false;
+            let category = std::mem::replace(&mut state.category, Category::Temporaries);
+            (category, std::mem::take(&mut state.graph.left))
+        });
+        let result = body(&Pass { trains: false, ..self.pass(batch) });
+        self.machine.with(|state| {
+            state.drop_left();
+            state.graph.left = left;
+            state.category = category;
+            state.graph.enabled = true;
+        });
+        result
+    }
+
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
+    /// those that the code makes.
+    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+        self.scoring(batch, |pass| {
+            let hidden = pass.hidden();
+            match self.member.stack {
+                Stack::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                Stack::Transformers | Stack::Liger => {
+                    pass.logits_alone(hidden);
+                    None
+                }
+                // refused by `support`
+                Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+                    Some(hidden.states.unmodelled("a forward pass without a loss"))
+                }
+            }
+        })
+    }
+
     fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
         self.machine.within(module, body)
     }
 
-    /// `outputs = model(input_ids, labels=labels)`; `replace` runs when the script's variable of the output lets go of what
-    /// it held.
-    pub fn forward(&self, replace: &dyn Fn()) -> Output<'a> {
-        self.machine.state.borrow_mut().autocast = self.autocast;
-        if self.encoder.is_some() {
-            let output = if self.modeling.code == Code::Bart { self.bart() } else { self.t5() };
-            replace();
-            return output;
-        }
-        let (hidden, shared) = self.decoder();
-        let (loss, mut logits) = self.machine.as_category(Category::Logits, || match self.scenario.stack {
-            Stack::Trl => self.trl_head(hidden, replace),
-            Stack::Transformers | Stack::Liger => {
-                let output =
-                    if self.modeling.code == Code::Qwen { self.qwen_head(hidden) } else { self.head(hidden) };
-                replace();
-                output
-            }
-            Stack::Litgpt => self.litgpt_head(hidden, replace),
-            Stack::Torchtune => self.torchtune_head(hidden, replace),
-            Stack::Unsloth => self.unsloth_head(hidden, replace),
-        });
-        logits.append(&mut self.cache.borrow_mut());
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs: logits, shared: Given { layers: shared, encoder: None } }
+    /// Whether any linear layer adds a bias, and whether one inside the layers does.
+    pub fn has_bias(&self) -> (bool, bool) {
+        // a state space adds the bias of its steps by itself
+        let apart = |linear: &linear::Layer| {
+            linear.class == LinearClass::Subclass || linear.name.ends_with(".dt_proj")
+        };
+        let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
+        let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
+        (inside || self.outside.linears.iter().any(own), inside)
     }
 
-    fn decoder(&self) -> (Tensor<'a>, Shared<Value>) {
+    /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
+    fn is_eager(&self) -> bool {
+        matches!(self.member.attention, AttentionKernel::Eager) || self.has_sinks
+    }
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// Whether a dropout of the config draws masks.
+    fn dropout(&self, own: Dropout) -> bool {
+        self.trains && own.is_active(self.member.dropout)
+    }
+
+    /// Which checkpoints it makes.
+    fn checkpointing(&self) -> Checkpointing {
+        if self.trains { self.member.checkpointing } else { Checkpointing::Off }
+    }
+
+    /// Makes it the pass that runs: forward, or backward again after another one.
+    pub fn enter(&self) {
+        self.machine.with(|state| {
+            state.sequences = self.batch.sequences;
+            state.graph.reentrant = self.reentrant;
+        });
+    }
+
+    /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
+    pub fn hidden(&self) -> Hidden<'a> {
+        self.enter();
+        self.machine.with(|state| state.autocast = self.autocast);
+        match &self.encoder {
+            None => self.decoder(),
+            Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
+            Some(encoder) => self.t5(encoder),
+        }
+    }
+
+    /// The head and the loss of the batch's labels: with [`Pass::hidden`] `outputs = model(input_ids, labels=labels)`.
+    /// `replace` runs when the script's variable of the output lets go of what it held.
+    pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
+        let Hidden { states, given, ids, encoded } = hidden;
+        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || match self.member.stack {
+            Stack::Trl => self.trl_head(states, replace),
+            Stack::Transformers | Stack::Liger => {
+                let output =
+                    if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
+                if encoded.is_none() {
+                    replace();
+                }
+                output
+            }
+            Stack::Litgpt => self.litgpt_head(states, replace),
+            Stack::Torchtune => self.torchtune_head(states, replace),
+            Stack::Unsloth => self.unsloth_head(states, replace),
+        });
+        drop(ids);
+        outputs.append(&mut self.cache.borrow_mut());
+        let encodes = encoded.is_some();
+        outputs.extend(encoded);
+        self.leave_autocast();
+        if encodes {
+            replace();
+        }
+        Output { loss, outputs, shared: given }
+    }
+
+    /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
+    fn logits_alone(&self, hidden: Hidden<'a>) {
+        let Hidden { states, given: _, ids, encoded } = hidden;
+        let logits = self.machine.as_category(Category::Logits, || self.logits(&states));
+        drop(states);
+        drop(ids);
+        let cache = self.cache.take();
+        self.leave_autocast();
+        drop(logits);
+        drop(cache);
+        drop(encoded);
+    }
+
+    /// The end of `with torch.autocast(…)`.
+    fn leave_autocast(&self) {
+        self.machine.with(|state| {
+            state.autocast = None;
+            state.clear_cast_cache();
+        });
+    }
+
+    fn decoder(&self) -> Hidden<'a> {
         let (embedded, mut shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
         for stretch in &self.stretches {
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });
             if let Some(carried) = &*self.outputs.borrow() {
-                self.machine.state.borrow_mut().counts_once(carried.value.storage);
+                self.machine.with(|state| state.counts_once(carried.value.storage));
             }
         }
         let [mut hidden] = variables;
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
-            hidden = match self.scenario.stack {
+            hidden = match self.member.stack {
                 Stack::Transformers | Stack::Trl | Stack::Liger => hidden.normed(&norm),
                 Stack::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
@@ -231,8 +376,8 @@ impl<'a> Model<'a> {
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
-        if self.scenario.checkpointing == Checkpointing::Off {
-            self.machine.state.borrow_mut().drop_left();
+        if self.checkpointing() == Checkpointing::Off {
+            self.machine.with(|state| state.drop_left());
         }
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
@@ -250,7 +395,8 @@ impl<'a> Model<'a> {
         }
         drop(shared);
         drop(self.outputs.take());
-        (hidden, values)
+        let given = Given { layers: values, encoder: None };
+        Hidden { states: hidden, given, ids: None, encoded: None }
     }
 
     fn layer_or_checkpoint(
@@ -264,7 +410,7 @@ impl<'a> Model<'a> {
             // there are no pictures to attend to
             return hidden.clone();
         }
-        match self.scenario.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
@@ -273,7 +419,7 @@ impl<'a> Model<'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 self.machine.checkpointed(index, hidden, arguments, || {
-                    self.machine.state.borrow_mut().graph.note_named(|place| Some(place) != positional);
+                    self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
                     self.layer(layer, hidden, shared)
                 })
             }
@@ -291,58 +437,34 @@ impl<'a> Model<'a> {
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let output = self.layer(&self.layers[index], &hidden, &shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.keep_output(output.value.storage);
-        drop(state);
+        self.machine.with(|state| state.keep_output(output.value.storage));
         drop(output);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
         if let Some(weights) = &weights {
-            let mut state = self.machine.state.borrow_mut();
-            state.note_returned(&weights.value);
-            state.keep_output(weights.value.storage);
+            self.machine.with(|state| {
+                state.note_returned(&weights.value);
+                state.keep_output(weights.value.storage);
+            });
         }
-        if !self.machine.state.borrow().graph.is_recomputing() {
+        if !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(weights));
         }
-    }
-
-    /// Whether a dropout of the config draws masks under this scenario.
-    fn dropout(&self, own: Dropout) -> bool {
-        own.is_active(self.scenario.dropout)
-    }
-
-    /// Whether any linear layer adds a bias, and whether one inside the layers does.
-    pub fn has_bias(&self) -> (bool, bool) {
-        // a state space adds the bias of its steps by itself
-        let apart = |linear: &linear::Layer| {
-            linear.class == LinearClass::Subclass || linear.name.ends_with(".dt_proj")
-        };
-        let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
-        let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
-        (inside || self.outside.linears.iter().any(own), inside)
-    }
-
-    /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
-    fn is_eager(&self) -> bool {
-        matches!(self.scenario.attention, AttentionKernel::Eager) || self.has_sinks
     }
 
     /// The kernel that runs for such attention.
     fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
         let Arguments { q, k, v, mask, dropout, .. } = *given;
         Choice {
-            wanted: self.scenario.attention,
+            wanted: self.member.attention,
             dtype: self.autocast.unwrap_or(q.value.dtype),
             device: self.device,
             masked: mask.is_some(),
@@ -354,7 +476,7 @@ impl<'a> Model<'a> {
             value_dim: scores.value_dim,
             sequence: scores.sequence,
             dropout,
-            recorded: self.machine.state.borrow().graph.is_recorded()
+            recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
         }
         .kernel()

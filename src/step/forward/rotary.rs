@@ -1,6 +1,6 @@
 //! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` turns queries and keys.
 
-use super::Model;
+use super::Pass;
 use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
 use crate::dtype::Dtype;
@@ -19,7 +19,7 @@ pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -
         && windows().any(|window| window.is_none())
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Adds the rotary embeddings to what the layers are given: one for each kind of layer where local ones have their
     /// own (gemma3, modernbert).
     pub(super) fn with_rotary(
@@ -58,13 +58,13 @@ impl<'a> Model<'a> {
 
     /// Position ids: those of every sequence where texts share one, otherwise those of one for all.
     fn positions(&self) -> u64 {
-        let one = !self.scenario.mask.is_packed();
-        if one { self.scenario.sequence } else { self.scenario.tokens() }
+        let one = !self.batch.mask.is_packed();
+        if one { self.batch.length } else { self.batch.tokens() }
     }
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
-        let storage = self.machine.state.borrow_mut().alloc_product(numel, Dtype::F32, "freqs");
+        let storage = self.machine.with(|state| state.alloc_product(numel, Dtype::F32, "freqs"));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
     }
 
@@ -87,7 +87,7 @@ impl<'a> Model<'a> {
 
     /// The same for positions in three grids and every sequence (models/qwen3_5 `Qwen3_5TextRotaryEmbedding`).
     fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
         let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, "positions");
         let freqs = self.constant(grids, Dtype::F32, "freqs");
@@ -156,7 +156,7 @@ impl<'a> Model<'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
-            Rotary::Full | Rotary::Partial { .. } if self.scenario.stack == Stack::Liger => {
+            Rotary::Full | Rotary::Partial { .. } if self.member.stack == Stack::Liger => {
                 // the kernel wants queries and keys in one piece
                 let fused = matches!(attention.projection, Projection::Fused(_));
                 each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);

@@ -3,7 +3,7 @@
 //! Source: the routers of transformers 5.17's models/mixtral, qwen2_moe, deepseek_v2, deepseek_v3, ernie4_5_moe,
 //! granitemoe and gpt_oss; most others are copies of one of these.
 
-use super::{BoundLayer, Model};
+use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::model::modeling::Router;
@@ -26,7 +26,7 @@ pub(super) struct Routed<'m> {
     pub indices: Tensor<'m>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Runs the router on rows of tokens.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         match self.modeling.router {
@@ -183,7 +183,7 @@ impl<'a> Model<'a> {
 
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
     fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let outer = self.machine.state.borrow_mut().autocast.take();
+        let outer = self.machine.with(|state| state.autocast.take());
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
@@ -204,7 +204,7 @@ impl<'a> Model<'a> {
             };
             weights.divided_by_rows(&limited)
         };
-        self.machine.state.borrow_mut().autocast = outer;
+        self.machine.with(|state| state.autocast = outer);
         let weights = weights.to(x.value.dtype);
         Routed { logits, weights, indices }
     }

@@ -54,7 +54,7 @@ pub fn problem(id: &str, why: &NoText) -> Issue {
             "look whether something blocks it, or paste the config.json",
         ),
         NoText::Late => ("the Hub did not answer in time".to_owned(), "try again, or paste the config.json"),
-        NoText::TooLong(issue) => return issue.clone(),
+        NoText::TooLong(error) => return error.clone().into(),
         NoText::Status { status, code } => match (status, code.as_str()) {
             (_, "GatedRepo") | (403, _) => (
                 format!("access to {id} is gated: the Hub asks to accept its terms first"),

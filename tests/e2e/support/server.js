@@ -16,12 +16,16 @@ const TYPES = {
 
 export const BASE = "/headroom/";
 
+/** A file that is never answered. */
+const UNANSWERED = "unanswered";
+
 /** Starts the server on a free port of the loopback interface; `url` is the page's address. */
 export async function serve(folder) {
   if (!existsSync(join(folder, "index.html"))) throw new Error(`no page in ${folder}: run scripts/build first`);
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
     const inside = path.startsWith(BASE) ? normalize(path.slice(BASE.length)) : "..";
+    if (inside === UNANSWERED) return;
     const file = join(folder, inside === "." ? "index.html" : inside);
     if (inside.startsWith("..") || !existsSync(file) || !statSync(file).isFile()) {
       response.writeHead(404).end();
@@ -31,5 +35,9 @@ export async function serve(folder) {
     createReadStream(file).pipe(response);
   });
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
-  return { url: `http://127.0.0.1:${server.address().port}${BASE}`, close: () => server.close() };
+  const close = () => {
+    server.close();
+    server.closeAllConnections();
+  };
+  return { url: `http://127.0.0.1:${server.address().port}${BASE}`, unanswered: UNANSWERED, close };
 }

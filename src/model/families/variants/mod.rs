@@ -1,109 +1,22 @@
 //! The families of decoders that are llama with a difference, one description each.
 
+mod bases;
 mod dense;
 mod experts;
 mod hybrid;
 
-use super::variant::{
-    EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Shared, Sparse,
-    Turn, Variant, When, Wired,
-};
-use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
-
-const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
-
-/// Norms after the halves (olmo2).
-const OUTPUT_NORMS: Wired = Wired::Output(["post_attention_layernorm", "post_feedforward_layernorm"]);
-
-/// Jamba's and lfm2's names.
-const FEED_FORWARD: MlpShape =
-    MlpShape::Gated(["feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"]);
-
-/// The one shared expert of qwen2_moe.
-const SHARED_EXPERT: MlpShape = MlpShape::Gated([
-    "mlp.shared_expert.gate_proj",
-    "mlp.shared_expert.up_proj",
-    "mlp.shared_expert.down_proj",
-]);
-
-/// gemma's norms, activation key and embedding.
-const GEMMA: Variant = Variant { norm: NormKind::RmsPlusOne, scaled: true, ..PLAIN };
-
-/// Gemma's sandwich of norms.
-const SANDWICH: Wired = Wired::Sandwich([
-    "input_layernorm",
-    "post_attention_layernorm",
-    "pre_feedforward_layernorm",
-    "post_feedforward_layernorm",
-]);
-
-/// olmo2: norms over all heads together, and after the halves.
-const OLMO2: Variant = Variant {
-    norm: NormKind::RmsCastLast,
-    wired: OUTPUT_NORMS,
-    turn: Turn::Float32,
-    heads: Some(Heads { kind: NormKind::RmsCastLast, width: HeadWidth::All, ..HEAD_NORMS }),
-    ..PLAIN
-};
-
-/// deepseek's experts: some dense layers first, then routed and shared ones.
-const DEEPSEEK_EXPERTS: Experts =
-    Experts { layers: Sparse::After, shared: Shared::Times("n_shared_experts"), ..EXPERTS };
-
-/// deepseek_v2: latent attention and shared experts.
-const DEEPSEEK_V2: Variant = Variant {
-    latent: true,
-    turn: Turn::Complex,
-    experts: Some(DEEPSEEK_EXPERTS),
-    layout: EXPERTS_FIRST,
-    mlp_bias: When::Never,
-    ..LLAMA
-};
-
-/// deepseek_v3: the same, rotated in neighbouring pairs.
-const DEEPSEEK_V3: Variant = Variant { turn: Turn::Full, ..DEEPSEEK_V2 };
-
-/// qwen2_moe's experts: routed ones, and a shared one behind a gate.
-const QWEN2_EXPERTS: Experts = Experts {
-    layers: Sparse::Stepped,
-    shared: Shared::Width("shared_expert_intermediate_size"),
-    shared_mlp: SHARED_EXPERT,
-    shared_gate: Some("mlp.shared_expert_gate"),
-    ..EXPERTS
-};
-
-/// granite's: llama with constants on embedding, residuals and logits.
-const GRANITE: Variant = Variant { scaled: true, head_scaled: true, ..LLAMA };
-
-/// granitemoe's experts.
-const GRANITE_EXPERTS: Experts = Experts {
-    width: "intermediate_size",
-    names: ExpertNames {
-        first: "block_sparse_moe.experts.gate_up_proj",
-        last: "block_sparse_moe.experts.down_proj",
-        layout: ExpertLayout::OutIn,
-    },
-    router: "block_sparse_moe.router",
-    ..EXPERTS
-};
-
-/// Names of granite's shared network.
-const GRANITE_SHARED: MlpShape = MlpShape::Fused(["shared_mlp.input_linear", "shared_mlp.output_linear"]);
-
-/// Names of hunyuan's norms on queries and keys.
-const HUNYUAN_HEADS: Heads =
-    Heads { names: ["self_attn.query_layernorm", "self_attn.key_layernorm"], ..HEAD_NORMS };
-
-/// ernie4_5's: biases by one key, rotated in float32.
-const ERNIE: Variant = Variant {
-    qkv_bias: When::Key("use_bias"),
-    output_bias: When::Key("use_bias"),
-    mlp_bias: When::Key("use_bias"),
-    turn: Turn::Float32,
-    ..LLAMA
-};
+use super::llama;
+use super::variant::Variant;
+use crate::model::architecture::Architecture;
+use crate::model::config::Config;
+use crate::model::error::ModelError;
 
 /// The description of a model type, if it is llama with a difference.
 pub fn of(model_type: &str) -> Option<Variant> {
     dense::of(model_type).or_else(|| experts::of(model_type)).or_else(|| hybrid::of(model_type))
+}
+
+/// The architecture that a config gives with the description of its model type, if there is one.
+pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
+    of(config.model_type).map(|variant| llama::read(config, &variant))
 }

@@ -2,19 +2,20 @@
 //! encoder, and a decoder that attends to it.
 
 use crate::dtype::Dtype;
-use crate::memory::Category;
-use crate::model::Table;
+use crate::model::blocks::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::load::weights_dtype;
-use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch, find};
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch, find};
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// A half of the model: what stands around its layers.
@@ -27,16 +28,14 @@ struct Half<'t, 'm> {
     decodes: Option<(&'t Tensor<'m>, &'t Tensor<'m>)>,
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BartForConditionalGeneration.forward`.
-    pub(in crate::step::forward) fn bart(&self) -> Output<'a> {
-        let (Some(encoder), Some(described)) = (&self.encoder, &self.architecture.encoder) else {
-            unreachable!("called for models with an encoder")
-        };
+    pub(in crate::step::forward) fn bart(&self, encoder: &BoundEncoder) -> Hidden<'a> {
+        let described = self.architecture.encoder.as_ref().and_then(|encoder| encoder.positions.as_ref());
         let ids = self.shifted_right();
         let (encoded, given) = self.bart_half(&Half {
             stretches: &encoder.stretches,
-            positions: described.positions.as_ref().zip(encoder.positions),
+            positions: described.zip(encoder.positions),
             first_norm: encoder.norm.as_ref(),
             last_norm: encoder.final_norm.as_ref(),
             decodes: None,
@@ -45,21 +44,15 @@ impl<'a> Model<'a> {
             norm.as_ref().map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name))
         };
         let embeddings = &self.architecture.embeddings;
-        let (hidden, own) = self.bart_half(&Half {
+        let (states, own) = self.bart_half(&Half {
             stretches: &self.stretches,
             positions: embeddings.positions.as_ref().zip(self.outside.positions),
             first_norm: own(&embeddings.norm).as_ref(),
             last_norm: own(&self.architecture.final_norm).as_ref(),
             decodes: Some((&ids, &encoded)),
         });
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
-        drop(ids);
-        outputs.push(encoded);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+        let given = Given { layers: own, encoder: Some(given) };
+        Hidden { states, given, ids: Some(ids), encoded: Some(encoded) }
     }
 
     /// `lm_logits + self.final_logits_bias`: a buffer.
@@ -67,7 +60,7 @@ impl<'a> Model<'a> {
         if !self.modeling.logits_bias {
             return logits.clone();
         }
-        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.scenario.precision));
+        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.member.precision));
         logits.add_row(&Tensor { machine: self.machine, value: bias })
     }
 
@@ -76,9 +69,9 @@ impl<'a> Model<'a> {
         let ids = half.decodes.map(|(ids, _)| ids);
         let table = &self.architecture.embeddings.tokens;
         let embedded = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             let rows = rows.scale();
-            if self.inputs_require_grad && !rows.value.requires_grad() {
+            if self.trains && self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
             } else {
                 rows
@@ -92,7 +85,7 @@ impl<'a> Model<'a> {
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
             range = (!counts).then(|| self.range());
-            ones = Some(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
+            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, "attention mask"));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
@@ -103,16 +96,16 @@ impl<'a> Model<'a> {
         let per_token = shifted && half.decodes.is_none();
         let sines = counts.then(|| {
             let _ids = self.counted_positions();
-            let numel = self.scenario.tokens().saturating_mul(self.architecture.hidden);
-            self.constant(numel, weights_dtype(self.scenario.precision), "positions")
+            let numel = self.batch.tokens().saturating_mul(self.architecture.hidden);
+            self.constant(numel, weights_dtype(self.member.precision), "positions")
         });
         let positions = sines.or_else(|| {
             half.positions.map(|(table, param)| {
-                let rows = if per_token { self.scenario.tokens() } else { self.scenario.sequence };
+                let rows = if per_token { self.batch.tokens() } else { self.batch.length };
                 self.within(table.name, || {
                     let counted = match &range {
                         Some(range) => range.clone(),
-                        None => self.constant(self.scenario.sequence, Dtype::I64, "range"),
+                        None => self.constant(self.batch.length, Dtype::I64, "range"),
                     };
                     let ids =
                         if shifted { counted.fresh(rows, Dtype::I64, "positions") } else { counted.clone() };
@@ -132,13 +125,11 @@ impl<'a> Model<'a> {
         if half.decodes.is_none() {
             shared.full = self.bidirectional_mask(dtype);
         }
-        {
-            let mut state = self.machine.state.borrow_mut();
-            shared.all().for_each(|tensor| state.share(tensor.value.storage));
-        }
+        self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
         for stretch in half.stretches {
-            self.machine.repeat(stretch.times, &mut None, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut None };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);
                 }
@@ -160,7 +151,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        match self.scenario.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.bart_layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =
@@ -182,15 +173,13 @@ impl<'a> Model<'a> {
         let encodes = self.encoder.as_ref().is_some_and(|encoder| index < encoder.layers);
         let values = given.encoder.as_ref().filter(|_| encodes).unwrap_or(&given.layers);
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         drop(self.bart_layer(&self.layers[index], hidden, &shared));
         drop(shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `BartEncoderLayer.forward`, `BartDecoderLayer.forward`: norms behind the parts (bart) or before them (mbart).
@@ -298,7 +287,7 @@ impl<'a> Model<'a> {
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
             let shape =
-                Product { numel: scores.numel(), batch: self.scenario.batch, groups: 1, transposed: true };
+                Product { numel: scores.numel(), batch: self.batch.sequences, groups: 1, transposed: true };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
                 product.scale()

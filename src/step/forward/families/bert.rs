@@ -3,19 +3,19 @@
 use crate::dtype::Dtype;
 use crate::model::modeling::PositionIds;
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::{Model, find};
+use crate::step::forward::{Pass, find};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BertEmbeddings` and the masks of `BertModel.forward`.
     pub(in crate::step::forward) fn bert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let counted = self.counts_positions();
         let hidden = {
             let positions = counted.then(|| self.counted_positions());
             let types = if embeddings.token_types.is_some() {
-                let numel = if counted { tokens } else { self.scenario.sequence };
+                let numel = if counted { tokens } else { self.batch.length };
                 Some(self.constant(numel, Dtype::I64, "token types"))
             } else {
                 None
@@ -25,7 +25,7 @@ impl<'a> Model<'a> {
             let mut kept = Vec::with_capacity(2);
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
                 // one row of types for all sequences is copied for the lookup
-                let shared = !counted && self.scenario.batch > 1;
+                let shared = !counted && self.batch.sequences > 1;
                 let dense = shared.then(|| self.constant(tokens, Dtype::I64, "token types"));
                 let rows =
                     self.within(table.name, || self.lookup(param, types.as_ref(), tokens, table.width));
@@ -34,7 +34,7 @@ impl<'a> Model<'a> {
                 kept.push(rows);
             }
             if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-                let rows = if counted { tokens } else { self.scenario.sequence };
+                let rows = if counted { tokens } else { self.batch.length };
                 let rows =
                     self.within(table.name, || self.lookup(param, positions.as_ref(), rows, table.width));
                 hidden = if counted { hidden.add(&rows) } else { hidden.add_row(&rows) };
@@ -63,7 +63,7 @@ impl<'a> Model<'a> {
 
     /// models/roberta `create_position_ids_from_input_ids`.
     pub(super) fn counted_positions(&self) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let ints = |name| self.constant(tokens, Dtype::I32, name);
         let longs = |name| self.constant(tokens, Dtype::I64, name);
         let mask = {

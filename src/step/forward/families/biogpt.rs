@@ -3,17 +3,17 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{FeedForward, Mlp, Norm};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BioGptModel.forward` up to its layers.
     pub(in crate::step::forward) fn biogpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let words = self.embed_tokens();
         let mut locals = vec![words.clone()];
-        if !self.scenario.mask.is_given() {
-            locals.push(self.constant(self.scenario.tokens(), Dtype::F32, "attention mask"));
+        if !self.batch.mask.is_given() {
+            locals.push(self.constant(self.batch.tokens(), Dtype::F32, "attention mask"));
         }
         let call = MaskCall { given: true, ..self.mask_call() };
         let full = self.mask(None, words.value.dtype, call);
@@ -21,8 +21,8 @@ impl<'a> Model<'a> {
         let mut hidden = words.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, || {
-                let ids = positions.fresh(self.scenario.sequence, Dtype::I64, "positions");
-                self.lookup(param, Some(&ids), self.scenario.sequence, table.width)
+                let ids = positions.fresh(self.batch.length, Dtype::I64, "positions");
+                self.lookup(param, Some(&ids), self.batch.length, table.width)
             });
             hidden = words.add_row(&rows);
             locals.push(rows);

@@ -2,19 +2,20 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear};
-use crate::step::attention::{Kernel, Product};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `BloomModel.forward` up to its layers: embedding, its norm, a mask of ones, alibi.
     pub(in crate::step::forward) fn bloom_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let looked_up = self.embed_tokens();
         let hidden = self.embedding_norm(&looked_up);
         let dtype = hidden.value.dtype;
-        let ones = self.constant(self.scenario.tokens(), Dtype::F32, "mask of ones");
+        let ones = self.constant(self.batch.tokens(), Dtype::F32, "mask of ones");
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, eager: true, ..self.mask_call() };
         let full = self.mask(None, looked_up.value.dtype, call);
@@ -25,7 +26,7 @@ impl<'a> Model<'a> {
     /// `build_alibi_tensor`: slopes of the heads times distances, computed in `own` and cast to `dtype`; `mask` is the
     /// mask's element type.
     pub(in crate::step::forward) fn alibi(&self, mask: Dtype, own: Dtype, dtype: Dtype) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let distances = {
             let shifted = {
@@ -52,7 +53,7 @@ impl<'a> Model<'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         let machine = self.machine;
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let fused = x.through(&layer.linear(qkv));
         let third = fused.value.numel / 3;
         let [q, k, v] = [(); 3].map(|()| fused.slice(third).heads_first());
@@ -84,34 +85,5 @@ impl<'a> Model<'a> {
         drop(weights);
         drop(context);
         Mixed { output, weights: Some(probabilities) }
-    }
-}
-
-impl<'m> Tensor<'m> {
-    /// `bloom_gelu_forward` inside an autograd function that saves its input only.
-    pub(in crate::step) fn bloom_gelu(&self) -> Tensor<'m> {
-        self.by_function(crate::step::backward::Op::BloomGelu, |like| {
-            let half = like("mul");
-            let scaled = like("mul");
-            let cubic = {
-                let small = like("mul");
-                let square = like("mul");
-                drop(small);
-                let sum = like("add");
-                drop(square);
-                sum
-            };
-            let product = like("mul");
-            drop(scaled);
-            drop(cubic);
-            let tanh = like("tanh");
-            drop(product);
-            let sum = like("add");
-            drop(tanh);
-            let result = like("gelu");
-            drop(half);
-            drop(sum);
-            result
-        })
     }
 }

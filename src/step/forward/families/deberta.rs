@@ -2,30 +2,29 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::attention::Product;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::machine::NOTHING;
+use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::heap::NOTHING;
+use crate::step::ops::matmul::Product;
+use crate::step::ops::pointwise::{pass_backward, scale_backward};
 use crate::step::tensor::{Layout, Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `DebertaV2Embeddings`, and the mask, the relative positions and their table as `DebertaV2Encoder.forward` makes
     /// them.
     pub(in crate::step::forward) fn deberta_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let given = self
-            .scenario
+            .batch
             .mask
             .is_given()
             .then(|| Tensor { machine: self.machine, value: Value::plain(NOTHING, tokens, Dtype::I64) });
         let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, "attention mask"));
         let types = self.constant(tokens, Dtype::I64, "token types");
         let hidden = self.deberta_embeddings(&seen, &types);
-        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
-        let mask = self.constant(square.saturating_mul(self.scenario.batch), seen.value.dtype, "mask");
+        let square = self.batch.length.saturating_mul(self.batch.length);
+        let mask = self.constant(square.saturating_mul(self.batch.sequences), seen.value.dtype, "mask");
         let positions = self.relative_positions(square);
         let table = self.relative_table();
         let shared = Shared { full: Some(mask), positions: Some(positions), alibi: table, ..Shared::none() };
@@ -35,11 +34,11 @@ impl<'a> Model<'a> {
 
     fn deberta_embeddings(&self, seen: &Tensor<'a>, types: &Tensor<'a>) -> Tensor<'a> {
         let embeddings = &self.architecture.embeddings;
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let words = self.embed_tokens();
         let rows = match (&embeddings.positions, self.outside.positions) {
             (Some(table), Some(param)) => {
-                self.within(table.name, || self.lookup(param, None, self.scenario.sequence, table.width))
+                self.within(table.name, || self.lookup(param, None, self.batch.length, table.width))
             }
             // zeros that are not used
             _ => words.fresh(words.value.numel, words.value.dtype, "zeros"),
@@ -69,7 +68,7 @@ impl<'a> Model<'a> {
     fn relative_positions(&self, square: u64) -> Tensor<'a> {
         let make = |dtype| self.constant(square, dtype, "relative position");
         let [longs, floats, bools] = [Dtype::I64, Dtype::F32, Dtype::Bool].map(|dtype| move || make(dtype));
-        let ranges = [(); 2].map(|()| self.constant(self.scenario.sequence, Dtype::I64, "range"));
+        let ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, "range"));
         let distance = longs();
         let sign = longs();
         let absolute = {
@@ -112,8 +111,7 @@ impl<'a> Model<'a> {
     /// `get_rel_embedding`.
     fn relative_table(&self) -> Option<Tensor<'a>> {
         let param = self.outside.params.iter().find(|param| param.0 == "encoder.rel_embeddings")?.1;
-        let value = self.machine.state.borrow().parameter_value(param);
-        let table = Tensor { machine: self.machine, value };
+        let table = self.machine.weight(param);
         let norm = self.outside.norms.iter().find(|norm| norm.name == "encoder.LayerNorm");
         Some(norm.map_or_else(|| table.clone(), |norm| table.normed(norm)))
     }
@@ -130,8 +128,8 @@ impl<'a> Model<'a> {
             unreachable!("deberta's projections are apart")
         };
         let [q, k, v] = [q, k, v].map(|spec| x.through(&layer.linear(spec)).joined_heads());
-        let batch = self.scenario.batch;
-        let numel = q.value.numel / attention.head_dim.max(1) * self.scenario.sequence;
+        let batch = self.batch.sequences;
+        let numel = q.value.numel / attention.head_dim.max(1) * self.batch.length;
         let shape = Product { numel, batch, groups: 1, transposed: true };
         let mut scores = {
             let scaled = k.divided();
@@ -172,7 +170,7 @@ impl<'a> Model<'a> {
         (positions, table): (&Tensor<'a>, &Tensor<'a>),
         numel: u64,
     ) -> Tensor<'a> {
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let own = |name: &str| layer.linears.iter().find(|linear| linear.name == name).copied();
         let project = |name: &str, shared: usize| {
             let linear = own(name).or_else(|| layer.linears.get(shared).copied());
@@ -217,7 +215,7 @@ impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head).permute(0, 2, 1, 3).contiguous()`.
     fn joined_heads(&self) -> Tensor<'m> {
         self.to_heads().apply(|state, x| {
-            let node = state.node(Op::Pass, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], pass_backward);
             let dense = Value { layout: Layout::Heads, ..*x };
             state.new_like(&dense, x.dtype, "contiguous", node.output(0))
         })
@@ -226,7 +224,7 @@ impl<'m> Tensor<'m> {
     /// `x / scale`, where the scale is a tensor of one element.
     fn divided(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Scale, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], scale_backward);
             state.save(node, NOTHING);
             state.new_like(x, x.dtype, "div", node.output(0))
         })

@@ -4,21 +4,22 @@
 //! `torch_chunk_gated_delta_rule` and `causal_conv1d_fn`.
 
 use super::super::attention::Heads;
-use super::super::{Apart, BoundLayer, Model};
+use super::super::{Apart, BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
-use crate::step::attention::Product;
-use crate::step::autograd::{Edge, Input};
-use crate::step::backward::Op;
-use crate::step::norm::NormLayer;
+use crate::step::autograd::Edge;
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::promoted;
+use crate::step::ops::pointwise::{add_backward, mul_backward};
+use crate::step::ops::scan::DELTA_CHUNK;
+use crate::step::ops::views::cat_backward;
 use crate::step::params::ParamId;
-use crate::step::pointwise::promoted;
-use crate::step::repeat::runs_apart;
-use crate::step::scan::DELTA_CHUNK;
+use crate::step::repeat::{Alike, runs_apart};
 use crate::step::tensor::{Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `Qwen3_5GatedDeltaNet.forward`.
     pub(in crate::step::forward) fn delta_net(
         &self,
@@ -42,7 +43,7 @@ impl<'a> Model<'a> {
         let [qkvz, ba] = &net.inputs[..] else {
             return x.unmodelled("linear attention's inputs in another number");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let keys = tokens.saturating_mul(net.key_heads).saturating_mul(net.key_dim);
         let values = tokens.saturating_mul(net.value_heads).saturating_mul(net.value_dim);
         let steps = tokens.saturating_mul(net.value_heads);
@@ -74,7 +75,7 @@ impl<'a> Model<'a> {
     /// `torch.cat` of three.
     fn joined(&self, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
         q.apply(|state, x| {
-            let node = state.node(Op::Cat, [x.into(), (&k.value).into(), (&v.value).into()]);
+            let node = state.node([x, &k.value, &v.value], cat_backward);
             let numel = x.numel.saturating_add(k.value.numel).saturating_add(v.value.numel);
             let whole = Value { numel, ..*x };
             state.new_like(&whole, x.dtype, "cat", node.output(0))
@@ -90,7 +91,7 @@ impl<'a> Model<'a> {
         (projected, replaced): (Vec<Tensor<'a>>, Vec<Tensor<'a>>),
         [mixed, z, b, a]: [Tensor<'a>; 4],
     ) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let keys = tokens.saturating_mul(net.key_heads).saturating_mul(net.key_dim);
         let values = tokens.saturating_mul(net.value_heads).saturating_mul(net.value_dim);
         let [mut q, mut k, v] = mixed.split([keys, keys, values]).map(|part| part.split_heads());
@@ -169,13 +170,13 @@ impl<'a> Model<'a> {
     /// How many runs of a loop over the sequence are recorded by themselves, where the step is recorded.
     pub(in crate::step::forward) fn runs_apart(&self) -> Option<u32> {
         // of batches of many lengths some hundred are run
-        let batches = if self.scenario.lengths == Lengths::Equal { 1 } else { 64 };
+        let batches = if self.batch.lengths == Lengths::Equal { 1 } else { 64 };
         (self.apart == Apart::All).then(|| runs_apart((self.layers.len() as u64).saturating_mul(batches)))
     }
 
     /// `apply_mask_to_padding_states`: only a batch that is padded has a mask by then.
     pub(in crate::step::forward) fn without_padding(&self, x: &Tensor<'a>) -> Tensor<'a> {
-        if self.scenario.mask != Mask::Padded || self.scenario.sequence == 1 {
+        if self.batch.mask != Mask::Padded || self.batch.length == 1 {
             return x.clone();
         }
         x.mul_constant(&self.machine.unassigned().of_dtype(x.value.dtype))
@@ -190,12 +191,11 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let Some((weight, bias)) = layer.conv else { return x.unmodelled("a convolution without a weight") };
         let padding = conv.kernel.saturating_sub(1);
-        let more = self.scenario.batch.saturating_mul(conv.channels).saturating_mul(padding);
-        let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+        let more = self.batch.sequences.saturating_mul(conv.channels).saturating_mul(padding);
+        let dtype = self.machine.with(|state| state.params.get(weight).dtype);
         let mut out = {
             let input = x.to(dtype);
-            let value = self.machine.state.borrow_mut().convolved(&input.value, weight, bias, more);
-            Tensor { machine: self.machine, value }.slice(input.value.numel)
+            input.apply(|state, x| state.convolved(x, weight, bias, more)).slice(input.value.numel)
         };
         out = out.keeping_input("silu");
         out.to(x.value.dtype)
@@ -203,9 +203,8 @@ impl<'a> Model<'a> {
 
     /// `-A_log.float().exp()`.
     pub(in crate::step::forward) fn decay(&self, log: ParamId) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(log);
         let grown = {
-            let log = Tensor { machine: self.machine, value }.to(Dtype::F32);
+            let log = self.machine.weight(log).to(Dtype::F32);
             log.keeping_output("exp")
         };
         grown.negate()
@@ -235,7 +234,7 @@ impl<'a> Model<'a> {
     /// `torch_chunk_gated_delta_rule` of queries, keys, values, betas and decays.
     fn delta_rule(&self, net: &DeltaNet, given: [&Tensor<'a>; 5]) -> Tensor<'a> {
         let machine = self.machine;
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let chunks = sequence.div_ceil(DELTA_CHUNK);
         let heads = batch.saturating_mul(net.value_heads);
         let matrices = heads.saturating_mul(chunks);
@@ -297,9 +296,9 @@ impl<'a> Model<'a> {
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
-        machine.looped(
+        machine.repeat(
             chunks,
-            self.runs_apart(),
+            Alike::Inner { apart: self.runs_apart() },
             &mut variables,
             &mut |[v_new, inter, core, state], last| {
                 *v_new = {
@@ -316,7 +315,7 @@ impl<'a> Model<'a> {
                 drop(sum);
                 // nobody reads the last state
                 let outer =
-                    last.then(|| std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false));
+                    last.then(|| machine.with(|state| std::mem::replace(&mut state.graph.enabled, false)));
                 *state = {
                     let kept = state.mul_rows(&chunk_decay.selected(heads));
                     let key = key.selected(chunk_keys).viewed();
@@ -326,7 +325,7 @@ impl<'a> Model<'a> {
                     sum
                 };
                 if let Some(outer) = outer {
-                    machine.state.borrow_mut().graph.enabled = outer;
+                    machine.with(|state| state.graph.enabled = outer);
                 }
             },
         );
@@ -366,9 +365,11 @@ impl<'m> Tensor<'m> {
     /// `x + parameter`, a number for each element of a row.
     pub(in crate::step::forward) fn plus_parameter(&self, parameter: ParamId) -> Tensor<'m> {
         self.apply(|state, x| {
-            let input = state.parameter_input(parameter);
-            let node = state.node(Op::AddRow, [x.into(), input, Input::NONE]);
-            state.new_like(x, promoted(x.dtype, input.dtype), "add", node.output(0))
+            let row = state.weight(parameter);
+            let node = state.row_node([x, &row], add_backward);
+            let sum = state.new_like(x, promoted(x.dtype, row.dtype), "add", node.output(0));
+            state.release(row.storage);
+            sum
         })
     }
 
@@ -376,7 +377,7 @@ impl<'m> Tensor<'m> {
     pub(in crate::step::forward) fn times_each(&self, x: &Tensor<'m>) -> Tensor<'m> {
         x.apply(|state, x| {
             let factor = &self.value;
-            let node = state.node(Op::MulWeight, [factor.into(), x.into(), Input::NONE]);
+            let node = state.row_node([factor, x], mul_backward);
             if x.requires_grad() {
                 state.save(node, factor.storage);
             }

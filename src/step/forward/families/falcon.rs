@@ -2,21 +2,22 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
-use crate::step::attention::{Arguments, Kernel, Product};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `FalconModel.forward` up to its layers: a mask is always built.
     pub(in crate::step::forward) fn falcon_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
-            let given = self.scenario.mask.is_given();
-            let ones = (!given).then(|| self.constant(self.scenario.tokens(), Dtype::I64, "mask of ones"));
+            let given = self.batch.mask.is_given();
+            let ones = (!given).then(|| self.constant(self.batch.tokens(), Dtype::I64, "mask of ones"));
             (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
@@ -36,17 +37,17 @@ impl<'a> Model<'a> {
     /// Alibi's bias with the mask's zeros: one for every head.
     fn alibi_mask(&self, alibi: &Tensor<'a>, mask: Tensor<'a>) -> Tensor<'a> {
         let dtype = alibi.value.dtype;
-        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        let square = self.batch.length.saturating_mul(self.batch.length);
         let mask = if self.is_eager() {
             mask
         } else {
-            let additive = self.constant(square.saturating_mul(self.scenario.batch), dtype, "additive mask");
+            let additive = self.constant(square.saturating_mul(self.batch.sequences), dtype, "additive mask");
             drop(mask);
             additive
         };
         let scaled = self.constant(alibi.value.numel, dtype, "alibi");
         let masked = self.constant(mask.value.numel, Dtype::Bool, "masked");
-        let numel = alibi.value.numel.saturating_mul(self.scenario.sequence);
+        let numel = alibi.value.numel.saturating_mul(self.batch.length);
         let result = self.constant(numel, dtype, "alibi mask");
         drop(mask);
         drop(masked);
@@ -78,7 +79,7 @@ impl<'a> Model<'a> {
         let mask = shared.full.as_ref();
         let (mut mixed, _kept) = if self.is_eager() {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
-            let batch = self.scenario.batch;
+            let batch = self.batch.sequences;
             let groups = attention.heads / kv_heads;
             let product = Product { numel: scores.numel(), batch, groups, transposed: true };
             let products = {
@@ -113,7 +114,7 @@ impl<'a> Model<'a> {
 
     /// `_split_heads`.
     fn falcon_heads(&self, attention: &Attention, fused: &Tensor<'a>) -> Heads<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let width = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (q, kv) = (width(attention.heads), width(attention.kv_heads));
         let view = fused.split_heads();

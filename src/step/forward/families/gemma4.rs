@@ -7,9 +7,10 @@ use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, Seen, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::router::Routed;
-use crate::step::forward::{BoundLayer, Model};
-use crate::step::machine::{State, StorageId};
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::Tensor;
 
 /// How many layers at the end hold the last one that sees a window and the last one that sees everything.
@@ -38,18 +39,18 @@ pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
 
 /// A norm without a weight.
 fn bare_norm(name: &'static str, width: u64) -> NormLayer {
-    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, liger: None }
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `Gemma4Model.forward` and `Gemma4TextModel.forward` up to the layers.
     pub(in crate::step::forward) fn gemma4_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let mut locals = Vec::new();
         let mut ids = None;
         if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
-            let bools = || self.constant(self.scenario.tokens(), Dtype::Bool, "placeholders");
-            let longs = || self.constant(self.scenario.tokens(), Dtype::I64, "ids");
+            let bools = || self.constant(self.batch.tokens(), Dtype::Bool, "placeholders");
+            let longs = || self.constant(self.batch.tokens(), Dtype::I64, "ids");
             locals.extend([bools(), bools(), bools()]);
             let all = {
                 let _both = bools();
@@ -157,8 +158,7 @@ impl<'a> Model<'a> {
         weights = weights.divide_rows_in_place(&sum);
         drop(sum);
         if let Some(scales) = layer.param_named("router.per_expert_scale") {
-            let value = self.machine.state.borrow().parameter_value(scales);
-            let scales = Tensor { machine: self.machine, value };
+            let scales = self.machine.weight(scales);
             weights = weights.mul(&scales.rows_at(&indices, indices.value.numel, 1));
         }
         drop(hidden);
@@ -194,7 +194,7 @@ impl<'a> Model<'a> {
                 (q, q, None)
             }
         };
-        let saved = || self.machine.state.borrow().recomputed().len();
+        let saved = || self.machine.with(|state| state.recomputed().len());
         let before = saved();
         let q = turned(project(q), norms.map(|norms| &norms.q));
         let between = saved();
@@ -206,13 +206,14 @@ impl<'a> Model<'a> {
         drop(v);
         self.remember(&mut heads);
         if layer.leaves_keys {
-            let mut state = self.machine.state.borrow_mut();
-            let recomputed = state.recomputed();
-            // the graph that made them stays with them
-            let (first, last) = (recomputed.get(..before), recomputed.get(between..));
-            let graph = first.into_iter().chain(last).flatten().copied();
-            let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
-            state.leave(usize::from(seen == Seen::Window), left);
+            self.machine.with(|state| {
+                let recomputed = state.recomputed();
+                // the graph that made them stays with them
+                let (first, last) = (recomputed.get(..before), recomputed.get(between..));
+                let graph = first.into_iter().chain(last).flatten().copied();
+                let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
+                state.leave(usize::from(seen == Seen::Window), left);
+            });
         }
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(seen), None);
         output = output.through(&layer.linear(&attention.output));

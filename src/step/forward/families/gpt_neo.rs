@@ -2,14 +2,14 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
-use crate::step::attention::Product;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `GPTNeoSelfAttention`: written out in float32, with a mask of its own under the model's.
     pub(in crate::step::forward) fn neo_attention(
         &self,
@@ -21,8 +21,8 @@ impl<'a> Model<'a> {
         let mut heads = self.projected(layer, attention, x);
         self.remember(&mut heads);
         let Heads { q, k, v } = heads;
-        let batch = self.scenario.batch;
-        let scores = (q.value.numel / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
+        let batch = self.batch.sequences;
+        let scores = (q.value.numel / attention.head_dim.max(1)).saturating_mul(self.batch.length);
         let (context, weights) = {
             let (query, key) = (q.to(Dtype::F32), k.to(Dtype::F32));
             let shape = Product { numel: scores, batch, groups: 1, transposed: true };

@@ -1,12 +1,12 @@
 //! models/gpt_oss/modeling_gpt_oss.py.
 
-use crate::step::attention::Product;
-use crate::step::forward::Model;
+use crate::step::forward::Pass;
 use crate::step::forward::layer::Mixed;
+use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The rest of `eager_attention_forward` after the mask: a learned sink joins each row of scores.
     pub(in crate::step::forward) fn eager_with_sinks(
         &self,
@@ -15,13 +15,10 @@ impl<'a> Model<'a> {
         [q, k, v]: [&Tensor<'a>; 3],
         dropout: bool,
     ) -> Mixed<'a> {
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let numel = scores.value.numel;
-        let rows = numel / self.scenario.sequence.max(1);
-        let sinks = {
-            let value = self.machine.state.borrow().parameter_value(sinks);
-            Tensor { machine: self.machine, value }.expanded_to(rows)
-        };
+        let rows = numel / self.batch.length.max(1);
+        let sinks = self.machine.weight(sinks).expanded_to(rows);
         let mut combined = scores.cat(&sinks);
         combined = {
             let highest = combined.highest_of_rows(rows);

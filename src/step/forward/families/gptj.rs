@@ -2,14 +2,14 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::attention::Product;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `GPTJAttention`: sines and cosines are gathered in every layer, attention is written out in float32.
     pub(in crate::step::forward) fn gptj_attention(
         &self,
@@ -25,8 +25,8 @@ impl<'a> Model<'a> {
         let mut key = x.through(&layer.linear(k)).split_heads();
         let value = x.through(&layer.linear(v)).to_heads();
         let dim = attention.rotary.width(attention.head_dim).unwrap_or(attention.head_dim);
-        let rows = self.architecture.max_positions.unwrap_or(self.scenario.sequence);
-        let numel = self.scenario.sequence.saturating_mul(dim);
+        let rows = self.architecture.max_positions.unwrap_or(self.batch.length);
+        let numel = self.batch.length.saturating_mul(dim);
         let table = self.constant(rows.saturating_mul(dim), Dtype::F32, "repeat");
         let positions = self.constant(numel, Dtype::I64, "repeat");
         let angles = {
@@ -47,8 +47,8 @@ impl<'a> Model<'a> {
         let mut heads = Heads { q: query, k: key, v: value };
         self.remember(&mut heads);
         let Heads { q: query, k: key, v: value } = heads;
-        let scores = (query.value.numel / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
-        let batch = self.scenario.batch;
+        let scores = (query.value.numel / attention.head_dim.max(1)).saturating_mul(self.batch.length);
+        let batch = self.batch.sequences;
         let (context, weights) = {
             let (query, key) = (query.to(Dtype::F32), key.to(Dtype::F32));
             let shape = Product { numel: scores, batch, groups: 1, transposed: true };

@@ -3,16 +3,19 @@
 //!
 //! Source: models/mamba `MambaMixer` and its `mamba_selective_scan`; those of the others are copies with norms.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
-use crate::step::attention::Product;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
-use crate::step::linear::Weight;
+use crate::step::autograd::{Grad, Input, Node, Results};
+use crate::step::machine::State;
+use crate::step::ops::linear::Weight;
+use crate::step::ops::matmul::bmm_backward;
+use crate::step::ops::matmul::{Product, mm_backward};
+use crate::step::ops::pointwise::mul_backward;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
     pub(in crate::step::forward) fn mamba(
         &self,
@@ -28,7 +31,7 @@ impl<'a> Model<'a> {
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.unmodelled("steps of a scan in 4-bit or without a bias");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let (inner, states) = (tokens.saturating_mul(space.inner), tokens.saturating_mul(space.state));
         let x = self.without_padding(x);
@@ -36,8 +39,8 @@ impl<'a> Model<'a> {
         let a = self.decay(log);
         if self.modeling.casts_scan_arguments {
             // arguments of the kernel that is not there: no gradient comes back to them
-            let _d = self.parameter(d).detach().to(Dtype::F32);
-            let _bias = self.parameter(dt_bias).detach().to(Dtype::F32);
+            let _d = self.machine.weight(d).detach().to(Dtype::F32);
+            let _bias = self.machine.weight(dt_bias).detach().to(Dtype::F32);
         }
         let [hidden, gate] = projected.split([inner, inner]);
         drop(projected);
@@ -51,12 +54,12 @@ impl<'a> Model<'a> {
             *part = part.normed(&layer.norm(norm));
         }
         step = {
-            let weight = self.parameter(dt_weight);
+            let weight = self.machine.weight(dt_weight);
             self.steps_of(&weight, &step, [dt_proj.input, dt_proj.output])
         };
-        let bias = self.parameter(dt_bias).to(Dtype::F32);
+        let bias = self.machine.weight(dt_bias).to(Dtype::F32);
         let (hidden_first, b_first, c_first) = (hidden.heads_first(), b.heads_first(), c.heads_first());
-        let d = self.parameter(d).to(Dtype::F32);
+        let d = self.machine.weight(d).to(Dtype::F32);
         let output =
             self.selective_scan(space, [&hidden_first, &step, &a, &b_first, &c_first], [&d, &bias, &gate]);
         drop(d);
@@ -84,7 +87,7 @@ impl<'a> Model<'a> {
         if weight.value.requires_grad() {
             let folded = weight.apply(|state, w| {
                 let x = &transposed.value;
-                let node = state.node(Op::Steps, [x.into(), w.into(), Input::NONE]);
+                let node = state.node([x, w], steps_backward);
                 if x.requires_grad() {
                     state.save(node, w.storage);
                 }
@@ -96,7 +99,9 @@ impl<'a> Model<'a> {
         }
         weight.apply(|state, w| {
             let x = &transposed.value;
-            let node = state.node(Op::Bmm { second: Layout::Heads }, [Input::NONE, x.into(), Input::NONE]);
+            let node = state.node([&Input::NONE, x], move |state, node, grad| {
+                bmm_backward(state, node, grad, Layout::Heads)
+            });
             state.save(node, w.storage);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
             state.new_like(&whole, x.dtype, "matmul", node.output(0))
@@ -111,7 +116,7 @@ impl<'a> Model<'a> {
         [d, bias, gate]: [&Tensor<'a>; 3],
     ) -> Tensor<'a> {
         let machine = self.machine;
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let dtype = hidden.value.dtype;
         let one = batch.saturating_mul(space.inner);
         let state_numel = one.saturating_mul(space.state);
@@ -136,7 +141,8 @@ impl<'a> Model<'a> {
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
         let mut variables = [self.constant(state_numel, dtype, "zeros")];
-        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |[state], _| {
+        let alike = Alike::Inner { apart: self.runs_apart() };
+        machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
                 kept.add(&fed.selected(state_numel))
@@ -173,10 +179,7 @@ impl<'a> Model<'a> {
 impl<'m> Tensor<'m> {
     /// What a linear layer is given where the last dimension does not lie one after the other: a copy of several sequences.
     fn flat_for_product(&self) -> Tensor<'m> {
-        let (several, autocast) = {
-            let state = self.machine.state.borrow();
-            (state.sequences > 1, state.autocast)
-        };
+        let (several, autocast) = self.machine.with(|state| (state.sequences > 1, state.autocast));
         let cast = self.to(autocast.unwrap_or(self.value.dtype));
         if several && cast.value.layout != cast.value.shape { cast.copied_dense() } else { cast }
     }
@@ -185,7 +188,7 @@ impl<'m> Tensor<'m> {
     fn same_for_channels(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
         other.apply(|state, y| {
             let x = &self.value;
-            let node = state.node(Op::MulChannels, [y.into(), x.into(), Input::NONE]);
+            let node = state.row_node([y, x], mul_backward);
             if y.requires_grad() {
                 state.save(node, x.storage);
             }
@@ -203,4 +206,10 @@ impl<'m> Tensor<'m> {
         (copy.value.layout, copy.value.shape) = (Layout::Heads, Layout::Heads);
         copy
     }
+}
+
+/// The product of a projection of steps, whose input is a view.
+fn steps_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [own, other, _] = mm_backward(state, node, grad);
+    [own.map(|own| Grad { view: true, layout: Layout::Tokens, ..own }), other, None]
 }

@@ -3,14 +3,14 @@
 //!
 //! Source: models/nemotron_h `NemotronHMamba2Mixer` and its `mamba2_chunk_scan`; those of the others are copies.
 
-use super::super::{BoundLayer, Model};
+use super::super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Scan, StateSpace};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
-use crate::step::norm::NormLayer;
+use crate::step::ops::matmul::unbatched_backward;
+use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::promoted;
+use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::params::ParamId;
-use crate::step::pointwise::promoted;
 use crate::step::tensor::{Tensor, Value};
 
 /// The sizes of a scan, in elements.
@@ -34,7 +34,7 @@ impl Sizes {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `NemotronHMamba2Mixer.forward`.
     pub(in crate::step::forward) fn mamba2(
         &self,
@@ -48,8 +48,8 @@ impl<'a> Model<'a> {
         let [bias, log, d] = layer.loose[..] else {
             return x.unmodelled("a scan without its three parameters");
         };
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let tokens = self.scenario.tokens();
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let tokens = self.batch.tokens();
         let dtype = x.value.dtype;
         let states = tokens.saturating_mul(*groups).saturating_mul(space.state);
         let inner = tokens.saturating_mul(space.inner);
@@ -95,10 +95,10 @@ impl<'a> Model<'a> {
         [bias, d]: [ParamId; 2],
     ) -> Tensor<'a> {
         let Sizes { chunk, chunks, heads, head, state, .. } = *sizes;
-        let sequence = self.scenario.sequence;
+        let sequence = self.batch.length;
         let tokens_of = |width: u64| heads.saturating_mul(sequence).saturating_mul(width);
         let mut dt = {
-            let bias = self.parameter(bias).to(dt.value.dtype);
+            let bias = self.machine.weight(bias).to(dt.value.dtype);
             dt.plus_each(&bias)
         };
         dt = dt.softplus();
@@ -111,7 +111,7 @@ impl<'a> Model<'a> {
         let wide = sizes.times(&[head]);
         let skipped = {
             let padded = hidden.padded_to(wide);
-            self.parameter(d).viewed().times_each(&padded)
+            self.machine.weight(d).viewed().times_each(&padded)
         };
         hidden = {
             let steps = dt.viewed().to(Dtype::F32);
@@ -232,12 +232,6 @@ impl<'a> Model<'a> {
         drop(below);
         sums
     }
-
-    /// A parameter as a tensor.
-    pub(in crate::step::forward) fn parameter(&self, id: ParamId) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(id);
-        Tensor { machine: self.machine, value }
-    }
 }
 
 impl<'m> Tensor<'m> {
@@ -245,18 +239,9 @@ impl<'m> Tensor<'m> {
     fn plus_each(&self, row: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &row.value;
-            let node = state.node(Op::AddRow, [x.into(), y.into(), Input::NONE]);
+            let node = state.row_node([x, y], add_backward);
             let dense = Value { layout: x.shape, ..*x };
             state.new_like(&dense, promoted(x.dtype, y.dtype), "add", node.output(0))
-        })
-    }
-
-    /// `torch.clamp(x, min, max)`; saves x.
-    pub(in crate::step) fn limited(&self) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node(Op::Clamp, [x.into(), Input::NONE, Input::NONE]);
-            state.save(node, x.storage);
-            state.new_like(x, x.dtype, "clamp", node.output(0))
         })
     }
 
@@ -269,7 +254,7 @@ impl<'m> Tensor<'m> {
     pub(in crate::step::forward) fn times_wide(&self, other: &Tensor<'m>, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
-            let node = state.node(Op::Mul, [x.into(), y.into(), Input::NONE]);
+            let node = state.node([x, y], mul_backward);
             if x.requires_grad() {
                 state.save(node, y.storage);
             }
@@ -289,7 +274,7 @@ impl<'m> Tensor<'m> {
     /// `x.permute(…)` back to the order of tokens: its gradient lies head after head.
     fn heads_back(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::Unbatched { batch: 1 }, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], move |state, _, grad| unbatched_backward(state, grad, 1));
             state.retain(x.storage);
             x.at(node.output(0))
         })

@@ -23,9 +23,10 @@ mod sparse;
 mod t5;
 mod t5_bias;
 
+use crate::job::Member;
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Scenario, Stack};
+use crate::scenario::{Checkpointing, Stack};
 
 /// Whether the model's forward has the attention probabilities of a layer in a variable until the next one is through.
 pub(in crate::step) fn keeps_weights(code: Code) -> bool {
@@ -52,15 +53,11 @@ pub(in crate::step) fn keeps_weights(code: Code) -> bool {
 
 /// Whether a model's forward fills a cache of keys and values: where it is asked to, and where nobody can tell the text
 /// model not to.
-pub(in crate::step) fn fills_cache(
-    modeling: Modeling,
-    architecture: &Architecture,
-    scenario: &Scenario,
-) -> bool {
-    (modeling.own_cache || scenario.training_loop.fills_cache)
+pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architecture, member: &Member) -> bool {
+    (modeling.own_cache || member.fills_cache)
         // trl's head asks for none whatever the config says
-        && scenario.stack != Stack::Trl
-        && scenario.checkpointing == Checkpointing::Off
+        && member.stack != Stack::Trl
+        && member.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,
             Objective::MaskedLm => false,

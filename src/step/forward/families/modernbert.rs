@@ -2,14 +2,14 @@
 
 use crate::dtype::Dtype;
 use crate::scenario::Mask;
-use crate::step::forward::Model;
+use crate::step::forward::Pass;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `ModernBertModel.forward` up to its layers: no positions but the rotary ones, windows on both sides.
     pub(in crate::step::forward) fn modernbert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        let positions = self.constant(self.scenario.sequence, Dtype::I64, "positions");
+        let positions = self.constant(self.batch.length, Dtype::I64, "positions");
         let hidden = {
             let normed = {
                 let rows = self.embed_tokens();
@@ -28,10 +28,10 @@ impl<'a> Model<'a> {
 
     /// `create_bidirectional_sliding_window_mask`: `|q - k| <= window`.
     fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let given = self.scenario.mask.is_given();
-        let padding = given.then(|| self.constant(self.scenario.tokens(), Dtype::Bool, "padding mask"));
-        if sequence < window && self.scenario.mask != Mask::Padded {
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let given = self.batch.mask.is_given();
+        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, "padding mask"));
+        if sequence < window && self.batch.mask != Mask::Padded {
             return None;
         }
         let square = sequence.saturating_mul(sequence);

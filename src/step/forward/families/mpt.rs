@@ -2,20 +2,20 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Linear, Norm};
-use crate::step::attention::Product;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `MptModel.forward` up to its layers: alibi over the longest sequence, a mask as booleans.
     pub(in crate::step::forward) fn mpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         let dtype = hidden.value.dtype;
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
-        let longest = self.architecture.max_positions.unwrap_or(self.scenario.sequence);
+        let longest = self.architecture.max_positions.unwrap_or(self.batch.length);
         let alibi = {
             let range = self.constant(longest, Dtype::I32, "range");
             let alibi = self.constant(longest.saturating_mul(heads), Dtype::F32, "alibi");
@@ -71,7 +71,7 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
-        let batch = self.scenario.batch;
+        let batch = self.batch.sequences;
         let mut fused = x.through(&layer.linear(qkv));
         if attention.clipped {
             fused = fused.limited();
@@ -81,7 +81,7 @@ impl<'a> Model<'a> {
         let mut heads = Heads { q, k, v };
         self.remember(&mut heads);
         let Heads { q, k, v } = heads;
-        let scores = (third / attention.head_dim.max(1)).saturating_mul(self.scenario.sequence);
+        let scores = (third / attention.head_dim.max(1)).saturating_mul(self.batch.length);
         let shape = Product { numel: scores, batch, groups: 1, transposed: true };
         let mut products = {
             let products = self.machine.product(&q, &k, shape, self.autocast);

@@ -1,19 +1,19 @@
 //! models/openai/modeling_openai.py: the first gpt, which writes its attention out and norms behind its halves.
 
 use crate::model::blocks::{Attention, Linear, Norm};
-use crate::step::attention::Product;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `OpenAIGPTModel.forward` up to its layers.
     pub(in crate::step::forward) fn openai_gpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let dtype = super::super::load::weights_dtype(self.scenario.precision);
-        let mask = self.scenario.mask.is_given().then(|| {
-            let make = || self.constant(self.scenario.tokens(), dtype, "mask");
+        let dtype = super::super::load::weights_dtype(self.member.precision);
+        let mask = self.batch.mask.is_given().then(|| {
+            let make = || self.constant(self.batch.tokens(), dtype, "mask");
             let given = make();
             let others = make();
             drop(given);
@@ -25,8 +25,7 @@ impl<'a> Model<'a> {
         let mut locals = Vec::with_capacity(2);
         let mut hidden = words.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows =
-                self.within(table.name, || self.lookup(param, None, self.scenario.sequence, table.width));
+            let rows = self.within(table.name, || self.lookup(param, None, self.batch.length, table.width));
             hidden = words.add_row(&rows);
             // no token types: 0 is added
             hidden = hidden.add_number();
@@ -71,14 +70,14 @@ impl<'a> Model<'a> {
         let third = fused.value.numel / 3;
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
         let context = {
-            let numel = third / attention.head_dim.max(1) * self.scenario.sequence;
-            let shape = Product { numel, batch: self.scenario.batch, groups: 1, transposed: true };
+            let numel = third / attention.head_dim.max(1) * self.batch.length;
+            let shape = Product { numel, batch: self.batch.sequences, groups: 1, transposed: true };
             let mut weights = self.machine.product(&q, &k, shape, self.autocast);
             weights = weights.scale();
             weights = {
                 let allowed = weights.times_buffer();
-                let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
-                let dtype = super::super::load::weights_dtype(self.scenario.precision);
+                let square = self.batch.length.saturating_mul(self.batch.length);
+                let dtype = super::super::load::weights_dtype(self.member.precision);
                 let others = self.constant(square, dtype, "others");
                 let forbidden = self.constant(square, dtype, "forbidden");
                 drop(others);

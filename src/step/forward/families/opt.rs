@@ -2,17 +2,17 @@
 
 use super::super::find;
 use crate::dtype::Dtype;
-use crate::step::forward::Model;
+use crate::step::forward::Pass;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `OPTDecoder.forward` up to its layers: positions are counted from a mask, of ones if none is given.
     pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let mut embedded = self.embed_tokens();
-        let given = self.scenario.mask.is_given();
+        let given = self.batch.mask.is_given();
         let ones = (!given).then(|| self.constant(tokens, Dtype::F32, "mask of ones"));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
         let positions = {

@@ -7,30 +7,30 @@
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
 use crate::scenario::AttentionKernel;
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
+use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
 
 /// Positions for which the code keeps a factor per layer (`range(1, 32768)`).
 pub(in crate::step::forward) const LOG_POSITIONS: u64 = 32_767;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The embedding and the positions; cosines and sines are a cache.
     pub(in crate::step::forward) fn qwen_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let positions = self.range();
         let mut locals = Vec::with_capacity(1);
-        if self.scenario.mask.is_given() {
-            locals.push(self.constant(self.scenario.tokens(), self.embedding_dtype(), "attention mask"));
+        if self.batch.mask.is_given() {
+            locals.push(self.constant(self.batch.tokens(), self.embedding_dtype(), "attention mask"));
         }
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
         let cached =
             |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
         let rotary = width.map(|width| {
-            let numel = self.scenario.sequence.saturating_mul(width);
+            let numel = self.batch.length.saturating_mul(width);
             (cached(numel), cached(numel))
         });
         let embedded = Embedded { hidden, kept: true, positions: Some(positions), locals };
@@ -38,13 +38,7 @@ impl<'a> Model<'a> {
     }
 
     fn embedding_dtype(&self) -> Dtype {
-        self.machine
-            .state
-            .borrow()
-            .params
-            .list
-            .get(self.outside.tokens as usize)
-            .map_or(Dtype::F32, |p| p.dtype)
+        self.machine.with(|state| state.params.get(self.outside.tokens).dtype)
     }
 
     /// `QWenBlock.forward`.
@@ -85,7 +79,7 @@ impl<'a> Model<'a> {
         let joint = x.through(&layer.linear(spec));
         let each = joint.value.numel / 3;
         let [mut q, mut k, v] = joint.split([each; 3]).map(|part| part.split_heads());
-        let flash = self.scenario.attention == AttentionKernel::Flash;
+        let flash = self.member.attention == AttentionKernel::Flash;
         if let Some((cos, sin)) = &shared.rotary {
             let turn =
                 |x: &Tensor<'a>| if flash { x.turned_by_kernel() } else { x.turned_in_python(cos, sin) };
@@ -112,16 +106,16 @@ impl<'a> Model<'a> {
 
     /// The causal mask, filled into the batch's own where there is one.
     fn qwen_mask(&self, q: &Tensor<'a>) -> Tensor<'a> {
-        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        let square = self.batch.length.saturating_mul(self.batch.length);
         let causal = {
             let _ones = self.constant(square, Dtype::Bool, "ones");
             self.constant(square, Dtype::Bool, "causal mask")
         };
-        if !self.scenario.mask.is_given() {
+        if !self.batch.mask.is_given() {
             return causal;
         }
         let _inverse = self.constant(square, Dtype::Bool, "inverse");
-        self.constant(square.saturating_mul(self.scenario.batch), q.value.dtype, "additive mask")
+        self.constant(square.saturating_mul(self.batch.sequences), q.value.dtype, "additive mask")
     }
 
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
@@ -146,12 +140,12 @@ impl<'a> Model<'a> {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let logits = hidden.through(&head);
         let loss = {
-            let row = self.scenario.batch.saturating_mul(head.shape.output);
+            let row = self.batch.sequences.saturating_mul(head.shape.output);
             let shifted = logits.slice(logits.value.numel.saturating_sub(row));
             // the slice of one sequence is contiguous
-            let shifted = if self.scenario.batch > 1 { shifted.copied() } else { shifted };
+            let shifted = if self.batch.sequences > 1 { shifted.copied() } else { shifted };
             let (_padded, labels) =
-                loss::shifted_labels(self.machine, self.scenario.batch, self.scenario.sequence);
+                loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
             shifted.cross_entropy(&labels)
         };
         drop(hidden);

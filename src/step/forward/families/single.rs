@@ -2,7 +2,7 @@
 //!
 //! Source: models/mamba `MambaBlock`, models/mamba2 `Mamba2Block`, models/nemotron_h `NemotronHBlock`.
 
-use super::super::{BoundLayer, Model, Shared};
+use super::super::{BoundLayer, Pass, Shared};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
@@ -18,7 +18,7 @@ pub(in crate::step::forward) fn returns_float_logits(architecture: &Architecture
     architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Single { .. }))
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `residual + mixer(norm(hidden))`; a `wide` residual is float32.
     pub(in crate::step::forward) fn single_layer(
         &self,
@@ -29,7 +29,7 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let bound = layer.norm(norm);
         let normed = {
-            let weight = bound.weight.map(|weight| self.machine.state.borrow().parameter_input(weight).dtype);
+            let weight = bound.weight.map(|weight| self.machine.with(|state| state.params.get(weight).dtype));
             hidden.to(weight.unwrap_or(hidden.value.dtype)).normed(&bound)
         };
         let residual = if wide { hidden.to(Dtype::F32) } else { hidden.clone() };

@@ -3,16 +3,16 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Rotary};
-use crate::step::attention::{Kernel, Scores};
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Seen, Shared};
 use crate::step::forward::latent::turned;
 use crate::step::forward::layer::Mixed;
-use crate::step::forward::{BoundLayer, Model};
-use crate::step::machine::NOTHING;
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::{Tensor, Value};
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// Positions, and a mask that is always made: the indexer reads it.
     pub(in crate::step::forward) fn sparse_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
@@ -31,7 +31,7 @@ impl<'a> Model<'a> {
         x: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let per_head = |width: u64| tokens.saturating_mul(latent.heads).saturating_mul(width);
         let (residual, projected) = match &latent.query {
             LatentQuery::Full(q) => (x.clone(), x.through(&layer.linear(q))),
@@ -70,10 +70,10 @@ impl<'a> Model<'a> {
         let (index_mask, mask) = self.mask_of_chosen(shared.full.as_ref(), &chosen);
         let scores = Scores {
             kernel: Kernel::Eager,
-            batch: self.scenario.batch,
+            batch: self.batch.sequences,
             heads: latent.heads,
             kv_heads: latent.heads,
-            sequence: self.scenario.sequence,
+            sequence: self.batch.length,
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,
@@ -88,7 +88,7 @@ impl<'a> Model<'a> {
         drop((residual, q, q_pass, q_turned));
         drop((compressed, low, k_turned));
         drop((heads, index_mask));
-        if self.shares_choice() && !self.machine.state.borrow().graph.is_recomputing() {
+        if self.shares_choice() && !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(Some(chosen)));
         }
         Mixed { output, weights }
@@ -109,15 +109,15 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let Some(indexer) = &latent.indexer else {
             let earlier = self.outputs.borrow().as_ref().map(Tensor::clone);
-            let numel = self.scenario.tokens().saturating_mul(latent.chosen.min(self.scenario.sequence));
+            let numel = self.batch.tokens().saturating_mul(latent.chosen.min(self.batch.length));
             return earlier.unwrap_or_else(|| Tensor {
                 machine: self.machine,
                 value: Value::plain(NOTHING, numel, Dtype::I32),
             });
         };
-        let outer = std::mem::replace(&mut self.machine.state.borrow_mut().graph.enabled, false);
+        let outer = self.machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
         let chosen = self.machine.within("indexer", || self.indexed(layer, latent, indexer, inputs, shared));
-        self.machine.state.borrow_mut().graph.enabled = outer;
+        self.machine.with(|state| state.graph.enabled = outer);
         chosen
     }
 
@@ -130,8 +130,8 @@ impl<'a> Model<'a> {
         (x, residual): (&Tensor<'a>, &Tensor<'a>),
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let tokens = self.batch.tokens();
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let heads = indexer.weights.output;
         let q = residual.through(&layer.linear(&indexer.q));
         let k = {
@@ -215,7 +215,7 @@ impl<'a> Model<'a> {
 
     /// The mask of what was not chosen, and with it the mask that attention is given.
     fn mask_of_chosen(&self, given: Option<&Tensor<'a>>, chosen: &Tensor<'a>) -> (Tensor<'a>, Tensor<'a>) {
-        let each = self.scenario.tokens().saturating_mul(self.scenario.sequence);
+        let each = self.batch.tokens().saturating_mul(self.batch.length);
         let bools = |name| self.constant(each, Dtype::Bool, name);
         let index_mask = {
             let _ones = bools("ones");

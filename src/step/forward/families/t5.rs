@@ -3,16 +3,17 @@
 use std::cell::RefCell;
 
 use crate::dtype::Dtype;
-use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::attention::{Kernel, Product};
 use crate::step::autograd::DISCARDED_LEAF;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
-use crate::step::forward::{BoundLayer, Given, Model, Output, Stretch};
-use crate::step::linear::{Layer, Weight};
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch};
+use crate::step::ops::attention::Kernel;
+use crate::step::ops::linear::{Layer, Weight};
+use crate::step::ops::matmul::Product;
+use crate::step::ops::norm::NormLayer;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// What a layer takes as the bias of its scores.
@@ -36,34 +37,27 @@ impl<'m> Biases<'m> {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `T5ForConditionalGeneration.forward`.
-    pub(in crate::step::forward) fn t5(&self) -> Output<'a> {
-        let Some(encoder) = &self.encoder else { unreachable!("called for models with an encoder") };
+    pub(in crate::step::forward) fn t5(&self, encoder: &BoundEncoder) -> Hidden<'a> {
         let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
         let ids = self.shifted_right();
         let norm = self.architecture.final_norm.as_ref();
         let norm = norm.and_then(|norm| self.outside.norms.iter().find(|bound| bound.name == norm.name));
-        let (mut hidden, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
+        let (mut states, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
         drop(ids);
         if self.architecture.head.tied {
-            hidden = hidden.scale();
+            states = states.scale();
         }
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || self.head(hidden));
-        outputs.append(&mut self.cache.borrow_mut());
-        outputs.push(encoded);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
-        drop(state);
-        Output { loss, outputs, shared: Given { layers: own, encoder: Some(given) } }
+        let given = Given { layers: own, encoder: Some(given) };
+        Hidden { states, given, ids: None, encoded: Some(encoded) }
     }
 
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let ids = self.constant(tokens, Dtype::I64, "decoder ids");
-        drop(self.constant(tokens.saturating_sub(self.scenario.batch), Dtype::I64, "clone"));
+        drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, "clone"));
         drop(self.constant(tokens, Dtype::Bool, "ignored"));
         ids
     }
@@ -78,7 +72,7 @@ impl<'a> Model<'a> {
     ) -> (Tensor<'a>, Shared<Value>) {
         let table = &self.architecture.embeddings.tokens;
         let looked_up = self.within(table.name, || {
-            let rows = self.lookup(self.outside.tokens, ids, self.scenario.tokens(), table.width);
+            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
             } else {
@@ -99,11 +93,10 @@ impl<'a> Model<'a> {
         let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
         for stretch in stretches {
-            {
-                let mut state = self.machine.state.borrow_mut();
-                given.borrow().all().for_each(|tensor| state.share(tensor.value.storage));
-            }
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            self.machine
+                .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
                 }
@@ -139,7 +132,7 @@ impl<'a> Model<'a> {
             given.alibi = Some(made.own);
             given.cross_bias = made.cross.or(given.cross_bias.take());
         };
-        match self.scenario.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => {
                 let (output, made) = run();
                 note(made);
@@ -156,9 +149,7 @@ impl<'a> Model<'a> {
                 };
                 let output = self.machine.checkpointed(index, hidden, arguments, || {
                     let (output, own) = run();
-                    let mut state = self.machine.state.borrow_mut();
-                    own.all().for_each(|bias| state.note_returned(&bias.value));
-                    drop(state);
+                    self.machine.with(|state| own.all().for_each(|bias| state.note_returned(&bias.value)));
                     drop(made.replace(Some(own)));
                     output
                 });
@@ -188,21 +179,18 @@ impl<'a> Model<'a> {
             values = Shared { alibi: None, cross_bias: None, ..values };
         }
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let (output, made) = self.t5_layer(layer, hidden, &shared);
-        {
-            let mut state = self.machine.state.borrow_mut();
+        self.machine.with(|state| {
             let returned = [&output].into_iter().chain(made.all());
             returned.for_each(|tensor| state.keep_output(tensor.value.storage));
-        }
+        });
         drop((output, made));
         drop(shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.leave_autocast();
     }
 
     /// `T5Block.forward`.
@@ -304,11 +292,11 @@ impl<'a> Model<'a> {
             (Bias::Given(bias), _) => bias.clone(),
             (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
             (Bias::Own, None) => {
-                let numel = scores.numel() / self.scenario.batch.max(1);
+                let numel = scores.numel() / self.batch.sequences.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let recomputing = self.machine.state.borrow().graph.is_recomputing();
-                match (self.scenario.checkpointing, recomputing) {
+                let recomputing = self.machine.with(|state| state.recomputing);
+                match (self.checkpointing(), recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
                     (_, false) => self.require_grad(zeros),
@@ -318,7 +306,7 @@ impl<'a> Model<'a> {
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
-            let batch = self.scenario.batch;
+            let batch = self.batch.sequences;
             let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
@@ -346,7 +334,7 @@ impl<'a> Model<'a> {
     fn as_weight(&self, x: Tensor<'a>, layer: &Layer) -> Tensor<'a> {
         match layer.weight {
             Weight::Plain(id) => {
-                let dtype = self.machine.state.borrow().params.list[id as usize].dtype;
+                let dtype = self.machine.with(|state| state.params.get(id).dtype);
                 x.to(dtype)
             }
             Weight::Quantised(_) => x,

@@ -1,14 +1,14 @@
 //! The bias of t5's scores by distance: models/t5 `compute_bias`, and how attention takes it.
 
 use crate::dtype::Dtype;
-use crate::step::forward::Model;
+use crate::step::forward::Pass;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `compute_bias`: a row of the table for each pair of positions.
     pub(super) fn distance_bias(&self, table: ParamId, heads: u64, decodes: bool) -> Tensor<'a> {
-        let sequence = self.scenario.sequence;
+        let sequence = self.batch.length;
         let square = sequence.saturating_mul(sequence);
         let context = self.range();
         let memory = self.constant(sequence, Dtype::I64, "range");
@@ -70,12 +70,11 @@ impl<'a> Model<'a> {
         mask: Option<&Tensor<'a>>,
         causal: bool,
     ) -> Tensor<'a> {
-        let square = self.scenario.sequence.saturating_mul(self.scenario.sequence);
+        let square = self.batch.length.saturating_mul(self.batch.length);
         match mask {
             None if causal => {
                 let allowed = {
-                    let _ranges =
-                        [(); 2].map(|()| self.constant(self.scenario.sequence, Dtype::I64, "range"));
+                    let _ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, "range"));
                     self.constant(square, Dtype::Bool, "causal mask")
                 };
                 let _lowest = self.constant(1, bias.value.dtype, "lowest");
@@ -83,11 +82,11 @@ impl<'a> Model<'a> {
             }
             None => bias.clone(),
             Some(mask) if mask.value.dtype == Dtype::Bool => {
-                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.scenario.batch));
+                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.batch.sequences));
                 whole.masked_fill(mask)
             }
             Some(mask) => {
-                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.scenario.batch));
+                let whole = bias.expanded_to(bias.value.numel.saturating_mul(self.batch.sequences));
                 whole.add_row(mask)
             }
         }

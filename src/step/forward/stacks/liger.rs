@@ -1,18 +1,20 @@
 //! transformers with Liger's kernels (`use_liger_kernel=True`): RMS norms, rotary positions and gated products as one kernel
-//! each, and the head with its loss ([`crate::step::fused_loss`]).
+//! each, and the head with its loss ([`crate::step::forward::stacks::fused_loss`]).
 //!
 //! Source: liger-kernel 0.8.5 ops/rms_norm.py, ops/rope.py, ops/swiglu.py, ops/geglu.py and transformers/monkey_patch.py.
 //! Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::{Scenario, Stack};
-use crate::step::autograd::{Grad, INPUTS, Input, Node};
-use crate::step::backward::{Op, Results};
-use crate::step::machine::{NOTHING, State};
-use crate::step::norm::NormLayer;
+use crate::scenario::Stack;
+use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::ops::norm::{NormKernel, NormLayer};
+use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor};
 
 /// Families that were compared.
@@ -28,22 +30,27 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
         .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
 }
 
-/// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
-/// each other with a residual between them, it may not.
-pub(in crate::step::forward) fn norm(scenario: &Scenario, kind: NormKind, sandwich: bool) -> Option<bool> {
-    match (scenario.stack, kind) {
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
+/// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other
+/// with a residual between them.
+pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
+    match (member.stack, kind) {
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) if sandwich => {
+            Some(|x, norm| x.liger_normed(norm, false))
+        }
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(|x, norm| x.liger_normed(norm, true)),
         _ => None,
     }
 }
 
 impl<'m> Tensor<'m> {
     /// `LigerRMSNormFunction`.
-    pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
+    fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
-            let op = Op::LigerNorm { width: norm.width, in_place };
-            let node = state.node(op, [x.into(), weight, Input::NONE]);
+            let weight = state.weight_if(norm.weight);
+            let width = norm.width;
+            let node = state.node([x, &weight], move |state, node, grad| {
+                norm_backward(state, node, grad, (width, in_place))
+            });
             let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
             let rows = x.numel / norm.width.max(1);
             let inverse = state.alloc(rows, Dtype::F32, "rms_norm (1 / root)");
@@ -51,6 +58,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, storage);
             }
             state.release(inverse);
+            state.release(weight.storage);
             result
         })
     }
@@ -58,7 +66,8 @@ impl<'m> Tensor<'m> {
     /// `LigerSiLUMulFunction` or `LigerGELUMulFunction` of a gate and what it lets through.
     pub(in crate::step::forward) fn liger_gated(&self, up: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, gate| {
-            let node = state.node(Op::LigerGated, [gate.into(), (&up.value).into(), Input::NONE]);
+            // swiglu_backward: the gradients are written over what was saved
+            let node = state.node([gate, &up.value], |state, node, _| saved_gradients(state, node));
             let result = state.new_like(gate, gate.dtype, "gated product", node.output(0));
             state.save(node, gate.storage);
             state.save(node, up.value.storage);
@@ -68,13 +77,12 @@ impl<'m> Tensor<'m> {
 
     /// `LigerRopeFunction`: turned in place, forward and backward.
     pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
-            let node = state.node(Op::Pass, [(&self.value).into(), Input::NONE, Input::NONE]);
+        let node = self.machine.with(|state| {
+            let node = state.node([&self.value], pass_backward);
             state.save(node, cos.value.storage);
             state.save(node, sin.value.storage);
             node
-        };
+        });
         self.with(|value| value.edge = node.output(0))
     }
 }
@@ -105,24 +113,18 @@ pub(in crate::step::forward) fn fuses(act: Activation) -> bool {
 }
 
 /// `rms_norm_backward`.
-pub(in crate::step) fn norm_backward(
-    state: &mut State,
-    node: &Node,
-    (width, in_place): (u64, bool),
-    grad: Grad,
-) -> Results {
+fn norm_backward(state: &mut State, node: &Node, grad: &Grad, (width, in_place): (u64, bool)) -> Results {
     let [input, weight, _] = node.inputs;
     let rows = state.device.multiprocessors;
     let parts =
         if weight.wants() { state.alloc(rows.saturating_mul(width), Dtype::F32, "dW") } else { NOTHING };
     let own = if in_place {
-        state.retain(grad.storage);
         // the loss made the first of them
         state.leave_loss(grad.storage, node.category);
-        grad
+        share(state, grad)
     } else {
         let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
-        Grad { storage, view: false, ..grad }
+        Grad { storage, view: false, ..*grad }
     };
     let other = weight.wants().then(|| {
         let mut sum = state.alloc(width, Dtype::F32, "sum");
@@ -141,17 +143,4 @@ pub(in crate::step) fn norm_backward(
         None
     };
     [own, other, None]
-}
-
-/// `swiglu_backward`: the gradients are written over what was saved.
-pub(in crate::step) fn gated_backward(state: &mut State, node: &Node) -> Results {
-    let mut results: Results = [None; INPUTS];
-    for (index, (input, result)) in node.inputs.iter().zip(&mut results).enumerate() {
-        if input.wants() {
-            let storage = state.saved(node, index as u32);
-            state.retain(storage);
-            *result = Some(Grad::new(storage, input.numel, input.dtype, input.layout));
-        }
-    }
-    results
 }

@@ -6,21 +6,24 @@
 
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring,
 };
-use crate::scenario::{LoraTargets, Method, Scenario};
-use crate::step::attention::{Arguments, Kernel};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::scenario::{LoraTargets, Method};
+use crate::step::autograd::{Grad, Node, Results, like};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
-use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::linear::{self, Adapter};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::indexing::index_copy_backward;
+use crate::step::ops::linear::{self, Adapter};
+use crate::step::ops::loss;
+use crate::step::ops::matmul::product_backward;
+use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 
@@ -74,10 +77,10 @@ pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, 
 }
 
 /// Which of queries, keys and values get adapters.
-fn adapted(scenario: &Scenario) -> [bool; 3] {
-    let modules = scenario.lora.modules;
+fn adapted(member: &Member) -> [bool; 3] {
+    let modules = member.lora.modules;
     let named = |names: [&str; 2]| names.into_iter().any(|name| modules.adapts(name));
-    match (scenario.method, scenario.lora.targets) {
+    match (member.method, member.lora.targets) {
         (Method::Full, _) | (_, LoraTargets::Mlp) => [false; 3],
         (_, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead | LoraTargets::Attention) => [true; 3],
         (_, LoraTargets::Qv) => [true, false, true],
@@ -86,10 +89,10 @@ fn adapted(scenario: &Scenario) -> [bool; 3] {
 }
 
 /// Columns of each adapted part of the joint projection.
-fn adapted_widths(attention: &Attention, scenario: &Scenario) -> impl Iterator<Item = u64> {
+fn adapted_widths(attention: &Attention, member: &Member) -> impl Iterator<Item = u64> {
     let heads = [attention.heads, attention.kv_heads, attention.kv_heads];
     let width = attention.head_dim;
-    adapted(scenario)
+    adapted(member)
         .into_iter()
         .zip(heads)
         .filter(|(on, _)| *on)
@@ -104,10 +107,10 @@ impl Loader<'_> {
         spec: &Linear,
     ) -> linear::Layer {
         let mut layer = self.linear(spec, false, true);
-        let (count, width) = adapted_widths(attention, self.scenario)
+        let (count, width) = adapted_widths(attention, self.member)
             .fold((0, 0), |(count, sum): (u64, u64), width| (count + 1, sum.saturating_add(width)));
         if count > 0 {
-            let rank = self.scenario.lora.rank;
+            let rank = self.member.lora.rank;
             layer.adapter =
                 Some(self.adapter_of((rank.saturating_mul(count), spec.input), (width, rank), None));
         }
@@ -115,7 +118,7 @@ impl Loader<'_> {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The embedding; cosines and sines are buffers.
     pub(in crate::step::forward) fn litgpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
@@ -123,7 +126,7 @@ impl<'a> Model<'a> {
         let buffer =
             |numel| Tensor { machine: self.machine, value: Value::plain(NOTHING, numel, Dtype::F32) };
         let rotary = width.map(|width| {
-            let numel = self.scenario.sequence.saturating_mul(width);
+            let numel = self.batch.length.saturating_mul(width);
             (buffer(numel), buffer(numel))
         });
         let embedded = Embedded { hidden, kept: false, positions: None, locals: Vec::new() };
@@ -178,10 +181,10 @@ impl<'a> Model<'a> {
         let Projection::Fused(spec) = &attention.projection else {
             return x.unmodelled("projections that litgpt has as one");
         };
-        let tokens = self.scenario.tokens();
+        let tokens = self.batch.tokens();
         let numel = |heads: u64| tokens.saturating_mul(heads).saturating_mul(attention.head_dim);
         let (queries, keys) = (numel(attention.heads), numel(attention.kv_heads));
-        let joint = x.litgpt_joint(&layer.linear(spec), adapted_widths(attention, self.scenario), tokens);
+        let joint = x.litgpt_joint(&layer.linear(spec), adapted_widths(attention, self.member), tokens);
         let [mut q, mut k, mut v] = joint.split([queries, keys, keys]).map(|part| part.to_heads());
         let mut roped = None;
         if let Some((cos, sin)) = &shared.rotary {
@@ -248,8 +251,8 @@ impl<'a> Model<'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
-        let in_pieces = self.scenario.method != Method::Full;
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
+        let in_pieces = self.member.method != Method::Full;
         let lengths = if in_pieces { loss::pieces(sequence, PIECE) } else { vec![sequence] };
         let logits: Vec<Tensor<'a>> = if in_pieces {
             let width = batch.saturating_mul(head.shape.input);
@@ -276,7 +279,7 @@ impl<'a> Model<'a> {
                 },
             )
             .collect();
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "labels");
         let losses = if in_pieces {
             flat.iter()
                 .map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))
@@ -377,8 +380,8 @@ impl<'m> Tensor<'m> {
         let whole = numels.iter().fold(0, |sum: u64, numel| sum.saturating_add(*numel));
         let joint = numels.iter().all(|numel| Some(numel) == numels.first());
         self.apply(|state, x| {
-            let parameter = state.parameter_input(weight);
-            let node = state.node(Op::Convolution, [x.into(), parameter, Input::NONE]);
+            let parameter = state.weight(weight);
+            let node = state.node([x, &parameter], convolution_backward);
             state.save(node, x.storage);
             let (parts, shared) = if joint { (&[whole][..], 1) } else { (numels, numels.len() as u64) };
             let mut outputs = Vec::with_capacity(parts.len());
@@ -395,6 +398,7 @@ impl<'m> Tensor<'m> {
                     storage
                 }
             };
+            state.release(parameter.storage);
             Value { layout: Layout::Heads, ..Value::plain(storage, whole, x.dtype) }.at(node.output(0))
         })
     }
@@ -402,7 +406,7 @@ impl<'m> Tensor<'m> {
     /// `new_zeros(…).index_copy_(-1, index, x)`: the columns of x among zeros; saves both for their shapes.
     fn scattered(&self, numel: u64, columns: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node(Op::IndexCopy, [x.into(), Input::NONE, Input::NONE]);
+            let node = state.node([x], index_copy_backward);
             state.save(node, x.storage);
             let storage = state.alloc(numel, x.dtype, "zeros");
             let index = state.alloc(columns, Dtype::I64, "index");
@@ -430,4 +434,13 @@ impl<'m> Tensor<'m> {
         drop(roped);
         output
     }
+}
+
+/// A convolution over single tokens: its input and its gradient are copied.
+fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [own, other, _] = node.inputs;
+    let copies = [state.alloc(own.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+    let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];
+    copies.into_iter().for_each(|storage| state.release(storage));
+    results
 }

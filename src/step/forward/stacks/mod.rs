@@ -3,44 +3,47 @@
 //! A stack is two things: the modules as that project writes them (its description of a block, derived here from
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
+pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step::forward) mod torchtune;
-mod trl;
+pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
 
 use std::borrow::Cow;
 
 use super::adapters;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Lengths, LossKernel, Method, Scenario, Stack};
+use crate::scenario::{Checkpointing, Lengths, LossKernel, Method, Stack};
 
-/// The architecture as the scenario's stack builds it.
+/// The architecture as the member's stack builds it.
 ///
 /// # Errors
 /// An [`Issue`] where the stack has no such model, or no such loss for it.
 pub(in crate::step) fn architecture<'a>(
     architecture: &'a Architecture,
-    scenario: &Scenario,
+    member: &Member,
+    batch: Batch,
 ) -> Result<Cow<'a, Architecture>, Issue> {
-    checkpointing(scenario)?;
-    loss(architecture, scenario)?;
-    embeddings(architecture, scenario)?;
-    match scenario.stack {
+    checkpointing(member)?;
+    loss(architecture, member)?;
+    embeddings(architecture, member)?;
+    match member.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
-        Stack::Trl => trl::check(architecture, scenario).map(|()| Cow::Borrowed(architecture)),
+        Stack::Trl => trl::check(architecture, member, batch).map(|()| Cow::Borrowed(architecture)),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
-        Stack::Torchtune => torchtune::architecture(architecture, scenario).map(Cow::Owned),
-        Stack::Unsloth => unsloth::architecture(architecture, scenario).map(Cow::Owned),
+        Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
+        Stack::Unsloth => unsloth::architecture(architecture, member, batch).map(Cow::Owned),
     }
 }
 
 /// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
-fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
-    match (scenario.checkpointing, scenario.stack) {
+fn checkpointing(member: &Member) -> Result<(), Issue> {
+    match (member.checkpointing, member.stack) {
         (
             Checkpointing::Offloaded,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Torchtune,
@@ -54,15 +57,15 @@ fn checkpointing(scenario: &Scenario) -> Result<(), Issue> {
 }
 
 /// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
-fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
+fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let head = architecture.head.linear.name;
-    let problem = match (scenario.method, scenario.stack) {
+    let problem = match (member.method, member.stack) {
         (Method::Full, _) => return Ok(()),
-        _ if !scenario.lora.trains_embeddings => return Ok(()),
+        _ if !member.lora.trains_embeddings => return Ok(()),
         (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
         (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
         (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
-        _ if adapters::adapts_head(scenario, head) => "the output head has an adapter already",
+        _ if adapters::adapts_head(member, head) => "the output head has an adapter already",
         (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Trl | Stack::Liger) => return Ok(()),
     };
     let fix = "switch train-embeddings off";
@@ -71,18 +74,18 @@ fn embeddings(architecture: &Architecture, scenario: &Scenario) -> Result<(), Is
 }
 
 /// How many texts a batch has, and of what length.
-fn texts(scenario: &Scenario) -> (u64, u64) {
-    match scenario.lengths {
-        Lengths::Spread { mean, .. } if scenario.mask.is_packed() => {
-            ((scenario.tokens() / mean.max(1)).max(1), mean)
+fn texts(batch: Batch) -> (u64, u64) {
+    match batch.lengths {
+        Lengths::Spread { mean, .. } if batch.mask.is_packed() => {
+            ((batch.tokens() / mean.max(1)).max(1), mean)
         }
-        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (scenario.batch, scenario.sequence),
+        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (batch.sequences, batch.length),
     }
 }
 
 /// The loss that runs: the stack's own, where no other is asked for.
-pub(super) fn loss_kernel(scenario: &Scenario) -> LossKernel {
-    match (scenario.stack, scenario.savings.loss) {
+pub(super) fn loss_kernel(member: &Member) -> LossKernel {
+    match (member.stack, member.loss) {
         (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
         (Stack::Torchtune, LossKernel::Standard) => LossKernel::Chunked,
         (_, kernel) => kernel,
@@ -105,20 +108,20 @@ fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
 }
 
 /// Refuses a loss that the stack's code for that model cannot be given.
-fn loss(architecture: &Architecture, scenario: &Scenario) -> Result<(), Issue> {
-    let kernel = loss_kernel(scenario);
+fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    let kernel = loss_kernel(member);
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
-        LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(scenario, head),
+        LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(member, head),
         LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {
         return Ok(());
-    } else if scenario.stack == Stack::Litgpt {
+    } else if member.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in pieces of 128 tokens"
-    } else if scenario.stack == Stack::Trl {
+    } else if member.stack == Stack::Trl {
         return trl_loss(kernel);
-    } else if scenario.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
+    } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if kernel == LossKernel::Full {
         return Ok(());

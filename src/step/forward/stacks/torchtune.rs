@@ -7,21 +7,21 @@
 
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind, Projection, Wiring};
-use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, WeightFormat};
-use crate::step::attention::{Arguments, Kernel};
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
+use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, WeightFormat};
 use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::load::Loader;
-use crate::step::forward::{BoundLayer, Model, find};
-use crate::step::linear::{Adapter, Layer, Shape};
-use crate::step::loss;
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel};
+use crate::step::ops::linear::{Adapter, Layer, Shape};
+use crate::step::ops::loss;
+use crate::step::ops::norm::NormLayer;
+use crate::step::ops::pointwise::mul_backward;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
@@ -35,8 +35,12 @@ const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "phi3", "gemma"];
 const QWEN2_POSITIONS: u64 = 32_768;
 
 /// transformers' blocks as torchtune builds them.
-pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
-    settings(scenario)?;
+pub(super) fn architecture(
+    architecture: &Architecture,
+    member: &Member,
+    batch: Batch,
+) -> Result<Architecture, Issue> {
+    settings(member, batch)?;
     let family = architecture.model_type.as_str();
     let refuse = |what: &str| {
         let message = format!("torchtune's {family} is not modelled: {what}");
@@ -84,19 +88,19 @@ pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> 
     if matches!(family, "mistral" | "phi3") && architecture.head.tied {
         return refuse("its head is a matrix of its own");
     }
-    if scenario.model_name().starts_with("Qwen/Qwen2-") {
+    if member.model.name().starts_with("Qwen/Qwen2-") {
         own.max_positions = own.max_positions.map(|most| most.min(QWEN2_POSITIONS));
     }
-    if let Some(most) = own.max_positions.filter(|most| scenario.sequence > *most) {
+    if let Some(most) = own.max_positions.filter(|most| batch.length > *most) {
         let message = format!("torchtune refuses sequences longer than the model's {most} positions");
         return Err(Issue::error(Field::Sequence, message).with_fix(format!("use at most {most}")));
     }
-    let adapted_head = super::adapters::adapts_head(scenario, architecture.head.linear.name);
+    let adapted_head = super::adapters::adapts_head(member, architecture.head.linear.name);
     if adapted_head && architecture.head.tied {
         let message = "torchtune cannot adapt an output head that is tied to the embedding";
         return Err(Issue::error(Field::LoraTargets, message).with_fix("choose all-linear"));
     }
-    if scenario.method == Method::Qlora && family == "qwen2" {
+    if member.method == Method::Qlora && family == "qwen2" {
         let message = "torchtune has no QLoRA of qwen2";
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA"));
     }
@@ -104,27 +108,27 @@ pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> 
 }
 
 /// Refuses what its recipes do not take.
-fn settings(scenario: &Scenario) -> Result<(), Issue> {
-    match scenario.precision {
+fn settings(member: &Member, batch: Batch) -> Result<(), Issue> {
+    match member.precision {
         Precision::Fp32 | Precision::Bf16 => {}
         Precision::Fp16 | Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
             let message = "torchtune computes in the element type of the weights, without autocast";
             return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 (pure) or fp32"));
         }
     }
-    if scenario.attention == AttentionKernel::Eager {
+    if member.attention == AttentionKernel::Eager {
         let message = "torchtune's attention is scaled_dot_product_attention";
         return Err(Issue::error(Field::Attention, message).with_fix("choose one of the others"));
     }
-    if scenario.checkpointing.is_reentrant() {
+    if member.checkpointing.is_reentrant() {
         let message = "torchtune's checkpointing is the one with use_reentrant=False";
         return Err(Issue::error(Field::Checkpointing, message).with_fix("choose \"On\""));
     }
-    if scenario.mask.is_packed() {
+    if batch.mask.is_packed() {
         let message = "torchtune runs packed samples through compiled flex attention, which is not modelled";
         return Err(Issue::error(Field::Mask, message).with_fix("choose texts that are not packed"));
     }
-    if scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early {
+    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Nf4Early {
         let message = "torchtune's 4-bit weights are torchao's, not those of an early bitsandbytes";
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
     }
@@ -151,13 +155,13 @@ pub(in crate::step::forward) struct Positions {
 
 impl Positions {
     /// The model's; none where it turns nothing.
-    pub fn of(architecture: &Architecture, scenario: &Scenario) -> Option<Positions> {
+    pub fn of(architecture: &Architecture, member: &Member) -> Option<Positions> {
         let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
         Some(Positions {
             rows: architecture.max_positions.unwrap_or(0),
             width: attention.rotary.width(attention.head_dim)?,
             doubled: matches!(architecture.model_type.as_str(), "qwen2" | "phi3"),
-            each_layer: lora_is_on(scenario) && !shares_positions(architecture),
+            each_layer: lora_is_on(member) && !shares_positions(architecture),
         })
     }
 }
@@ -180,7 +184,7 @@ impl Loader<'_> {
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// The embedding: masks and positions are nobody's business but the attention's.
     pub(in crate::step::forward) fn torchtune_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
@@ -262,7 +266,7 @@ impl<'a> Model<'a> {
     /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes; or
     /// `Phi3RotaryPositionalEmbeddings.forward`: by the table's float32.
     fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
-        let table = self.scenario.sequence.saturating_mul(attention.head_dim);
+        let table = self.batch.length.saturating_mul(attention.head_dim);
         let buffer = || Tensor { machine: self.machine, value: Value::plain(NOTHING, table, Dtype::F32) };
         let cos = buffer().to(dtype);
         let sin = buffer().to(dtype);
@@ -319,7 +323,7 @@ impl<'a> Model<'a> {
         });
         // the hooks that offload are around the model's forward, and not around its head
         self.keep_on_device(true);
-        let output = match super::loss_kernel(self.scenario) {
+        let output = match super::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
                     let logits = normed.torchtune_through(&head);
@@ -328,7 +332,7 @@ impl<'a> Model<'a> {
                 drop(normed);
                 drop(hidden);
                 replace();
-                let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+                let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
                 (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
@@ -348,7 +352,7 @@ impl<'a> Model<'a> {
         head: &Layer,
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
-        let (batch, sequence) = (self.scenario.batch, self.scenario.sequence);
+        let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
         let mut logits: Vec<Tensor<'a>> = {
@@ -357,14 +361,14 @@ impl<'a> Model<'a> {
             // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let strided = batch > 1;
-            let trained = self.machine.state.borrow().trains(head);
+            let trained = self.machine.with(|state| state.trains(head));
             let whole = |piece: &Tensor<'a>| if strided && trained { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| whole(piece).torchtune_beside(head, strided)).collect()
         };
         drop(normed);
         drop(hidden);
         replace();
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
         let own: Vec<Tensor<'a>> = rows
             .iter()
             .map(|rows| if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() })
@@ -390,7 +394,7 @@ impl<'m> Tensor<'m> {
             let x = self.to(Dtype::F32);
             let float = norm
                 .weight
-                .is_none_or(|weight| self.machine.state.borrow().parameter_input(weight).dtype == Dtype::F32);
+                .is_none_or(|weight| self.machine.with(|state| state.params.get(weight).dtype) == Dtype::F32);
             let output =
                 if float { x.fused_root_mean_square(norm) } else { x.torchtune_root_mean_square(norm) };
             drop(x);
@@ -403,13 +407,11 @@ impl<'m> Tensor<'m> {
         let mut output = self.root_mean_square(width, false).0;
         output = {
             let factor = {
-                let value = self.machine.state.borrow_mut().parameter_value(weight);
-                let weight = Tensor { machine: self.machine, value };
-                let float = weight.to(Dtype::F32);
+                let float = self.machine.weight(weight).to(Dtype::F32);
                 float.add_number()
             };
             output.apply(|state, x| {
-                let node = state.node(Op::MulWeight, [x.into(), (&factor.value).into(), Input::NONE]);
+                let node = state.row_node([x, &factor.value], mul_backward);
                 if x.requires_grad() {
                     state.save(node, factor.value.storage);
                 }
@@ -437,15 +439,17 @@ impl<'m> Tensor<'m> {
         let weighted = match norm.weight {
             None => normed.clone(),
             Some(weight) => normed.apply(|state, x| {
-                let weight = state.parameter_input(weight);
-                let node = state.node(Op::MulWeight, [x.into(), weight, Input::NONE]);
+                let weight = state.weight(weight);
+                let node = state.row_node([x, &weight], mul_backward);
                 if x.requires_grad() {
                     state.save(node, NOTHING);
                 }
                 if weight.wants() {
                     state.save_view(node, x);
                 }
-                state.new_like(x, x.dtype, "mul", node.output(0))
+                let product = state.new_like(x, x.dtype, "mul", node.output(0));
+                state.release(weight.storage);
+                product
             }),
         };
         drop(normed);

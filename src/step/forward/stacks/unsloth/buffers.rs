@@ -20,19 +20,19 @@ const MORE_POSITIONS: u64 = 8192;
 impl Loader<'_> {
     /// The rotary tables, the buffer that 4-bit weights are dequantised into, and the two that layers' inputs come back to.
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
-        let dtype = weights_dtype(self.scenario.precision);
-        let scratch = if self.scenario.method == Method::Qlora { largest(self, architecture) } else { 0 };
+        let dtype = weights_dtype(self.member.precision);
+        let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, dtype: Dtype, name: &'static str| {
             let bytes = numel.saturating_mul(dtype.bytes());
             self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
         };
         // models/gemma.py `post_patch(…, downcast_rope = False)`
         let turned = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
-        let known = architecture.max_positions.unwrap_or(0).max(self.scenario.sequence);
+        let known = architecture.max_positions.unwrap_or(0).max(self.batch.length);
         let first = known.min(FIRST_POSITIONS);
         let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
         // position ids may be any that the model knows
-        let asked = if self.scenario.mask.is_packed() { known } else { self.scenario.sequence };
+        let asked = if self.batch.mask.is_packed() { known } else { self.batch.length };
         let most = if known > FIRST_POSITIONS { grown(known) } else { known };
         let width = architecture
             .blocks
@@ -46,8 +46,8 @@ impl Loader<'_> {
         if scratch > 0 {
             store(scratch, dtype, "dequantised weight");
         }
-        let input = self.scenario.tokens().saturating_mul(architecture.hidden);
-        if offloads(self.scenario, input.saturating_mul(dtype.bytes())) {
+        let input = self.batch.tokens().saturating_mul(architecture.hidden);
+        if offloads(self.member, input.saturating_mul(dtype.bytes())) {
             store(input, dtype, "layer input");
             store(input, dtype, "layer input");
         }

@@ -4,43 +4,12 @@
 //! kernels/rms_layernorm.py, kernels/rope_embedding.py, kernels/qk_norm_rope.py.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, INPUTS, Input, Node, NodeRef};
-use crate::step::backward::{Op, Results};
-use crate::step::linear::{Layer, Weight};
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::autograd::{Grad, Input, Node, NodeRef, Results, only, saved_gradient, share, share_view};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::{Layer, Weight};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-
-/// A function of Unsloth's, as far as its backward needs to know it; a number is that of its first layer in
-/// [`crate::step::autograd::Graph::layers`].
-#[derive(Clone, Copy, Debug)]
-pub(in crate::step) enum Function {
-    /// `LoRA_MLP`; saves six adapter weights, its input, gate and up.
-    Mlp(u32),
-    /// `LoRA_QKV`; saves its input and six adapter weights.
-    Qkv(u32),
-    /// `LoRA_W`; saves two adapter weights and its input.
-    Out(u32),
-    /// `Fast_RMS_Layernorm`; saves its input, its weight and a number for each row.
-    Norm {
-        /// Whether the gradient is written over the one that came.
-        in_place: bool,
-    },
-    /// `Fast_RoPE_Embedding_QK_Positions`, queries and keys turned in place; its gradients have tensors of their own.
-    Rope,
-    /// `Fast_RoPE_Embedding_QK`, by position ids: into new tensors, whose gradients lie head after head.
-    RopeAnew,
-    /// One text of a row of several: its gradient is the whole row's.
-    Text,
-    /// `Fast_QK_Norm_RoPE`; saves queries, keys, weights and a number for each row.
-    NormRope,
-    /// `x.contiguous()` of heads that lie token after token.
-    Contiguous,
-    /// `F.pad` of sequences.
-    Padded,
-    /// The head and the loss; saves the gradient of its input.
-    Loss,
-}
 
 /// Where `LoRA_MLP` saves its input: behind six weights.
 const MLP_INPUT: u32 = 6;
@@ -54,7 +23,10 @@ impl<'m> Tensor<'m> {
             let [e, g] = [gate, up].map(|layer| state.adapted_product(rows, &layer, x.dtype));
             let h = state.alloc(rows.saturating_mul(gate.shape.output), x.dtype, "gated product");
             let output = state.adapted_product(rows, &down, x.dtype);
-            let node = state.fused(Function::Mlp, x, &layers, 1);
+            let node = state.adapted_node(1, x, &layers, move |state, node, _| {
+                mlp_backward(state, &layers, node.inputs[0]);
+                over_input(state, node, MLP_INPUT)
+            });
             state.save_nothing(node, MLP_INPUT);
             for storage in [x.storage, e, g] {
                 state.save(node, storage);
@@ -68,19 +40,21 @@ impl<'m> Tensor<'m> {
 
     /// `LoRA_QKV.apply`: queries, keys and values with their adapters.
     pub(super) fn unsloth_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
-        let (machine, x) = (self.machine, &self.value);
-        let mut state = machine.state.borrow_mut();
-        let [first, ..] = layers;
-        let rows = x.numel / first.shape.input.max(1);
-        let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
-        let node = state.fused(Function::Qkv, x, &layers, 3);
-        state.save(node, x.storage);
-        state.save_nothing(node, 6);
-        drop(state);
-        std::array::from_fn(|index| {
-            let numel = rows.saturating_mul(layers[index].shape.output);
-            let value = Value::plain(products[index], numel, x.dtype).at(node.output(index as u8));
-            Tensor { machine, value }
+        let x = &self.value;
+        self.machine.tensors(|state| {
+            let [first, ..] = layers;
+            let rows = x.numel / first.shape.input.max(1);
+            let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
+            let node = state.adapted_node(3, x, &layers, move |state, node, _| {
+                qkv_backward(state, &layers, node.inputs[0]);
+                over_input(state, node, 0)
+            });
+            state.save(node, x.storage);
+            state.save_nothing(node, 6);
+            std::array::from_fn(|index| {
+                let numel = rows.saturating_mul(layers[index].shape.output);
+                Value::plain(products[index], numel, x.dtype).at(node.output(index as u8))
+            })
         })
     }
 
@@ -89,7 +63,9 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let rows = x.numel / layer.shape.input.max(1);
             let output = state.adapted_product(rows, &layer, x.dtype);
-            let node = state.fused(Function::Out, x, &[layer], 1);
+            let node = state.adapted_node(1, x, &[layer], move |state, node, _| {
+                only(out_backward(state, &layer, node.inputs[0]))
+            });
             state.save_nothing(node, 2);
             state.save(node, x.storage);
             let numel = rows.saturating_mul(layer.shape.output);
@@ -100,8 +76,8 @@ impl<'m> Tensor<'m> {
     /// `Fast_RMS_Layernorm.apply`.
     pub(super) fn unsloth_norm(&self, width: u64, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let op = Op::Unsloth(Function::Norm { in_place });
-            let node = state.node(op, [x.into(), Input::NONE, Input::NONE]);
+            let node =
+                state.node([x], move |state, node, grad| only(norm_backward(state, node, in_place, grad)));
             let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
             let inverse = state.alloc(x.numel / width.max(1), Dtype::F32, "rms_norm (1 / root)");
             for storage in [x.storage, NOTHING, inverse] {
@@ -115,32 +91,28 @@ impl<'m> Tensor<'m> {
 
 /// `fast_rope_embedding`: queries and keys are turned in place.
 pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
-    let node = {
-        let mut state = q.machine.state.borrow_mut();
-        let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
-        state.node_of(Op::Unsloth(Function::Rope), inputs, 2)
-    };
+    let node = q.machine.with(|state| {
+        state
+            .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Tokens))
+    });
     (q.with(|value| value.edge = node.output(0)), k.with(|value| value.edge = node.output(1)))
 }
 
 /// `fast_rope_embedding` with position ids: queries and keys are turned into new tensors.
 pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
-    let machine = q.machine;
-    let mut state = machine.state.borrow_mut();
-    let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
-    let node = state.node_of(Op::Unsloth(Function::RopeAnew), inputs, 2);
-    let [q, k] = [(q, 0), (k, 1)].map(|(x, output)| {
-        let value = state.new_like(&x.value, x.value.dtype, "rotation", node.output(output));
-        Tensor { machine, value }
+    let [q, k] = q.machine.tensors(|state| {
+        let node = state
+            .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Heads));
+        [(q, 0), (k, 1)]
+            .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "rotation", node.output(output)))
     });
-    drop(state);
     (q, k)
 }
 
 /// `x[0, :, start:end]`, on behalf of all texts of the row.
 pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
     x.apply(|state, x| {
-        let node = state.node(Op::Unsloth(Function::Text), [x.into(), Input::NONE, Input::NONE]);
+        let node = state.node([x], slice_backward);
         state.retain(x.storage);
         x.at(node.output(0))
     })
@@ -148,20 +120,21 @@ pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
 
 /// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
 pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
-    let machine = q.machine;
-    let mut state = machine.state.borrow_mut();
-    let inputs = [(&q.value).into(), (&k.value).into(), Input::NONE];
-    let node = state.node_of(Op::Unsloth(Function::NormRope), inputs, 2);
-    let outputs = [(q, 0), (k, 1)]
-        .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output)));
-    let inverses =
-        [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
-    for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
-        state.save(node, storage);
-    }
-    inverses.into_iter().rev().for_each(|storage| state.release(storage));
-    drop(state);
-    let [q, k] = outputs.map(|value| Tensor { machine, value });
+    let [q, k] = q.machine.tensors(|state| {
+        let node = state.node_of(2, [&q.value, &k.value], |state, node, _| {
+            rotation_backward(state, node, Layout::Tokens)
+        });
+        let outputs = [(q, 0), (k, 1)].map(|(x, output)| {
+            state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output))
+        });
+        let inverses =
+            [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
+        for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
+            state.save(node, storage);
+        }
+        inverses.into_iter().rev().for_each(|storage| state.release(storage));
+        outputs
+    });
     (q, k)
 }
 
@@ -170,17 +143,19 @@ pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
     if x.value.layout == Layout::Heads {
         return x.clone();
     }
-    heads_of(x, Function::Contiguous, x.value.numel)
+    x.apply(|state, x| {
+        let node =
+            state.node([x], |state, _, grad| only(Grad { layout: Layout::Heads, ..share(state, grad) }));
+        let heads = Value { layout: Layout::Heads, ..*x };
+        state.new_like(&heads, x.dtype, "heads", node.output(0))
+    })
 }
 
 /// `F.pad(x, (0, 0, 0, …))` of heads: sequences of the first length get the second.
 pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
-    heads_of(x, Function::Padded, (x.value.numel / from.max(1)).saturating_mul(to))
-}
-
-fn heads_of<'m>(x: &Tensor<'m>, function: Function, numel: u64) -> Tensor<'m> {
     x.apply(|state, x| {
-        let node = state.node(Op::Unsloth(function), [x.into(), Input::NONE, Input::NONE]);
+        let node = state.node([x], slice_backward);
+        let numel = (x.numel / from.max(1)).saturating_mul(to);
         let heads = Value { layout: Layout::Heads, numel, ..*x };
         state.new_like(&heads, x.dtype, "heads", node.output(0))
     })
@@ -189,17 +164,21 @@ fn heads_of<'m>(x: &Tensor<'m>, function: Function, numel: u64) -> Tensor<'m> {
 impl State {
     /// Starts the node of a function over these layers: its input's gradient is one result, those of the adapters are given
     /// to them by the function's backward.
-    fn fused(&mut self, function: fn(u32) -> Function, x: &Value, layers: &[Layer], outputs: u8) -> NodeRef {
-        let (nodes, first) = (self.graph.len(), self.graph.layers.len() as u32);
-        let op = Op::Unsloth(function(first));
-        let node = self.node_of(op, [x.into(), Input::NONE, Input::NONE], outputs);
+    fn adapted_node(
+        &mut self,
+        outputs: u8,
+        x: &Value,
+        layers: &[Layer],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
+        let nodes = self.graph.len();
+        let node = self.node_of(outputs, [x], derivative);
         if self.graph.len() > nodes {
             for adapter in layers.iter().filter_map(|layer| layer.adapter) {
                 for id in [adapter.a, adapter.b] {
                     self.params.list[id as usize].expected += 1;
                 }
             }
-            self.graph.layers.extend_from_slice(layers);
         }
         node
     }
@@ -228,8 +207,13 @@ impl State {
 
     /// `A.to(dtype)`.
     fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
-        let param = self.params.list[id as usize];
-        if param.dtype == dtype { NOTHING } else { self.alloc(param.numel, dtype, "adapter's copy") }
+        let weight = self.weight(id);
+        if weight.dtype == dtype {
+            return weight.storage;
+        }
+        let copy = self.alloc(weight.numel, dtype, "adapter's copy");
+        self.release(weight.storage);
+        copy
     }
 
     /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
@@ -244,7 +228,7 @@ impl State {
     fn adapter_gradients(&mut self, layers: &[Layer], dtype: Dtype) -> Vec<(ParamId, StorageId)> {
         let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
         ids.map(|id| {
-            let numel = self.params.list[id as usize].numel;
+            let numel = self.params.get(id).numel;
             (id, self.alloc(numel, dtype, "adapter's gradient"))
         })
         .collect()
@@ -253,7 +237,7 @@ impl State {
     /// Hands them to the adapters, cast to their element type.
     fn give_adapters(&mut self, grads: Vec<(ParamId, StorageId)>, dtype: Dtype) {
         for (id, mut storage) in grads {
-            let param = self.params.list[id as usize];
+            let param = *self.params.get(id);
             if param.dtype != dtype {
                 let cast = self.alloc(param.numel, param.dtype, "gradient cast");
                 self.release(storage);
@@ -263,75 +247,30 @@ impl State {
             self.give(crate::step::autograd::Edge::Param(id), grad);
         }
     }
-
-    fn layers_of(&self, first: u32, count: usize) -> Vec<Layer> {
-        self.graph.layers.iter().skip(first as usize).take(count).copied().collect()
-    }
 }
 
-/// Runs the backward of one of the functions.
-pub(in crate::step) fn backward(
-    state: &mut State,
-    node: &Node,
-    function: Function,
-    grads: &Results,
-) -> Results {
-    let [input, other, _] = node.inputs;
-    match function {
-        Function::Mlp(first) => {
-            let layers = state.layers_of(first, 3);
-            mlp(state, &layers, input);
-            [over_input(state, node, MLP_INPUT), None, None]
-        }
-        Function::Qkv(first) => {
-            let layers = state.layers_of(first, 3);
-            projections(state, &layers, input);
-            [over_input(state, node, 0), None, None]
-        }
-        Function::Out(first) => match state.layers_of(first, 1)[..] {
-            [layer] => [Some(projection(state, &layer, input)), None, None],
-            _ => [None; INPUTS],
-        },
-        Function::Norm { in_place } => [grads[0].map(|grad| norm(state, node, in_place, grad)), None, None],
-        Function::Rope | Function::NormRope | Function::RopeAnew => {
-            let layout = match function {
-                Function::RopeAnew => Layout::Heads,
-                _ => Layout::Tokens,
-            };
-            let fresh = |input: Input| {
-                let storage = state.alloc(input.numel, input.dtype, "rotation");
-                Some(Grad::new(storage, input.numel, input.dtype, layout))
-            };
-            let [own, other] = [input, other].map(fresh);
-            [own, other, None]
-        }
-        Function::Contiguous => {
-            let result = grads[0].map(|grad| {
-                state.retain(grad.storage);
-                Grad { layout: Layout::Heads, ..grad }
-            });
-            [result, None, None]
-        }
-        Function::Padded | Function::Text => {
-            let storage = state.alloc(input.numel, input.dtype, "slice");
-            [Some(Grad::new(storage, input.numel, input.dtype, Layout::Heads)), None, None]
-        }
-        Function::Loss => {
-            let storage = state.alloc(input.numel, input.dtype, "scaled gradient");
-            let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
-            [Some(Grad { view: true, ..grad }), None, None]
-        }
-    }
+/// The gradients of queries and keys from a rotation.
+fn rotation_backward(state: &mut State, node: &Node, layout: Layout) -> Results {
+    let [own, other, _] = node.inputs;
+    let [own, other] = [own, other].map(|input| {
+        let storage = state.alloc(input.numel, input.dtype, "rotation");
+        Some(Grad::new(storage, input.numel, input.dtype, layout))
+    });
+    [own, other, None]
+}
+
+/// The gradient of a part, or of what was padded: of the whole's size, or of the part's.
+fn slice_backward(state: &mut State, node: &Node, _: &mut Grad) -> Results {
+    let input = node.inputs[0];
+    let storage = state.alloc(input.numel, input.dtype, "slice");
+    only(Grad::new(storage, input.numel, input.dtype, Layout::Heads))
 }
 
 /// The gradient of a function's input, written over it.
-fn over_input(state: &mut State, node: &Node, index: u32) -> Option<Grad> {
+fn over_input(state: &mut State, node: &Node, index: u32) -> Results {
     let input = node.inputs[0];
-    input.wants().then(|| {
-        let storage = state.saved(node, index);
-        state.retain(storage);
-        Grad { view: true, ..Grad::new(storage, input.numel, input.dtype, input.layout) }
-    })
+    let own = input.wants().then(|| saved_gradient(state, node, (&input, index)));
+    [own.map(|own| Grad { view: true, ..own }), None, None]
 }
 
 fn copies(state: &mut State, layers: &[Layer], dtype: Dtype) -> Vec<StorageId> {
@@ -345,8 +284,8 @@ fn ranks(layer: &Layer) -> u64 {
 
 /// `LoRA_MLP.backward`: the product's gradient is one more tensor of the inner width; those of gate and up are written over
 /// gate and up.
-fn mlp(state: &mut State, layers: &[Layer], input: Input) {
-    let [gate, up, down] = layers else { return };
+fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
+    let [gate, up, down] = layers;
     let dtype = input.dtype;
     let rows = input.numel / gate.shape.input.max(1);
     let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
@@ -373,10 +312,9 @@ fn mlp(state: &mut State, layers: &[Layer], input: Input) {
 }
 
 /// `LoRA_QKV.backward`.
-fn projections(state: &mut State, layers: &[Layer], input: Input) {
+fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let dtype = input.dtype;
-    let Some(first) = layers.first() else { return };
-    let rows = input.numel / first.shape.input.max(1);
+    let rows = input.numel / layers[0].shape.input.max(1);
     let copies = copies(state, layers, dtype);
     let grads = state.adapter_gradients(layers, dtype);
     let lows: Vec<StorageId> = layers
@@ -397,7 +335,7 @@ fn projections(state: &mut State, layers: &[Layer], input: Input) {
 }
 
 /// `LoRA_W.backward`: the input's gradient is a new tensor.
-fn projection(state: &mut State, layer: &Layer, input: Input) -> Grad {
+fn out_backward(state: &mut State, layer: &Layer, input: Input) -> Grad {
     let dtype = input.dtype;
     let rows = input.numel / layer.shape.input.max(1);
     let low = rows.saturating_mul(ranks(layer));
@@ -417,13 +355,12 @@ fn projection(state: &mut State, layer: &Layer, input: Input) -> Grad {
 }
 
 /// `Fast_RMS_Layernorm.backward`: its result is a view.
-fn norm(state: &mut State, node: &Node, in_place: bool, grad: Grad) -> Grad {
+fn norm_backward(state: &mut State, node: &Node, in_place: bool, grad: &Grad) -> Grad {
     if in_place {
-        state.retain(grad.storage);
         // the loss made the first of them
         state.leave_loss(grad.storage, node.category);
-        return Grad { view: true, ..grad };
+        return share_view(state, grad);
     }
     let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
-    Grad { storage, view: true, ..grad }
+    Grad { storage, view: true, ..*grad }
 }

@@ -5,14 +5,13 @@
 
 use super::super::texts;
 use super::compute_dtype;
-use super::functions::Function;
 use crate::dtype::Dtype;
-use crate::step::autograd::Input;
-use crate::step::backward::Op;
-use crate::step::forward::{Model, find};
-use crate::step::fused_loss::lengths;
-use crate::step::linear::{Shape, Weight};
-use crate::step::machine::{NOTHING, State, StorageId};
+use crate::step::autograd::{Grad, only};
+use crate::step::forward::stacks::fused_loss::lengths;
+use crate::step::forward::{Pass, find};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::{Shape, Weight};
 use crate::step::tensor::{Tensor, Value};
 
 /// Logits that a piece has at least (`_MIN_LOGITS`), within the rows below.
@@ -30,7 +29,7 @@ const SPLIT: u64 = 16_384;
 /// Memory of a card that counts as small (`_SMALL_CARD_BYTES`, 24.5 GiB).
 const SMALL_CARD: u64 = 49 << 29;
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `unsloth_fused_ce_loss`; there are no logits to return.
     pub(in crate::step::forward) fn unsloth_head(
         &self,
@@ -38,11 +37,11 @@ impl<'a> Model<'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let labels = self.constant(self.scenario.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
         // the last token of each text has no label
-        let (texts, _) = texts(self.scenario);
-        let kept = self.scenario.tokens().saturating_sub(texts).max(1);
-        let small = self.scenario.gpu().is_ok_and(|gpu| gpu.memory.0 <= SMALL_CARD);
+        let (texts, _) = texts(self.batch);
+        let kept = self.batch.tokens().saturating_sub(texts).max(1);
+        let small = self.device.memory <= SMALL_CARD;
         let loss = hidden.apply(|state, x| state.unsloth_loss(x, head.shape, head.weight, (kept, small)));
         drop(labels);
         drop(hidden);
@@ -72,13 +71,18 @@ fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
 impl State {
     fn unsloth_loss(&mut self, x: &Value, shape: Shape, weight: Weight, (rows, small): (u64, bool)) -> Value {
         let stored = match weight {
-            Weight::Plain(id) => self.params.list[id as usize].dtype,
+            Weight::Plain(id) => self.params.get(id).dtype,
             Weight::Quantised(quantised) => quantised.compute,
         };
         let dtype = compute_dtype(self.autocast, stored);
         // products of bfloat16 with a float32 result need compute capability 8.0
         let wide = dtype == Dtype::F16 || self.device.capability >= 80;
-        let node = self.node(Op::Unsloth(Function::Loss), [x.into(), Input::NONE, Input::NONE]);
+        let node = self.node([x], |state, node, _| {
+            let input = node.inputs[0];
+            let storage = state.alloc(input.numel, input.dtype, "scaled gradient");
+            let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
+            only(Grad { view: true, ..grad })
+        });
         let index = self.alloc(rows, Dtype::I64, "tokens with a label");
         let gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
         let sums = self.alloc(rows, Dtype::F32, "log-probabilities");

@@ -13,19 +13,20 @@ mod loss;
 use super::texts;
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
+use crate::job::{Batch, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
-    StepTime, WeightFormat,
+    AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Precision, StepTime,
+    WeightFormat,
 };
-use crate::step::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::autograd::HELD;
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::{BoundLayer, Model};
-use crate::step::linear;
-use crate::step::machine::NOTHING;
-use crate::step::norm::NormLayer;
+use crate::step::forward::{BoundLayer, Pass};
+use crate::step::heap::NOTHING;
+use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::linear;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 
 /// Families that were compared.
@@ -41,20 +42,24 @@ const BUCKET: u64 = 128;
 ///
 /// # Errors
 /// An [`Issue`] where Unsloth refuses the settings, runs other code for them, or they were not compared.
-pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> Result<Architecture, Issue> {
+pub(super) fn architecture(
+    architecture: &Architecture,
+    member: &Member,
+    batch: Batch,
+) -> Result<Architecture, Issue> {
     let model_type = &*architecture.model_type;
     if !FAMILIES.contains(&model_type) {
         let message = format!("Unsloth's {model_type} is not modelled");
         let fix = format!("choose transformers, or {}", FAMILIES.join(", "));
         return Err(Issue::error(Field::Stack, message).with_fix(fix));
     }
-    settings(scenario)?;
+    settings(member, batch)?;
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         let Mixer::Attention(attention) = &mut block.mixer else { continue };
         // of these families mistral's code alone looks at a window
         match attention.window {
-            Some(window) if model_type == "mistral" && scenario.sequence > window => {
+            Some(window) if model_type == "mistral" && batch.length > window => {
                 let message = "Unsloth's attention to a window of the sequence is not modelled";
                 return Err(Issue::error(Field::Sequence, message)
                     .with_fix(format!("use at most {window} tokens, or choose transformers")));
@@ -66,22 +71,22 @@ pub(super) fn architecture(architecture: &Architecture, scenario: &Scenario) -> 
 }
 
 /// Refuses settings under which Unsloth would run other code than this.
-fn settings(scenario: &Scenario) -> Result<(), Issue> {
-    let lora = &scenario.lora;
+fn settings(member: &Member, batch: Batch) -> Result<(), Issue> {
+    let lora = &member.lora;
     let head = match lora.targets {
         LoraTargets::AllLinearAndHead => true,
         LoraTargets::Named => lora.modules.adapts("lm_head"),
         LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
     };
-    let half = match scenario.precision {
+    let half = match member.precision {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => true,
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => false,
     };
-    let early = scenario.method == Method::Qlora && scenario.quantization.format == WeightFormat::Nf4Early;
-    let kernel = matches!(scenario.attention, AttentionKernel::Sdpa | AttentionKernel::Flash);
+    let early = member.method == Method::Qlora && member.quantization.format == WeightFormat::Nf4Early;
+    let kernel = matches!(member.attention, AttentionKernel::Sdpa | AttentionKernel::Flash);
     let refusals = [
         (
-            scenario.method == Method::Full,
+            member.method == Method::Full,
             Field::Method,
             "Unsloth trains all weights with other code, which is not modelled",
             "choose LoRA or QLoRA, or transformers",
@@ -107,7 +112,7 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
             "leave lm_head out",
         ),
         (
-            scenario.savings.loss != LossKernel::Standard,
+            member.loss != LossKernel::Standard,
             Field::Loss,
             "Unsloth brings a loss of its own",
             "choose the standard loss",
@@ -119,19 +124,19 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
             "choose SDPA, or flash where flash-attn or xformers is installed",
         ),
         (
-            scenario.mask.is_packed() && scenario.batch > 1,
+            batch.mask.is_packed() && batch.sequences > 1,
             Field::Mask,
             "Unsloth makes one row of packed sequences",
             "choose padding-free",
         ),
         (
-            scenario.savings.step != StepTime::AfterBackward,
+            member.step_time() != StepTime::AfterBackward,
             Field::Step,
             "Unsloth's loop steps after backward",
             "choose the step after backward",
         ),
         (
-            scenario.savings.offloading == Offloading::On,
+            member.offloading == Offloading::On,
             Field::Offloading,
             "Unsloth moves layers' inputs by itself, and no other activations",
             "choose checkpoints in CPU memory",
@@ -144,8 +149,8 @@ fn settings(scenario: &Scenario) -> Result<(), Issue> {
 }
 
 /// Whether a layer's input of this size waits in CPU memory.
-pub(in crate::step::forward) fn offloads(scenario: &Scenario, bytes: u64) -> bool {
-    scenario.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
+pub(in crate::step::forward) fn offloads(member: &Member, bytes: u64) -> bool {
+    member.checkpointing == Checkpointing::Offloaded && bytes > SMALLEST_OFFLOADED
 }
 
 /// Whether a function of Unsloth's runs these layers: each has an adapter and none a bias.
@@ -153,7 +158,7 @@ fn fuses(layers: &[linear::Layer]) -> bool {
     layers.iter().all(|layer| layer.adapter.is_some() && layer.bias.is_none())
 }
 
-impl<'a> Model<'a> {
+impl<'a> Pass<'_, 'a> {
     /// `inputs_embeds` stays a variable of the model's forward.
     pub(in crate::step::forward) fn unsloth_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
@@ -170,7 +175,7 @@ impl<'a> Model<'a> {
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
         let last = index + 1 == self.layers.len();
-        let stays = last || !offloads(self.scenario, hidden.value.bytes());
+        let stays = last || !offloads(self.member, hidden.value.bytes());
         let storage = if stays { hidden.value.storage } else { NOTHING };
         let input = Value { storage, ..hidden.value };
         let arguments = [NOTHING; HELD - 1];
@@ -211,7 +216,7 @@ impl<'a> Model<'a> {
             if fuses(&layers) { x.unsloth_qkv(layers) } else { layers.map(|layer| x.through(&layer)) };
         v = v.to_heads();
         (q, k) = match &attention.qk_norm {
-            None if self.scenario.mask.is_packed() => functions::turned_anew(&q.to_heads(), &k.to_heads()),
+            None if self.batch.mask.is_packed() => functions::turned_anew(&q.to_heads(), &k.to_heads()),
             None => functions::turned(&q.to_heads(), &k.to_heads()),
             Some(_) => {
                 let (q, k) =
@@ -219,7 +224,7 @@ impl<'a> Model<'a> {
                 (q.heads_first(), k.heads_first())
             }
         };
-        let heads = if self.scenario.mask.is_packed() {
+        let heads = if self.batch.mask.is_packed() {
             self.unsloth_texts(attention, [&q, &k, &v])
         } else {
             self.unsloth_attend(attention, [&q, &k, &v])
@@ -285,7 +290,7 @@ impl<'a> Model<'a> {
         let run = |scores: Scores, [q, k, v]: [&Tensor<'a>; 3]| {
             scaled_dot_product(scores, &Arguments { q, k, v, mask: None, causal: true, dropout: false })
         };
-        let (batch, sequence) = texts(self.scenario);
+        let (batch, sequence) = texts(self.batch);
         let scores = Scores { batch, sequence, ..self.scores(attention, kernel, kv_heads) };
         if kernel != Kernel::Cudnn {
             return run(scores, heads);

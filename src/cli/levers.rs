@@ -1,0 +1,123 @@
+//! `headroom levers`: what to change.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Output;
+use super::input::Input;
+use super::table::aligned;
+use crate::plan::{Change, Lever, Levers, Use, Verdict, levers};
+use crate::scenario::Scenario;
+use crate::share;
+
+/// Shows what to change so that a run fits: what each change saves and what it costs, from a run of the changed scenario
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Print JSON; amounts in bytes, each change with the link of the changed scenario
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    input: Input,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let found = levers(&scenario).map_err(|issue| issue.to_string())?;
+    let mut output = Output::of(if arguments.json { to_json(&found) } else { to_text(&scenario, &found)? });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    Ok(output)
+}
+
+fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
+    let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+    let mut out = format!(
+        "{} needs {} of {} on {}: {}\n\n",
+        scenario.model_name(),
+        found.needed,
+        gpu.memory,
+        gpu.name,
+        lower(found.verdict),
+    );
+    let header = ["Change", "Costs", "Saves", "Needs", "Verdict"].map(str::to_owned).to_vec();
+    let mut rows = vec![header];
+    for lever in &found.single {
+        let saves = found.needed.saturating_sub(lever.needed).to_string();
+        let cells = [lever.cost.label().to_owned(), saves, lever.needed.to_string(), lower(lever.verdict)];
+        rows.extend(lines(&lever.changes, cells));
+    }
+    match found.single.is_empty() {
+        false => out.push_str(&aligned(&rows)),
+        true => out.push_str("No change saves anything worth naming.\n"),
+    }
+    if let Some(lever) = &found.together {
+        out.push_str("\nNo single change is enough. Together these are:\n\n");
+        let cells = [lever.cost.label().to_owned(), lever.needed.to_string(), lower(lever.verdict)];
+        let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
+        rows.extend(lines(&lever.changes, cells));
+        out.push_str(&aligned(&rows));
+    }
+    if !found.uses.is_empty() {
+        out.push_str("\nWhat the room is good for:\n\n");
+        let mut rows = vec![["Change", "Wins", "Needs", "Verdict"].map(str::to_owned).to_vec()];
+        for usage in &found.uses {
+            let cells = [usage.gain.label().to_owned(), usage.needed.to_string(), lower(usage.verdict)];
+            rows.extend(lines(&usage.changes, cells));
+        }
+        out.push_str(&aligned(&rows));
+    }
+    if !found.can_fit() {
+        out.push_str("\nNone of these makes it fit: take a larger card or a smaller model.\n");
+    }
+    Ok(out)
+}
+
+/// A line for the first change, with the figures, and one for each that comes with it.
+fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
+    let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
+    let mut lines: Vec<_> = changes.iter().map(|change| vec![words(change)]).collect();
+    for line in lines.iter_mut().skip(1) {
+        line[0].insert_str(0, "  with ");
+    }
+    if let Some(first) = lines.first_mut() {
+        first.extend(cells);
+    }
+    lines
+}
+
+fn lower(verdict: Verdict) -> String {
+    verdict.label().to_lowercase()
+}
+
+fn to_json(found: &Levers) -> String {
+    let lever = |lever: &Lever| {
+        json!({
+            "changes": lever.changes,
+            "cost": lever.cost,
+            "saved": i128::from(found.needed.0) - i128::from(lever.needed.0),
+            "needed": lever.needed,
+            "verdict": lever.verdict.slug(),
+            "link": share::encode(std::slice::from_ref(&lever.scenario)),
+        })
+    };
+    let usage = |usage: &Use| {
+        json!({
+            "changes": usage.changes,
+            "gain": usage.gain,
+            "needed": usage.needed,
+            "verdict": usage.verdict.slug(),
+            "link": share::encode(std::slice::from_ref(&usage.scenario)),
+        })
+    };
+    let value = json!({
+        "schema": "headroom-levers/1",
+        "needed": found.needed,
+        "verdict": found.verdict.slug(),
+        "single": found.single.iter().map(lever).collect::<Vec<_>>(),
+        "together": found.together.as_ref().map(lever),
+        "uses": found.uses.iter().map(usage).collect::<Vec<_>>(),
+    });
+    format!("{value:#}\n")
+}

@@ -1,0 +1,50 @@
+//! A card, or an amount of memory.
+
+use std::sync::Arc;
+
+use super::kinds::{Basis, Class, ComputeCapability, Vendor};
+use super::memory;
+use crate::units::Bytes;
+
+/// A card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gpu {
+    /// Name in links: `rtx-4090`.
+    pub slug: Arc<str>,
+    /// Name for people: `GeForce RTX 4090`.
+    pub name: Arc<str>,
+    /// Who makes it.
+    pub vendor: Vendor,
+    /// Where it is found; absent for an amount of memory without a card.
+    pub class: Option<Class>,
+    /// The size in GB that it is sold with; absent for an amount of memory without a card.
+    pub marketed_gb: Option<u16>,
+    /// What a program can have of it.
+    pub memory: Bytes,
+    /// What that figure rests on.
+    pub basis: Basis,
+    /// What its kernels are chosen by; absent for cards that are not NVIDIA's.
+    pub capability: Option<ComputeCapability>,
+    /// What a CUDA context takes before the first tensor.
+    pub context: Bytes,
+    /// What it takes at most: with every kernel loaded.
+    pub context_most: Bytes,
+}
+
+impl Gpu {
+    /// A card of that much memory with nothing else known: kernels as on an A100.
+    pub fn custom(memory: Bytes) -> Gpu {
+        Gpu {
+            slug: "custom".into(),
+            name: "custom card".into(),
+            vendor: Vendor::Nvidia,
+            class: None,
+            marketed_gb: None,
+            memory,
+            basis: Basis::User,
+            capability: Some(ComputeCapability { major: 8, minor: 0 }),
+            context: memory::TYPICAL_CONTEXT,
+            context_most: memory::FULL_CONTEXT,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What cards differ in: compute capability, maker, where they are found, and what the figure of their memory rests on.
+
+use std::fmt;
+
+/// A CUDA compute capability, such as 8.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ComputeCapability {
+    /// 8 of 8.6.
+    pub major: u8,
+    /// 6 of 8.6.
+    pub minor: u8,
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl std::str::FromStr for ComputeCapability {
+    type Err = NotACapability;
+
+    fn from_str(text: &str) -> Result<ComputeCapability, NotACapability> {
+        let parse = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(ComputeCapability { major: major.parse().ok()?, minor: minor.parse().ok()? })
+        };
+        parse().ok_or_else(|| NotACapability(text.to_owned()))
+    }
+}
+
+/// A text that is no compute capability.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotACapability(String);
+
+impl fmt::Display for NotACapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no compute capability (use one such as 8.6)", self.0)
+    }
+}
+
+impl std::error::Error for NotACapability {}
+
+/// Who makes a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Vendor {
+    /// NVIDIA.
+    Nvidia,
+    /// AMD.
+    Amd,
+    /// Intel.
+    Intel,
+    /// Google: TPUs.
+    Google,
+    /// Apple: memory shared with the processor.
+    Apple,
+}
+
+impl Vendor {
+    /// Every vendor, in the order of the catalogue.
+    pub const ALL: [Vendor; 5] = [Vendor::Nvidia, Vendor::Amd, Vendor::Intel, Vendor::Google, Vendor::Apple];
+
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Vendor::Nvidia => "NVIDIA",
+            Vendor::Amd => "AMD",
+            Vendor::Intel => "Intel",
+            Vendor::Google => "Google",
+            Vendor::Apple => "Apple",
+        }
+    }
+}
+
+/// Where a card is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// Desktops.
+    Consumer,
+    /// Workstations.
+    Workstation,
+    /// Data centres.
+    Datacenter,
+    /// Laptops.
+    Laptop,
+    /// A processor that shares its memory with the graphics part.
+    Unified,
+}
+
+impl Class {
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Class::Consumer => "desktop",
+            Class::Workstation => "workstation",
+            Class::Datacenter => "data centre",
+            Class::Laptop => "laptop",
+            Class::Unified => "unified memory",
+        }
+    }
+}
+
+/// What the figure [`Gpu::memory`] rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Basis {
+    /// PyTorch's own report of the card's total.
+    Torch,
+    /// The driver's total, less what it keeps from programs.
+    Driver,
+    /// The size that the card is sold with, less what driver and error correction take of such cards.
+    Marketed,
+    /// The share of a unified memory that the system lets the graphics part have.
+    WorkingSet,
+    /// What the user said.
+    User,
+}
+
+impl Basis {
+    /// One sentence on it.
+    pub const fn help(self) -> &'static str {
+        match self {
+            Basis::Torch => "The total that PyTorch reports on this card.",
+            Basis::Driver => {
+                "The total that the driver reports, less what it keeps from programs on such cards."
+            }
+            Basis::Marketed => {
+                "No report was found: the size that it is sold with, less what such cards lose."
+            }
+            Basis::WorkingSet => "The working set that Metal recommends; the rest belongs to the system.",
+            Basis::User => "The amount that you gave.",
+        }
+    }
+}

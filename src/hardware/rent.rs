@@ -1,0 +1,63 @@
+//! Machines with cards that can be rented by the hour: `data/instances.csv`, packed by `build/hardware.rs`.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine of a cloud provider, at its price on demand.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Machine {
+    /// Who rents it out: `aws`.
+    pub provider: String,
+    /// What it is called there: `g5.xlarge`.
+    pub name: String,
+    /// How many of the card it has.
+    pub gpus: u32,
+    /// US dollars for an hour of the whole machine.
+    pub per_hour: f64,
+    /// The day of that price: `2026-07-20`.
+    pub dated: String,
+}
+
+/// Each with the slug of its card.
+static ALL: LazyLock<Vec<(&str, Machine)>> = LazyLock::new(|| {
+    include_str!(concat!(env!("OUT_DIR"), "/machines.tsv")).lines().filter_map(read).collect()
+});
+
+/// The machine that costs least of those with at least one whole card of that slug, where the price of any is known.
+///
+/// ```
+/// let machine = headroom::hardware::cheapest("a10g").unwrap();
+/// assert_eq!((machine.provider.as_str(), machine.gpus), ("aws", 1));
+/// assert!(headroom::hardware::cheapest("rtx-2060").is_none());
+/// ```
+pub fn cheapest(gpu: &str) -> Option<&'static Machine> {
+    let machines = ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, machine)| machine);
+    machines.min_by(|one, other| one.per_hour.total_cmp(&other.per_hour))
+}
+
+fn read(line: &'static str) -> Option<(&'static str, Machine)> {
+    let mut fields = line.split('\t');
+    let (provider, name, slug) = (fields.next()?, fields.next()?, fields.next()?);
+    // a slice of a card is not the card
+    let gpus = fields.next()?.parse().ok()?;
+    let per_hour = fields.next()?.parse().ok()?;
+    let dated = fields.next()?.to_owned();
+    Some((slug, Machine { provider: provider.to_owned(), name: name.to_owned(), gpus, per_hour, dated }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::gpu;
+
+    #[test]
+    fn every_machine_has_a_known_card_and_a_price() {
+        assert!(ALL.len() > 90, "{}", ALL.len());
+        for (slug, machine) in ALL.iter() {
+            assert!(gpu(slug).is_ok(), "{slug}");
+            assert!(machine.gpus >= 1 && machine.per_hour > 0.1 && machine.per_hour < 500.0, "{machine:?}");
+            assert!(machine.dated.starts_with("2026-"), "{machine:?}");
+        }
+    }
+}

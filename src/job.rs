@@ -1,0 +1,275 @@
+//! What runs on a card: models with everything that belongs to them, and what is done with them round after round.
+//!
+//! A [`Scenario`] is the job of one model: training, then the optimizer's step. Direct preference optimisation (DPO) is two
+//! models, of which one is trained and the other scores the same batch:
+//!
+//! ```
+//! use headroom::job::{Act, Batch, Job, Loss, Member};
+//! use headroom::scenario::{Checkpointing, Mask, Method, ModelChoice, Precision, Scenario, Stack};
+//! use headroom::{memory::Stage, step};
+//!
+//! let scenario = Scenario {
+//!     model: ModelChoice::Catalogue("Qwen/Qwen3-0.6B".into()),
+//!     stack: Stack::Trl,
+//!     method: Method::Full,
+//!     precision: Precision::AmpBf16,
+//!     mask: Mask::Ones,
+//!     batch: 2, // a chosen and a rejected answer
+//!     sequence: 512,
+//!     ..Scenario::default()
+//! };
+//! let policy = Member::from(&scenario);
+//! let reference = Member { training: None, checkpointing: Checkpointing::Off, ..policy.clone() };
+//! let (batch, loss) = (Batch::from(&scenario), Loss::Preference { reference: 1, prompt: 2 });
+//! let job = Job {
+//!     members: vec![policy, reference],
+//!     round: vec![Act::Train { member: 0, batch, loss, times: 1 }, Act::Update { member: 0 }],
+//! };
+//! let memory = step::run_job(&job, &scenario.gpu()?)?;
+//! let stages: Vec<Stage> = memory.steady.phases.iter().map(|(phase, _)| phase.stage).collect();
+//! assert_eq!(stages, [Stage::Forward, Stage::Score, Stage::Backward, Stage::Step]);
+//! # Ok::<(), headroom::issue::Issue>(())
+//! ```
+
+use std::sync::Arc;
+
+use crate::issue::Issue;
+use crate::model::Architecture;
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Lengths, Lora, LossKernel, Mask, Method, ModelChoice, Offloading,
+    Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+};
+
+/// Models on one card, and what is done with them in every round (iteration).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// The models.
+    pub members: Vec<Member>,
+    /// What is done, in order.
+    pub round: Vec<Act>,
+}
+
+/// Something that is done with a model; members are named by their place in [`Job::members`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Forward and backward passes: the micro-batches of one step.
+    Train {
+        /// Who is trained.
+        member: usize,
+        /// What each pass is given.
+        batch: Batch,
+        /// What it is trained towards.
+        loss: Loss,
+        /// How many micro-batches (gradient accumulation).
+        times: u64,
+    },
+    /// Clipping, the optimizer's step, `zero_grad`.
+    Update {
+        /// Whose parameters step.
+        member: usize,
+    },
+    /// A forward pass without gradients and without a loss. trl's fused head makes log-probabilities, which wait until the
+    /// end of the round; other code makes logits, which go at once.
+    Score {
+        /// Who scores.
+        member: usize,
+        /// What it is given.
+        batch: Batch,
+    },
+}
+
+/// What a model is trained towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The labels of the batch: cross entropy.
+    Labels,
+    /// Answers that are preferred to others (DPO): the batch holds the chosen ones, then as many rejected ones. The
+    /// reference scores it while the trained model's graph waits for backward, as trl's `DPOTrainer` has it.
+    Preference {
+        /// Who scores the batch beside.
+        reference: usize,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+    },
+}
+
+impl Act {
+    /// The batch that it is given.
+    pub fn batch(&self) -> Option<Batch> {
+        match self {
+            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Update { .. } => None,
+        }
+    }
+
+    /// The members that it runs: whose act it is, and a reference.
+    pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
+        let (member, reference) = match *self {
+            Act::Train { member, loss: Loss::Preference { reference, .. }, .. } => (member, Some(reference)),
+            Act::Train { member, loss: Loss::Labels, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. } => (member, None),
+        };
+        [member].into_iter().chain(reference)
+    }
+}
+
+impl Job {
+    /// The architectures of its members, in their order.
+    ///
+    /// # Errors
+    /// An [`Issue`] where the catalogue has no such model or its config cannot be understood.
+    pub fn architectures(&self) -> Result<Vec<Arc<Architecture>>, Issue> {
+        self.members.iter().map(|member| member.model.architecture()).collect()
+    }
+}
+
+impl From<&Scenario> for Job {
+    fn from(scenario: &Scenario) -> Job {
+        let (batch, times) = (Batch::from(scenario), scenario.accumulation);
+        let round =
+            vec![Act::Train { member: 0, batch, loss: Loss::Labels, times }, Act::Update { member: 0 }];
+        Job { members: vec![Member::from(scenario)], round }
+    }
+}
+
+/// One model of a job: its weights, the code that runs it, and how it is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Which model.
+    pub model: ModelChoice,
+    /// Which weights are trained.
+    pub method: Method,
+    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    pub lora: Lora,
+    /// 4-bit loading; read for [`Method::Qlora`].
+    pub quantization: Quantization,
+    /// Element types.
+    pub precision: Precision,
+    /// Whose code runs the model.
+    pub stack: Stack,
+    /// Attention implementation.
+    pub attention: AttentionKernel,
+    /// Recomputation.
+    pub checkpointing: Checkpointing,
+    /// Where saved activations wait.
+    pub offloading: Offloading,
+    /// How the head and the loss are computed.
+    pub loss: LossKernel,
+    /// Overrides every dropout of the config; `None` keeps the config's own.
+    pub dropout: Option<u16>,
+    /// The forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// How it is trained; `None` where it is only run.
+    pub training: Option<Training>,
+}
+
+/// What the training of a model depends on beside the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// Optimizer.
+    pub optimizer: Optimizer,
+    /// When it steps.
+    pub step: StepTime,
+    /// The script keeps the model's output alive (`out = model(...)`) through backward and step.
+    pub keeps_outputs: bool,
+    /// `zero_grad(set_to_none=True)`: gradients are freed after the step.
+    pub grads_to_none: bool,
+    /// Gradients are clipped by their norm.
+    pub clips: bool,
+}
+
+impl Member {
+    /// Whether the script keeps the model's output alive through backward and step.
+    pub fn keeps_outputs(&self) -> bool {
+        self.training.is_some_and(|training| training.keeps_outputs)
+    }
+
+    /// When the optimizer steps; after backward where there is none.
+    pub fn step_time(&self) -> StepTime {
+        self.training.map_or(StepTime::AfterBackward, |training| training.step)
+    }
+
+    /// Whether bitsandbytes is loaded: for 4-bit weights, by peft, or for its optimizers.
+    pub fn loads_bitsandbytes(&self) -> bool {
+        self.method != Method::Full
+            || self.training.is_some_and(|training| training.optimizer.is_of_bitsandbytes())
+    }
+}
+
+impl From<&Scenario> for Member {
+    fn from(scenario: &Scenario) -> Member {
+        let habits = scenario.training_loop;
+        Member {
+            model: scenario.model.clone(),
+            method: scenario.method,
+            lora: scenario.lora,
+            quantization: scenario.quantization,
+            precision: scenario.precision,
+            stack: scenario.stack,
+            attention: scenario.attention,
+            checkpointing: scenario.checkpointing,
+            offloading: scenario.savings.offloading,
+            loss: scenario.savings.loss,
+            dropout: scenario.dropout,
+            fills_cache: habits.fills_cache,
+            training: Some(Training {
+                optimizer: scenario.optimizer,
+                step: scenario.savings.step,
+                keeps_outputs: habits.keeps_outputs,
+                grads_to_none: habits.grads_to_none,
+                clips: habits.clips,
+            }),
+        }
+    }
+}
+
+/// What one forward pass is given: rows of tokens.
+///
+/// ```
+/// use headroom::job::Batch;
+/// use headroom::scenario::{Lengths, Mask};
+///
+/// let batch = Batch { sequences: 4, length: 2048, lengths: Lengths::Equal, mask: Mask::None };
+/// assert_eq!(batch.tokens(), 8192);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Sequences (the micro-batch size).
+    pub sequences: u64,
+    /// Tokens of each; the most of them where lengths vary.
+    pub length: u64,
+    /// How long the texts are.
+    pub lengths: Lengths,
+    /// The mask that comes with them.
+    pub mask: Mask,
+}
+
+impl Batch {
+    /// Tokens of all sequences; saturates.
+    pub fn tokens(&self) -> u64 {
+        self.sequences.saturating_mul(self.length)
+    }
+
+    /// The same texts where the data collator of a stack puts them: without padding they are one row, and trl makes a mask
+    /// of every other batch.
+    pub fn laid_out(self, stack: Stack) -> Batch {
+        match self.mask {
+            Mask::None if stack == Stack::Trl => Batch { mask: Mask::Ones, ..self },
+            Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => self,
+            Mask::PaddingFree => Batch {
+                sequences: 1,
+                length: self.tokens(),
+                lengths: Lengths::Spread { mean: self.length, deviation: 0 },
+                mask: Mask::Packed,
+            },
+        }
+    }
+}
+
+impl From<&Scenario> for Batch {
+    fn from(scenario: &Scenario) -> Batch {
+        let Scenario { batch: sequences, sequence: length, lengths, mask, .. } = *scenario;
+        Batch { sequences, length, lengths, mask }
+    }
+}

@@ -1,0 +1,147 @@
+//! What the catalogue knows of each model, and its names.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use crate::model::architecture::Architecture;
+use crate::model::error::ModelError;
+use crate::model::read;
+
+/// A model of the catalogue.
+#[derive(Debug)]
+pub struct Entry {
+    /// Hub id: `meta-llama/Llama-3.1-8B`.
+    pub id: &'static str,
+    /// Name for people: `Llama 3.1 8B`.
+    pub name: Cow<'static, str>,
+    /// Family: `Llama`; empty where not known.
+    pub family: &'static str,
+    /// Licence tag; empty where not known.
+    pub licence: &'static str,
+    /// Whether the Hub asks to accept terms before it hands out the weights; false where not known.
+    pub gated: bool,
+    /// Month of publication, `2024-07`; empty where not known.
+    pub release: &'static str,
+    /// The longest context that is documented, in tokens.
+    pub context: Option<u64>,
+    /// Exact number of parameters; tied weights count once, vision towers count.
+    pub parameters: u64,
+    config: &'static str,
+    architecture: OnceLock<Result<Arc<Architecture>, ModelError>>,
+}
+
+impl Entry {
+    /// Who published it: `meta-llama`.
+    pub fn organisation(&self) -> &'static str {
+        self.id.split_once('/').map_or("", |(organisation, _)| organisation)
+    }
+
+    /// The architecture, read once.
+    ///
+    /// # Errors
+    /// A [`ModelError`] where the config cannot be understood; the tests leave no such entry.
+    pub fn architecture(&self) -> Result<Arc<Architecture>, ModelError> {
+        self.architecture.get_or_init(|| read::parse(self.config).map(Arc::new)).clone()
+    }
+
+    /// Parameters that a token meets, where they are fewer than all.
+    pub fn active_parameters(&self) -> Option<u64> {
+        let active = self.architecture().ok()?.active_parameters();
+        (active < self.parameters).then_some(active)
+    }
+}
+
+static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    include_str!(concat!(env!("OUT_DIR"), "/catalogue.txt")).lines().filter_map(entry).collect()
+});
+
+fn entry(line: &'static str) -> Option<Entry> {
+    let mut fields = line.split('\t');
+    let mut next = || fields.next();
+    let id = next()?;
+    let name = match next()? {
+        "" => id.rsplit('/').next().unwrap_or(id).replace(['-', '_'], " ").into(),
+        name => name.into(),
+    };
+    let (family, licence, gated, release) = (next()?, next()?, next()?, next()?);
+    let (context, parameters, config) = (next()?, next()?, next()?);
+    // A file without a row in the table is counted here.
+    let counted = || read::parse(config).map_or(0, |architecture| architecture.parameters());
+    Some(Entry {
+        id,
+        name,
+        family,
+        licence,
+        gated: gated == "yes",
+        release,
+        context: context.parse().ok(),
+        parameters: parameters.parse().unwrap_or_else(|_| counted()),
+        config,
+        architecture: OnceLock::new(),
+    })
+}
+
+/// Ids in lower case with the index of their entry: those of the catalogue, those of the same shape, and the short names
+/// of the first version of this page.
+static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let own = entries().iter().enumerate().map(|(index, entry)| (entry.id.to_ascii_lowercase(), index));
+    let mut ids: HashMap<String, usize> = own.collect();
+    let short = [
+        ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
+        ("llama3-70b", "meta-llama/Meta-Llama-3-70B-Instruct"),
+        ("llama2-7b", "meta-llama/Llama-2-7b-hf"),
+        ("llama2-13b", "meta-llama/Llama-2-13b-hf"),
+    ];
+    for (alias, id) in aliases().chain(short) {
+        if let Some(index) = ids.get(&id.to_ascii_lowercase()).copied() {
+            ids.entry(alias.to_ascii_lowercase()).or_insert(index);
+        }
+    }
+    ids
+});
+
+/// [`bare`] names with the index of their entry: of several with one name, the most popular.
+static BARE: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let mut names = HashMap::new();
+    for (index, entry) in entries().iter().enumerate() {
+        for name in [bare(entry.id), bare(last_part(entry.id))] {
+            names.entry(name).or_insert(index);
+        }
+    }
+    names
+});
+
+fn last_part(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+/// A name without what tells a base model from its chat version: both have the same shape.
+fn bare(id: &str) -> String {
+    let mut name = id.to_ascii_lowercase();
+    while let Some(shorter) = ["-instruct", "-base", "-chat", "-it", "-pt", "-hf", "-bf16"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+    {
+        name = shorter.to_owned();
+    }
+    name
+}
+
+/// Every model, the most popular first.
+pub fn entries() -> &'static [Entry] {
+    &ALL
+}
+
+/// Repositories of the same shape as a model: the alias and the id of that model.
+pub fn aliases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    include_str!(concat!(env!("OUT_DIR"), "/aliases.txt")).lines().filter_map(|line| line.split_once('\t'))
+}
+
+/// The entry of a Hub id, of a repository of the same shape, of a base or chat version, or of a short name; upper and
+/// lower case are alike, and the organisation may be left out.
+pub fn find(id: &str) -> Option<&'static Entry> {
+    let id = id.trim();
+    let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
+    entries().get(*index)
+}

@@ -1,0 +1,52 @@
+//! The models that Headroom knows by name: a folder of real `config.json` files.
+
+mod entries;
+mod search;
+
+use std::sync::Arc;
+
+use super::architecture::Architecture;
+use super::dimensions::Dimensions;
+use super::error::ModelError;
+use crate::text::short;
+
+pub use entries::{Entry, aliases, entries, find};
+pub use search::{Found, search};
+
+/// The architecture of a model of the catalogue.
+///
+/// # Errors
+/// A [`ModelError`] where there is no such model; it offers the nearest names.
+///
+/// ```
+/// let model = headroom::model::catalogue::architecture("qwen2.5-7b").unwrap();
+/// assert_eq!(model.parameters(), 7_615_616_512);
+/// ```
+pub fn architecture(id: &str) -> Result<Arc<Architecture>, ModelError> {
+    match find(id) {
+        Some(entry) => entry.architecture(),
+        None => Err(ModelError::new(format!("no model is called {:?}", short(id))).with_fix(similar(id))),
+    }
+}
+
+/// What may have been meant.
+fn similar(id: &str) -> String {
+    let mut near: Vec<&str> = search(id).into_iter().map(|found| found.id).collect();
+    if near.is_empty() {
+        near = search::nearest(id).into_iter().map(|found| found.id).collect();
+    }
+    match near.get(..near.len().min(3)) {
+        None | Some([]) => {
+            "use a Hub id such as meta-llama/Llama-3.1-8B, a size such as 7b, or a config.json".to_owned()
+        }
+        Some(near) => format!("perhaps {}", near.join(", ")),
+    }
+}
+
+/// A llama-shaped architecture of about that many billion parameters; see [`Dimensions::of_size`].
+///
+/// # Errors
+/// A [`ModelError`] where the size is not a number that a shape can be found for.
+pub fn architecture_of_size(billions: f64) -> Result<Arc<Architecture>, ModelError> {
+    Dimensions::of_size(billions)?.architecture().map(Arc::new)
+}

@@ -1,0 +1,351 @@
+//! Levers: what to change so that a run fits, what each change saves and what it costs.
+//!
+//! Every figure is that of the changed scenario, run like any other: what a lever saves is the difference of two answers.
+
+mod room;
+mod rules;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Replayed, Verdict, fits};
+use crate::accuracy;
+use crate::estimate::estimate;
+use crate::issue::{Field, Issue};
+use crate::scenario::Scenario;
+use crate::scenario::keys::{KEYS, Key};
+use crate::units::Bytes;
+pub use room::{Gain, Use};
+use rules::{RULES, Rule};
+
+/// What is paid for a change, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cost {
+    /// The same training, no slower.
+    Nothing,
+    /// The same training by another library.
+    Software,
+    /// The same training, slower.
+    Time,
+    /// The same training in coarser numbers.
+    Precision,
+    /// Another training: fewer tokens at once, fewer parameters, another optimizer.
+    Training,
+}
+
+impl Cost {
+    /// Every cost, the least first.
+    pub const ALL: [Cost; 5] = [Cost::Nothing, Cost::Software, Cost::Time, Cost::Precision, Cost::Training];
+
+    /// The word shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Cost::Nothing => "nothing",
+            Cost::Software => "another library",
+            Cost::Time => "time",
+            Cost::Precision => "precision",
+            Cost::Training => "another training",
+        }
+    }
+}
+
+/// One input that a lever changes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Change {
+    /// The input's label.
+    pub label: String,
+    /// Its value before, in words.
+    pub from: String,
+    /// Its value after.
+    pub to: String,
+}
+
+impl Change {
+    /// The inputs in which a scenario differs from the one before and that matter to it, that of a key first.
+    fn between(before: &Scenario, after: &Scenario, first: &str) -> Vec<Change> {
+        let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after);
+        let mut keys: Vec<&Key> = KEYS.iter().filter(differs).collect();
+        keys.sort_by_key(|key| key.name != first);
+        let change =
+            |key: &Key| Change { label: key.label.to_owned(), from: key.words(before), to: key.words(after) };
+        keys.into_iter().map(change).collect()
+    }
+}
+
+/// A change of a scenario and what comes of it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Lever {
+    /// The inputs that change: first the one that it is about, then what comes with it.
+    pub changes: Vec<Change>,
+    /// What is paid for it: of several changes the dearest.
+    pub cost: Cost,
+    /// What the changed run needs of the card.
+    pub needed: Bytes,
+    /// Whether it gets through.
+    pub verdict: Verdict,
+    /// The changed scenario.
+    pub scenario: Box<Scenario>,
+}
+
+/// What can be done about a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Levers {
+    /// What the run needs as it is.
+    pub needed: Bytes,
+    /// Whether it gets through as it is.
+    pub verdict: Verdict,
+    /// Single changes that save enough to be worth a line: first those with which it fits, then the others; within both the
+    /// cheapest first, and of equal cost what saves most.
+    pub single: Vec<Lever>,
+    /// Where no single change is enough: changes that are together, as cheap as was found.
+    pub together: Option<Lever>,
+    /// Where it fits: what the room that is left is good for.
+    pub uses: Vec<Use>,
+}
+
+impl Levers {
+    /// Whether the run fits as it is, or some way was found.
+    pub fn can_fit(&self) -> bool {
+        let single = self.single.iter().map(|lever| lever.verdict);
+        let together = self.together.iter().map(|lever| lever.verdict);
+        [self.verdict].into_iter().chain(single).chain(together).any(|verdict| verdict == Verdict::Fits)
+    }
+}
+
+/// Changes that save less than this part of what is needed are left out.
+const LEAST_SHARE: u64 = 200;
+
+/// What can be changed so that the scenario needs less.
+///
+/// # Errors
+/// The first [`Issue`] for which the scenario itself has no answer.
+///
+/// ```
+/// use headroom::plan::{Cost, Verdict, levers};
+/// use headroom::scenario::{GpuChoice, Scenario};
+/// let scenario = Scenario { gpu: GpuChoice::Catalogue("rtx-3060-12gb".into()), ..Scenario::default() };
+/// let levers = levers(&scenario)?;
+/// assert_eq!(levers.verdict, Verdict::Over);
+/// let first = &levers.single[0];
+/// assert_eq!((first.verdict, first.cost), (Verdict::Fits, Cost::Nothing));
+/// assert_eq!(first.changes[0].label, "Loss kernel");
+/// # Ok::<(), headroom::scenario::Issue>(())
+/// ```
+pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
+    let base = Answer::of(scenario)?;
+    let mut single: Vec<Lever> = RULES
+        .iter()
+        .filter_map(|rule| {
+            let changed = pulled(rule, scenario, &base)?;
+            lever(scenario, changed, rule.key, rule.cost, &base)
+        })
+        .collect();
+    // two ways to the same scenario are one lever: the cheaper
+    let mut seen: Vec<Box<Scenario>> = Vec::new();
+    single.sort_by_key(|lever| lever.cost);
+    single.retain(|lever| {
+        let new = !seen.contains(&lever.scenario);
+        seen.push(lever.scenario.clone());
+        new
+    });
+    single.sort_by_key(|lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed));
+    let fits = base.verdict == Verdict::Fits;
+    let enough = fits || single.iter().any(|lever| lever.verdict == Verdict::Fits);
+    let together = if enough { None } else { together(scenario, &base) };
+    let uses = if fits { room::uses(scenario) } else { Vec::new() };
+    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses })
+}
+
+/// What a run needs and what becomes of it.
+struct Answer {
+    needed: Bytes,
+    verdict: Verdict,
+}
+
+impl Answer {
+    /// The figures that are shown of a scenario.
+    fn of(scenario: &Scenario) -> Result<Answer, Issue> {
+        let estimate = estimate(scenario);
+        if let Some(issue) = estimate.errors().next() {
+            return Err(issue.clone());
+        }
+        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+        let Some(memory) = &estimate.memory else {
+            return Err(Issue::error(Field::Model, "there is no answer"));
+        };
+        let Replayed { on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, memory)?;
+        let percent = accuracy::band(&architecture, scenario).percent;
+        let fit = fits(&memory, &gpu);
+        let verdict = Verdict::on(scenario, &fit, Some(&on_card), percent);
+        Ok(Answer { needed: fit.needed, verdict })
+    }
+}
+
+/// What a scenario needs by its tensors, and the verdict on that: known in microseconds. Nothing where there is no answer.
+fn tensors(scenario: &Scenario) -> Option<Answer> {
+    let memory = estimate(scenario).memory?;
+    let band = accuracy::band(&*scenario.architecture().ok()?, scenario);
+    let fit = fits(&memory, &scenario.gpu().ok()?);
+    Some(Answer { needed: fit.needed, verdict: Verdict::on(scenario, &fit, None, band.percent) })
+}
+
+/// The scenario after a change; nothing where there is nothing to change, or what comes out has no answer. Where the run does
+/// not fit, a change that can be made again is made until it does, or once where it never does.
+fn pulled(rule: &Rule, scenario: &Scenario, base: &Answer) -> Option<Scenario> {
+    let first = step(rule, scenario)?;
+    if !rule.again || base.verdict == Verdict::Fits {
+        return Some(first);
+    }
+    let mut last = first.clone();
+    while Answer::of(&last).ok()?.verdict != Verdict::Fits {
+        let Some(next) = step(rule, &last) else { return Some(first) };
+        last = next;
+    }
+    Some(last)
+}
+
+/// The scenario with a change made once; nothing where there is nothing to change.
+fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
+    let mut changed = scenario.clone();
+    (rule.pull)(&mut changed);
+    (changed != *scenario).then_some(changed)
+}
+
+/// The lever to a changed scenario; nothing where it is not worth a line.
+fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Answer) -> Option<Lever> {
+    let Answer { needed, verdict } = Answer::of(&after).ok()?;
+    let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
+    let helps = verdict == Verdict::Fits && base.verdict != Verdict::Fits;
+    let changes = Change::between(before, &after, key);
+    (saves || helps).then(|| Lever { changes, cost, needed, verdict, scenario: Box::new(after) })
+}
+
+/// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
+/// those that turn out not to be needed are taken back, the dearest first.
+fn together(scenario: &Scenario, base: &Answer) -> Option<Lever> {
+    let mut pulls: Vec<&Rule> = Vec::new();
+    for cost in Cost::ALL {
+        while let Some(rule) = most_saving(cost, &with(scenario, &pulls)) {
+            pulls.push(rule);
+            if !fits_with(scenario, &pulls) {
+                continue;
+            }
+            for index in (0..pulls.len()).rev() {
+                let mut fewer = pulls.clone();
+                fewer.remove(index);
+                if fits_with(scenario, &fewer) {
+                    pulls = fewer;
+                }
+            }
+            let dearest = pulls.iter().max_by_key(|rule| rule.cost)?;
+            return lever(scenario, with(scenario, &pulls), dearest.key, dearest.cost, base);
+        }
+    }
+    None
+}
+
+/// The scenario with some changes.
+fn with(scenario: &Scenario, pulls: &[&Rule]) -> Scenario {
+    let mut changed = scenario.clone();
+    pulls.iter().for_each(|rule| (rule.pull)(&mut changed));
+    changed
+}
+
+fn fits_with(scenario: &Scenario, pulls: &[&Rule]) -> bool {
+    let changed = with(scenario, pulls);
+    tensors(&changed).is_some_and(|answer| answer.verdict == Verdict::Fits)
+        && Answer::of(&changed).is_ok_and(|answer| answer.verdict == Verdict::Fits)
+}
+
+/// The change of that cost that saves most of what the tensors need, if it is worth a line.
+fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
+    let before = tensors(scenario)?.needed;
+    let saving = |rule: &'static Rule| {
+        let changed = with(scenario, &[rule]);
+        let needed = tensors(&changed)?.needed;
+        let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
+        worth.then_some((needed, rule))
+    };
+    let of_cost = RULES.iter().filter(|rule| rule.cost == cost);
+    of_cost.filter_map(saving).min_by_key(|(needed, _)| *needed).map(|(_, rule)| rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{GpuChoice, Method, ModelChoice};
+
+    fn on(card: &str) -> Scenario {
+        Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
+    }
+
+    #[track_caller]
+    fn found(scenario: &Scenario) -> Levers {
+        levers(scenario).unwrap_or_else(|issue| panic!("{issue}"))
+    }
+
+    #[test]
+    fn what_a_lever_saves_is_the_difference_of_two_answers() {
+        let scenario = on("rtx-3060-12gb");
+        let levers = found(&scenario);
+        assert!(levers.single.len() > 5);
+        for lever in &levers.single {
+            let after = Answer::of(&lever.scenario).unwrap();
+            assert_eq!((after.needed, after.verdict), (lever.needed, lever.verdict));
+            assert!(!lever.changes.is_empty() && *lever.scenario != scenario);
+        }
+    }
+
+    #[test]
+    fn what_fits_comes_first_and_of_that_the_cheapest() {
+        for card in ["rtx-3060-12gb", "rtx-4090"] {
+            let levers = found(&on(card));
+            let rank = |lever: &Lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed);
+            assert!(levers.single.is_sorted_by_key(rank), "{card}");
+        }
+    }
+
+    #[test]
+    fn several_changes_together_where_one_is_not_enough() {
+        let scenario = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };
+        let levers = found(&scenario);
+        assert!(levers.single.iter().all(|lever| lever.verdict != Verdict::Fits));
+        let together = levers.together.expect("there is a way");
+        assert_eq!(together.verdict, Verdict::Fits);
+        let steps = |scenario: &Scenario| scenario.batch * scenario.accumulation;
+        assert_eq!(steps(&together.scenario), 64, "as many sequences per step");
+        // none of its changes can be left out
+        for key in KEYS.iter().filter(|key| !key.is_same(&scenario, &together.scenario)) {
+            let mut without = (*together.scenario).clone();
+            key.copy(&mut without, &scenario);
+            let fits = Answer::of(&without).is_ok_and(|answer| answer.verdict == Verdict::Fits);
+            assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn where_nothing_helps_nothing_is_promised() {
+        let model = ModelChoice::Catalogue("meta-llama/Llama-3.1-405B".into());
+        let levers = found(&Scenario { model, ..on("rtx-3060-12gb") });
+        assert_eq!((levers.together, levers.uses), (None, Vec::new()));
+        assert!(levers.single.iter().all(|lever| lever.verdict == Verdict::Over));
+    }
+
+    #[test]
+    fn room_is_put_to_use() {
+        let levers = found(&on("rtx-4090"));
+        let gains: Vec<_> = levers.uses.iter().map(|usage| usage.gain).collect();
+        assert!(gains.contains(&Gain::Batch) && gains.contains(&Gain::Sequence), "{gains:?}");
+        for usage in &levers.uses {
+            assert_eq!(Answer::of(&usage.scenario).unwrap().verdict, usage.verdict);
+            assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
+        }
+        let full = found(&Scenario { method: Method::Lora, ..on("h200-sxm") });
+        assert!(full.uses.iter().any(|usage| usage.gain == Gain::Method));
+    }
+
+    #[test]
+    fn a_scenario_without_an_answer_says_why() {
+        assert!(levers(&on("no-such-card")).is_err_and(|issue| issue.field == Field::Gpu));
+    }
+}

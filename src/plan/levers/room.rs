@@ -1,0 +1,107 @@
+//! What the room is good for that a run leaves on its card.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Answer, Change};
+use crate::plan::{Largest, Verdict, largest_batch, longest_sequence};
+use crate::scenario::{Checkpointing, Method, Scenario};
+use crate::units::Bytes;
+
+/// What is won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gain {
+    /// More sequences at once.
+    Batch,
+    /// Longer sequences.
+    Sequence,
+    /// A step that recomputes nothing.
+    Speed,
+    /// Weights that are not rounded to 4 bits, or that are trained themselves.
+    Method,
+}
+
+impl Gain {
+    /// The words shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Gain::Batch => "more at once",
+            Gain::Sequence => "longer texts",
+            Gain::Speed => "faster",
+            Gain::Method => "trains more",
+        }
+    }
+}
+
+/// A change that the room allows.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Use {
+    /// What is won.
+    pub gain: Gain,
+    /// The inputs that change: first the one that it is about.
+    pub changes: Vec<Change>,
+    /// What the changed run needs of the card.
+    pub needed: Bytes,
+    /// Whether it gets through.
+    pub verdict: Verdict,
+    /// The changed scenario.
+    pub scenario: Box<Scenario>,
+}
+
+/// The most of each kind that fits beyond doubt.
+pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
+    let mut uses = Vec::new();
+    let mut add = |gain, key, changed: Option<Scenario>| {
+        uses.extend(changed.and_then(|changed| used(gain, key, scenario, changed)));
+    };
+    add(
+        Gain::Batch,
+        "batch-size",
+        largest(scenario, |scenario, batch| scenario.batch = batch, largest_batch),
+    );
+    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
+    add(Gain::Sequence, "seq-length", largest(scenario, set, longest_sequence));
+    let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
+    add(Gain::Speed, "gradient-checkpointing", Some(kept));
+    let more = match scenario.method {
+        Method::Qlora => Some(Method::Lora),
+        Method::Lora => Some(Method::Full),
+        Method::Full => None,
+    };
+    let more = more.map(|method| {
+        let mut more = scenario.clone();
+        more.change(|scenario| scenario.method = method);
+        more
+    });
+    add(Gain::Method, "method", more);
+    uses
+}
+
+fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use> {
+    if after == *before {
+        return None;
+    }
+    let Answer { needed, verdict } = Answer::of(&after).ok()?;
+    let changes = Change::between(before, &after, key);
+    (verdict == Verdict::Fits).then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
+}
+
+type Solver = fn(
+    &crate::model::Architecture,
+    &Scenario,
+    &crate::hardware::Gpu,
+) -> Result<Option<Largest>, crate::issue::Issue>;
+
+/// The scenario with the largest number that fits beyond doubt: a card that is a little smaller would do as well.
+fn largest(scenario: &Scenario, set: fn(&mut Scenario, u64), solve: Solver) -> Option<Scenario> {
+    let (architecture, mut gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
+    let band = crate::accuracy::band(&architecture, scenario);
+    let left = gpu.memory.saturating_sub(gpu.context_most);
+    let sure = left.0 as f64 / (1.0 + band.percent.max(0.0) / 100.0);
+    gpu.memory = Bytes(sure as u64) + gpu.context;
+    let Largest { number, allocator } = solve(&architecture, scenario, &gpu).ok()??;
+    let mut changed = scenario.clone();
+    set(&mut changed, number);
+    changed.allocator = allocator;
+    Some(changed)
+}

@@ -1,0 +1,175 @@
+//! The changes that save memory, each with what it costs.
+
+use super::Cost;
+use crate::scenario::{
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Optimizer,
+    Precision, Scenario, Stack, StepTime, WeightFormat,
+};
+
+/// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
+/// for the estimate to say.
+pub(super) struct Rule {
+    /// The input that it is about, by its [`Key::name`](crate::scenario::keys::Key::name).
+    pub key: &'static str,
+    /// What it costs.
+    pub cost: Cost,
+    /// Whether it is a step that can be taken again, and is until the run fits.
+    pub again: bool,
+    /// Makes the change.
+    pub pull: fn(&mut Scenario),
+}
+
+const fn once(key: &'static str, cost: Cost, pull: fn(&mut Scenario)) -> Rule {
+    Rule { key, cost, again: false, pull }
+}
+
+const fn stepwise(key: &'static str, cost: Cost, pull: fn(&mut Scenario)) -> Rule {
+    Rule { key, cost, again: true, pull }
+}
+
+/// Sequences shorter than that are not suggested.
+const SHORTEST: u64 = 128;
+/// Ranks lower than that are not suggested.
+const LOWEST_RANK: u64 = 4;
+
+/// Whether that is AdamW with 32-bit states on the GPU, in one implementation or another.
+fn is_adamw(optimizer: Optimizer) -> bool {
+    matches!(
+        optimizer,
+        Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::AdamWEarly
+    )
+}
+
+/// Every change, cheapest first.
+pub(super) static RULES: &[Rule] = &[
+    once("allocator", Cost::Nothing, |s| s.allocator = Allocator::Expandable),
+    once("keep-outputs", Cost::Nothing, |s| s.training_loop.keeps_outputs = false),
+    once("use-cache", Cost::Nothing, |s| s.training_loop.fills_cache = false),
+    once("set-to-none", Cost::Nothing, |s| s.training_loop.grads_to_none = true),
+    once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Liger),
+    once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Cut),
+    once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
+    once("attention", Cost::Nothing, |s| match s.attention {
+        AttentionKernel::Eager | AttentionKernel::Math => s.attention = AttentionKernel::Sdpa,
+        AttentionKernel::Sdpa
+        | AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Cudnn
+        | AttentionKernel::FlashAttn => {}
+    }),
+    once("optimizer", Cost::Nothing, |s| {
+        if is_adamw(s.optimizer) {
+            s.optimizer = Optimizer::AdamWFused;
+        }
+    }),
+    once("weight-format", Cost::Nothing, |s| {
+        if s.method == Method::Qlora {
+            s.quantization.format = WeightFormat::Nf4;
+        }
+    }),
+    // without clipping every parameter may step by itself, and the result is the same
+    once("optimizer-step", Cost::Nothing, |s| {
+        if !s.training_loop.clips {
+            s.savings.step = StepTime::InBackward;
+        }
+    }),
+    once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Trl)),
+    once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Liger)),
+    once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Unsloth)),
+    once("gradient-checkpointing", Cost::Time, |s| {
+        if s.checkpointing == Checkpointing::Off {
+            s.checkpointing = Checkpointing::NonReentrant;
+        }
+    }),
+    once("activation-offloading", Cost::Time, |s| s.savings.offloading = Offloading::On),
+    once("optimizer", Cost::Time, |s| {
+        if is_adamw(s.optimizer) {
+            s.optimizer = Optimizer::PagedAdamW;
+        }
+    }),
+    // as many sequences per step in more passes
+    stepwise("batch-size", Cost::Time, |s| {
+        if s.batch > 1 {
+            let parts = if s.batch.is_multiple_of(2) { 2 } else { s.batch };
+            s.batch /= parts;
+            s.accumulation = s.accumulation.saturating_mul(parts);
+        }
+    }),
+    once("optimizer", Cost::Precision, |s| {
+        if is_adamw(s.optimizer) {
+            s.optimizer = Optimizer::AdamW8bit;
+        }
+    }),
+    once("optimizer", Cost::Precision, |s| {
+        if is_adamw(s.optimizer) || s.optimizer == Optimizer::AdamW8bit {
+            s.optimizer = Optimizer::PagedAdamW8bit;
+        }
+    }),
+    once("optimizer", Cost::Precision, |s| {
+        if s.optimizer == Optimizer::Lion {
+            s.optimizer = Optimizer::Lion8bit;
+        }
+    }),
+    once("double-quant", Cost::Precision, |s| {
+        if s.method == Method::Qlora {
+            s.quantization.double_quant = true;
+        }
+    }),
+    once("kbit-prepare", Cost::Precision, |s| {
+        if s.method == Method::Qlora {
+            s.quantization.prepare = false;
+        }
+    }),
+    once("fp32-adapters", Cost::Precision, |s| {
+        if s.method.has_adapters() {
+            s.lora.fp32_adapters = false;
+        }
+    }),
+    once("precision", Cost::Precision, |s| match s.precision {
+        Precision::AmpBf16 => s.precision = Precision::AmpBf16Weights,
+        Precision::Fp32 => s.precision = Precision::AmpBf16,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {}
+    }),
+    once("precision", Cost::Precision, |s| match s.precision {
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::Fp32 => s.precision = Precision::Bf16,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
+    }),
+    once("optimizer-step", Cost::Training, |s| {
+        if s.training_loop.clips {
+            s.savings.step = StepTime::InBackward;
+        }
+    }),
+    once("optimizer", Cost::Training, |s| {
+        if is_adamw(s.optimizer) {
+            s.optimizer = Optimizer::Adafactor;
+        }
+    }),
+    once("train-embeddings", Cost::Training, |s| {
+        if s.method.has_adapters() {
+            s.lora.trains_embeddings = false;
+        }
+    }),
+    once("lora-targets", Cost::Training, |s| {
+        if s.method.has_adapters() && s.lora.targets == LoraTargets::AllLinear {
+            s.lora.targets = LoraTargets::Attention;
+        }
+    }),
+    stepwise("lora-rank", Cost::Training, |s| {
+        if s.method.has_adapters() && s.lora.rank >= 2 * LOWEST_RANK {
+            s.lora.rank /= 2;
+        }
+    }),
+    stepwise("seq-length", Cost::Training, |s| {
+        if s.sequence >= 2 * SHORTEST {
+            s.sequence /= 2;
+        }
+    }),
+    once("method", Cost::Training, |s| match s.method {
+        Method::Full => s.change(|s| s.method = Method::Lora),
+        Method::Lora | Method::Qlora => {}
+    }),
+    once("method", Cost::Training, |s| match s.method {
+        Method::Full | Method::Lora => s.change(|s| s.method = Method::Qlora),
+        Method::Qlora => {}
+    }),
+];

@@ -1,0 +1,153 @@
+//! Which card a scenario needs: cards × methods, each with what is needed and whether it gets through.
+
+use serde::{Deserialize, Serialize};
+
+use super::table::{asked, with_method};
+use super::{Replayed, Verdict, fits};
+use crate::accuracy;
+use crate::estimate::estimate;
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
+use crate::issue::Issue;
+use crate::scenario::{GpuChoice, Method, Scenario};
+use crate::units::Bytes;
+
+/// One method on a card.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub enum NeedCell {
+    /// What it needs there.
+    Needs {
+        /// Of the card.
+        needed: Bytes,
+        /// Whether it gets through.
+        verdict: Verdict,
+        /// The scenario.
+        scenario: Box<Scenario>,
+    },
+    /// There is no answer, and why.
+    Unknown(Issue),
+}
+
+impl NeedCell {
+    /// Whether it gets through beyond doubt.
+    pub fn fits(&self) -> bool {
+        matches!(self, NeedCell::Needs { verdict: Verdict::Fits, .. })
+    }
+}
+
+/// A card and what it is good for.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct NeedRow {
+    /// The card's slug.
+    pub gpu: String,
+    /// Its name.
+    pub name: String,
+    /// What a program can have of it.
+    pub memory: Bytes,
+    /// The machine with such a card that costs least, where a price is known.
+    pub machine: Option<Machine>,
+    /// One cell per method, in the order of [`Method::ALL`].
+    pub cells: Vec<NeedCell>,
+}
+
+/// The cards that people buy or rent for training: NVIDIA's but laptops' and those before Volta, which are slow at it; the
+/// smallest first, and of one size those that cost less to rent, those without a price last.
+pub fn usual_cards() -> Vec<&'static Gpu> {
+    let usual = |gpu: &&Gpu| {
+        gpu.vendor == Vendor::Nvidia
+            && gpu.class != Some(Class::Laptop)
+            && gpu.capability.is_some_and(|capability| capability.major >= 7)
+    };
+    let mut cards: Vec<_> = gpus().filter(usual).collect();
+    cards.sort_by(|one, other| {
+        let price = |gpu: &Gpu| cheapest(&gpu.slug).map_or(f64::INFINITY, |machine| machine.per_hour);
+        one.memory.cmp(&other.memory).then(price(one).total_cmp(&price(other)))
+    });
+    cards
+}
+
+/// What the scenario, with each method, needs of a card, and whether it gets through. The other methods have the precision
+/// and optimizer that its training library is usually run with ([`with_method`]).
+///
+/// ```
+/// use headroom::plan::{need, usual_cards};
+/// use headroom::scenario::Scenario;
+/// let smallest = usual_cards().into_iter().find(|card| need(&Scenario::default(), card).cells[2].fits());
+/// assert_eq!(smallest.map(|card| card.marketed_gb), Some(Some(16)));
+/// ```
+pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
+    let base = Scenario { gpu: GpuChoice::Catalogue(card.slug.to_string()), ..base.clone() };
+    let cell =
+        |method: &Method| cell(asked(&with_method(&base, *method)), card).unwrap_or_else(NeedCell::Unknown);
+    NeedRow {
+        gpu: card.slug.to_string(),
+        name: card.name.to_string(),
+        memory: card.memory,
+        machine: cheapest(&card.slug).cloned(),
+        cells: Method::ALL.iter().map(cell).collect(),
+    }
+}
+
+fn cell(scenario: Scenario, card: &Gpu) -> Result<NeedCell, Issue> {
+    let answer = estimate(&scenario);
+    let Some(tensors) = &answer.memory else {
+        let nothing = Issue::error(crate::issue::Field::Model, "there is no answer");
+        return Err(answer.errors().next().cloned().unwrap_or(nothing));
+    };
+    let architecture = scenario.architecture()?;
+    let percent = accuracy::band(&architecture, &scenario).percent;
+    let mut fit = fits(tensors, card);
+    // tensors that do not fit need no replay
+    let on_card = if fit.fits() {
+        let replayed = Replayed::of(&architecture, &scenario, card, tensors)?;
+        fit = fits(&replayed.memory, card);
+        Some(replayed.on_card)
+    } else {
+        None
+    };
+    let verdict = Verdict::on(&scenario, &fit, on_card.as_ref(), percent);
+    Ok(NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(scenario) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::gpu;
+    use crate::scenario::ModelChoice;
+
+    #[test]
+    fn a_larger_card_of_a_generation_is_never_refused_for_a_smaller_one() {
+        let base = Scenario::default();
+        for slugs in [
+            ["rtx-4060-ti-8gb", "rtx-4060-ti-16gb", "rtx-4090"],
+            ["a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"],
+        ] {
+            let fitting = slugs.map(|slug| {
+                let row = need(&base, &gpu(slug).unwrap());
+                row.cells.iter().filter(|cell| cell.fits()).count()
+            });
+            assert!(fitting.is_sorted(), "{slugs:?}: {fitting:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_is_the_answer_of_its_scenario() {
+        let row = need(&Scenario::default(), &gpu("rtx-3090").unwrap());
+        assert_eq!((row.gpu.as_str(), row.cells.len()), ("rtx-3090", 3));
+        for (cell, method) in row.cells.iter().zip(Method::ALL) {
+            let NeedCell::Needs { needed, verdict, scenario } = cell else { panic!("{cell:?}") };
+            assert_eq!(
+                (scenario.method, scenario.gpu.clone()),
+                (*method, GpuChoice::Catalogue("rtx-3090".into()))
+            );
+            assert_eq!(*needed <= row.memory, *verdict != Verdict::Over);
+        }
+        assert!(row.cells[2].fits() && !row.cells[0].fits());
+    }
+
+    #[test]
+    fn a_model_without_an_answer_says_why() {
+        let base = Scenario { model: ModelChoice::Catalogue("nobody/nothing".into()), ..Scenario::default() };
+        let row = need(&base, &gpu("rtx-3090").unwrap());
+        assert!(row.cells.iter().all(|cell| matches!(cell, NeedCell::Unknown(_))));
+    }
+}

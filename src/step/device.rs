@@ -1,0 +1,42 @@
+//! The card, as far as kernels are chosen and launched by it.
+
+use crate::hardware::Gpu;
+
+/// What kernels are chosen and launched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    /// Compute capability times ten: 80 for 8.0.
+    pub capability: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u64,
+    /// Threads that one multiprocessor runs at a time.
+    pub threads: u64,
+    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0 and newer,
+    /// 4096 KiB · 2 + 16 KiB · 8 before).
+    pub workspace: u64,
+    /// Bytes of memory.
+    pub memory: u64,
+}
+
+impl Device {
+    pub fn of(gpu: &Gpu) -> Device {
+        let capability = gpu
+            .capability
+            .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
+        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), for all of them: the
+        // catalogue says nothing of a card's own, an RTX 3060 (28) runs as a 3090 (82). They size the scratch space of large
+        // sums, choose bitsandbytes' kernel for products of few tokens (`four_bit`), split flash's keys and values over
+        // blocks (`splits`) and are the rows of Liger's partial sums. Seven scenarios on a 3090 (4-bit, LoRA, full, Liger,
+        // 128 to 4096 tokens) peak alike with 28 and with 128.
+        let (multiprocessors, threads) = match capability {
+            0..=75 => (40, 1024),
+            76..=80 => (108, 2048),
+            81..=86 => (82, 1536),
+            87..=89 => (128, 1536),
+            90..=99 => (132, 2048),
+            _ => (148, 2048),
+        };
+        let workspace = if capability >= 90 { 33_554_432 } else { 8_519_680 };
+        Device { capability, multiprocessors, threads, workspace, memory: gpu.memory.0 }
+    }
+}

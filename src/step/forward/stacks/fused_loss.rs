@@ -1,0 +1,191 @@
+//! Heads that never hold all logits: the output layer and the cross entropy as one operation.
+//!
+//! Source: liger-kernel 0.8.5 ops/fused_linear_cross_entropy.py and transformers/model/loss_utils.py; cut-cross-entropy
+//! 25.1.1 cce.py, cce_lse_forward.py, indexed_dot.py and cce_backward.py. Compared with the allocator's trace of that code.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Input, Node, Results, saved_gradients};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// Rows of a block of the kernel's locks, and columns.
+const LOCK_ROWS: u64 = 128;
+const LOCK_COLUMNS: u64 = 64;
+
+impl<'m> Tensor<'m> {
+    /// `LigerFusedLinearCrossEntropyFunction`: the rows' logits and their gradients in pieces, both already in the forward
+    /// pass.
+    pub fn liger_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
+        self.apply(|state, x| state.liger_loss(x, shape, weight))
+    }
+
+    /// `linear_cross_entropy(…, shift=True)`: logits and their gradients stay inside the kernels.
+    pub fn cut_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
+        // what autocast made float32 is made what the weight is
+        let stored = self.machine.with(|state| state.params.get(weight).dtype);
+        self.to(stored).apply(|state, x| state.cut_loss(x, shape, weight))
+    }
+}
+
+impl State {
+    fn liger_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
+        let rows = x.numel / shape.input.max(1);
+        let parameter = self.weight(weight);
+        let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
+        let outer = std::mem::replace(&mut self.graph.enabled, false);
+        let input_gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
+        let weight_gradient = if parameter.wants() {
+            self.alloc(parameter.numel, parameter.dtype, "gradient of the weight")
+        } else {
+            NOTHING
+        };
+        let losses = self.alloc(rows, Dtype::F32, "losses");
+        let mask = self.alloc(rows, Dtype::Bool, "target mask");
+        self.scratch(rows.saturating_mul(Dtype::I64.bytes()), "sum");
+        self.liger_pieces(x, (rows, shape), weight, parameter.wants());
+        let loss = self.alloc(1, Dtype::F32, "loss");
+        self.release(mask);
+        self.release(losses);
+        self.graph.enabled = outer;
+        for gradient in [input_gradient, weight_gradient] {
+            self.save(node, gradient);
+            self.release(gradient);
+        }
+        self.release(parameter.storage);
+        Value::plain(loss, 1, Dtype::F32).at(node.output(0))
+    }
+
+    /// The loop over pieces of the rows.
+    fn liger_pieces(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
+        let stored = self.params.get(weight).dtype;
+        let dtype = self.autocast.unwrap_or(x.dtype);
+        // `_can_use_mm_out`: no operand is cast
+        let direct = x.dtype == stored && dtype == x.dtype;
+        let length = piece(rows, shape);
+        let buffer =
+            if direct { self.alloc(length.saturating_mul(shape.output), dtype, "logits") } else { NOTHING };
+        for length in lengths(rows, length) {
+            let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
+            let inputs = length.saturating_mul(shape.input);
+            if !direct {
+                let copy = self.cast_weight(weight, true).storage;
+                self.scratch(inputs.saturating_mul(dtype.bytes()), "gradient of the piece");
+                self.release(copy);
+            }
+            if trained {
+                self.liger_weight_gradient((inputs, x.dtype), (shape.weights(), stored), dtype);
+            }
+            self.release(logits);
+        }
+        self.release(buffer);
+    }
+
+    /// `input @ weight.t()` with operands that autocast casts: a view of a weight is cast at every use.
+    fn liger_logits(
+        &mut self,
+        x: &Value,
+        (length, shape): (u64, Shape),
+        stored: Dtype,
+        dtype: Dtype,
+    ) -> StorageId {
+        let mut cast = |numel: u64, from: Dtype| {
+            if from == dtype { NOTHING } else { self.alloc(numel, dtype, "cast") }
+        };
+        let weight = cast(shape.weights(), stored);
+        let input = cast(length.saturating_mul(shape.input), x.dtype);
+        let logits = self.alloc(length.saturating_mul(shape.output), dtype, "logits");
+        self.release(input);
+        self.release(weight);
+        logits
+    }
+
+    /// What one piece adds to the weight's gradient: in place, where a kernel can, else by way of a whole further one.
+    fn liger_weight_gradient(
+        &mut self,
+        (inputs, input): (u64, Dtype),
+        (weights, stored): (u64, Dtype),
+        dtype: Dtype,
+    ) {
+        let half = dtype != Dtype::F32;
+        if half && self.device.capability >= 80 && (stored == Dtype::F32 || stored == dtype) {
+            let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, "cast") };
+            self.release(copy);
+            return;
+        }
+        let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, "cast") };
+        let product = self.alloc(weights, dtype, "mm");
+        self.release(copy);
+        let float = if half { self.alloc(weights, Dtype::F32, "float") } else { NOTHING };
+        self.release(product);
+        self.release(float);
+    }
+
+    fn cut_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
+        let rows = x.numel / shape.input.max(1);
+        let parameter = self.weight(weight);
+        let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
+        // `_build_flat_valids`: sequence and position of every target, then one number for both
+        let mask = self.alloc(rows, Dtype::Bool, "target mask");
+        let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, "nonzero");
+        let pairs = self.alloc(rows.saturating_mul(2), Dtype::I32, "nonzero");
+        self.release(wide);
+        let valid = self.alloc(rows, Dtype::I64, "targets");
+        self.release(mask);
+        self.release(pairs);
+        let sums = self.alloc(rows, Dtype::F32, "log-sum-exp");
+        let averages = self.alloc(shape.output, Dtype::F32, "average logits");
+        let products = self.alloc(rows, Dtype::F32, "target logits");
+        let loss = self.alloc(1, Dtype::F32, "loss");
+        self.release(products);
+        for storage in [x.storage, sums, valid, averages] {
+            self.save(node, storage);
+        }
+        for storage in [sums, valid, averages, parameter.storage] {
+            self.release(storage);
+        }
+        Value::plain(loss, 1, Dtype::F32).at(node.output(0))
+    }
+}
+
+/// Rows of a piece: as many as hold about as many logits as all inputs together.
+fn piece(rows: u64, shape: Shape) -> u64 {
+    let pieces = shape.output.div_ceil(shape.input.max(1)).max(1);
+    let rows_of_one = rows.div_ceil(pieces);
+    rows_of_one.checked_next_power_of_two().unwrap_or(rows).min(rows).max(1)
+}
+
+/// Lengths of the pieces of a whole, each of `length` but the last: those between the second and the last repeat the
+/// second.
+pub(in crate::step) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
+    let (full, rest) = ((whole / length).min(2), whole % length);
+    (0..full).map(move |_| length).chain((rest > 0).then_some(rest))
+}
+
+/// `cce_backward_kernel`.
+fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
+    let [input, weight, _] = node.inputs;
+    // the order in which the kernel visits the vocabulary
+    let values = state.alloc(shape.output, Dtype::F32, "sort");
+    let indices = state.alloc(shape.output, Dtype::I64, "sort");
+    state.release(values);
+    let order = state.alloc(shape.output, Dtype::I32, "vocabulary order");
+    state.release(indices);
+    let mut gradient = |wanted: &Input| {
+        wanted.wants().then(|| {
+            let storage = state.alloc(wanted.numel, input.dtype, "cut cross entropy");
+            Grad::new(storage, wanted.numel, input.dtype, Layout::Tokens)
+        })
+    };
+    let (own, other) = (gradient(&input), gradient(&weight));
+    let mut locks = |wanted: bool, rows: u64| {
+        let numel = rows.div_ceil(LOCK_ROWS).saturating_mul(shape.input.div_ceil(LOCK_COLUMNS));
+        if wanted { state.alloc(numel, Dtype::I32, "locks") } else { NOTHING }
+    };
+    let locks =
+        [locks(own.is_some(), input.numel / shape.input.max(1)), locks(other.is_some(), shape.output)];
+    locks.into_iter().chain([order]).for_each(|storage| state.release(storage));
+    [own, other, None]
+}

@@ -1,0 +1,232 @@
+//! The log-probabilities of labels, straight from the hidden states: the logits exist a tile at a time, in forward and again
+//! in backward.
+//!
+//! Source: trl 1.16 kernels/chunked_logprob.py `ChunkedLogProbFunction` and trainer/utils.py `add_fused_lm_head`, which
+//! all its trainers score labels with. Compared with the allocator's trace of that code.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::forward::stacks::fused_loss::lengths;
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// Rows of a tile (`TOKEN_CHUNK_SIZE`), at most.
+const ROWS: u64 = 4096;
+/// Entries of the vocabulary that a tile is wide (`_CHUNKED_LOGPROB_CHUNK_SIZE`), however few there are.
+const COLUMNS: u64 = 32_768;
+/// Statistics that the kernel keeps of each row, asked for or not: the running maximum, sums of exponentials, of their
+/// squares, of them times logits and of logits, the highest logit before the label and the label's own.
+const STATISTICS: usize = 7;
+
+/// The output head, as far as its products go.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Head {
+    pub shape: Shape,
+    pub weight: ParamId,
+    pub bias: Option<ParamId>,
+}
+
+/// What is asked for of each row beside the label's log-probability (`outputs`).
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Asked {
+    pub entropy: bool,
+    pub mean_logits: bool,
+    /// Whether the label is the likeliest token.
+    pub is_top1: bool,
+}
+
+/// What is told of each row.
+pub(in crate::step) struct Scores<'m> {
+    pub log_probs: Tensor<'m>,
+    /// What else was [`Asked`] for, in that order.
+    pub others: Vec<Tensor<'m>>,
+}
+
+impl<'m> Tensor<'m> {
+    /// `x[mask]`: the `rows` rows of `width` where the mask is true. The mask is kept.
+    pub fn rows_where(&self, mask: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state
+                .node([x], move |state, node, grad| rows_where_backward(state, node, grad, (rows, width)));
+            state.save(node, mask.value.storage);
+            let positions = kernels::true_positions(state, mask.value.numel, rows);
+            let picked = Value { numel: rows.saturating_mul(width), ..*x };
+            let value = state.new_like(&picked, x.dtype, "index", node.output(0));
+            state.release(positions);
+            value
+        })
+    }
+
+    /// `zeros.masked_scatter(mask, x)`: what belongs to the rows where the mask is true, among zeros. The mask is kept.
+    pub fn scattered_where(&self, mask: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scattered_where_backward);
+            state.save(node, mask.value.storage);
+            let whole = Value { numel: mask.value.numel, ..*x };
+            let zeros = state.alloc(whole.numel, x.dtype, "zeros");
+            let value = state.new_like(&whole, x.dtype, "masked_scatter", node.output(0));
+            kernels::prefix_sum_scratch(state, whole.numel);
+            state.release(zeros);
+            value
+        })
+    }
+
+    /// `ChunkedLogProbFunction.apply(x, weight, bias, targets, …)`.
+    pub fn log_probs(&self, head: Head, targets: &Tensor<'m>, asked: Asked) -> Scores<'m> {
+        let targets = targets.value.storage;
+        let (log_probs, others) =
+            self.machine.with(|state| state.log_probs(&self.value, head, targets, asked));
+        let tensor = |value| Tensor { machine: self.machine, value };
+        Scores { log_probs: tensor(log_probs), others: others.into_iter().map(tensor).collect() }
+    }
+}
+
+impl State {
+    fn log_probs(&mut self, x: &Value, head: Head, targets: StorageId, asked: Asked) -> (Value, Vec<Value>) {
+        let Head { shape, weight, bias } = head;
+        let rows = x.numel / shape.input.max(1);
+        let compute = self.autocast.unwrap_or(x.dtype);
+        let stored = self.params.get(weight).dtype;
+        let parameters = [Some(weight), bias].map(|id| self.weight_if(id));
+        let [weight, bias] = parameters;
+        let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
+            log_probs_backward(state, node, shape, (compute, stored))
+        });
+        let statistics: Vec<StorageId> =
+            (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, "statistics of the logits")).collect();
+        let buffer = self.tile(rows, compute);
+        let mut hidden = NOTHING;
+        for length in lengths(rows, ROWS) {
+            let next = self.cast_part(length.saturating_mul(shape.input), x.dtype, compute);
+            self.release(std::mem::replace(&mut hidden, next));
+            for columns in lengths(shape.output, COLUMNS) {
+                let weight = self.cast_part(columns.saturating_mul(shape.input), stored, compute);
+                self.get_workspace();
+                self.release(weight);
+                if bias.numel > 0 {
+                    let bias = self.cast_part(columns, bias.dtype, compute);
+                    self.release(bias);
+                }
+            }
+        }
+        let mut of_rows = |dtype: Dtype, name: &'static str| self.alloc(rows, dtype, name);
+        let log = of_rows(Dtype::F32, "log");
+        let log_sum = of_rows(Dtype::F32, "log-sum-exp");
+        self.release(log);
+        let mut of_rows = |dtype: Dtype, name: &'static str| self.alloc(rows, dtype, name);
+        let log_probs = of_rows(Dtype::F32, "log-probabilities");
+        let mut others = Vec::with_capacity(3);
+        let mut told_entropy = None;
+        if asked.entropy {
+            let quotient = self.alloc(rows, Dtype::F32, "div");
+            let entropy = self.alloc(rows, Dtype::F32, "entropy");
+            self.release(quotient);
+            others.push(Value::plain(entropy, rows, Dtype::F32).at(node.output(1)));
+            told_entropy = Some(entropy);
+        }
+        if asked.mean_logits {
+            let mean = self.alloc(rows, Dtype::F32, "mean logits");
+            others.push(Value::plain(mean, rows, Dtype::F32));
+        }
+        let mut compared = [NOTHING; 2];
+        if asked.is_top1 {
+            compared = [(); 2].map(|()| self.alloc(rows, Dtype::Bool, "comparison"));
+            let is_top1 = self.alloc(rows, Dtype::Bool, "likeliest token");
+            others.push(Value::plain(is_top1, rows, Dtype::Bool));
+        }
+        // variables of the function, in their order: the last tile is a view of the buffer
+        let locals = statistics.into_iter().chain([hidden, buffer]);
+        compared.into_iter().chain(locals).for_each(|storage| self.release(storage));
+        self.save(node, x.storage);
+        parameters.iter().filter(|parameter| parameter.numel > 0).for_each(|_| self.save(node, NOTHING));
+        for storage in [targets, log_sum, told_entropy.unwrap_or(log_sum)] {
+            self.save(node, storage);
+        }
+        self.release(log_sum);
+        parameters.iter().for_each(|parameter| self.release(parameter.storage));
+        (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)
+    }
+
+    /// `mm_buf`: what every tile of the logits is written into.
+    fn tile(&mut self, rows: u64, compute: Dtype) -> StorageId {
+        self.alloc(rows.min(ROWS).saturating_mul(COLUMNS), compute, "logits")
+    }
+
+    /// `part.to(compute)`: a copy where the element type is another.
+    fn cast_part(&mut self, numel: u64, stored: Dtype, compute: Dtype) -> StorageId {
+        if stored == compute { NOTHING } else { self.alloc(numel, compute, "cast") }
+    }
+}
+
+/// `ChunkedLogProbFunction.backward`: every tile of the logits again; gradients are summed in float32.
+fn log_probs_backward(
+    state: &mut State,
+    node: &Node,
+    shape: Shape,
+    (compute, stored): (Dtype, Dtype),
+) -> Results {
+    let [input, weight, bias] = node.inputs;
+    let rows = input.numel / shape.input.max(1);
+    let wanted = [input, weight, bias];
+    let sums = wanted.map(|wanted| {
+        if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, "summed gradient") } else { NOTHING }
+    });
+    let buffer = state.tile(rows, compute);
+    let (mut hidden, mut part) = (NOTHING, NOTHING);
+    for length in lengths(rows, ROWS) {
+        let next = state.cast_part(length.saturating_mul(shape.input), input.dtype, compute);
+        state.release(std::mem::replace(&mut hidden, next));
+        for columns in lengths(shape.output, COLUMNS) {
+            let next = state.cast_part(columns.saturating_mul(shape.input), stored, compute);
+            state.release(std::mem::replace(&mut part, next));
+            state.get_workspace();
+            if bias.numel > 0 {
+                let own = state.cast_part(columns, bias.dtype, compute);
+                state.release(own);
+            }
+            if bias.wants() {
+                let sum = state.alloc(columns, Dtype::F32, "sum");
+                kernels::column_sum_scratch(state, length, columns, compute);
+                state.release(sum);
+            }
+        }
+    }
+    let mut results: Results = [None; 3];
+    for ((wanted, sum), result) in wanted.into_iter().zip(sums).zip(&mut results) {
+        if !wanted.wants() {
+            continue;
+        }
+        let storage = if wanted.dtype == Dtype::F32 {
+            state.retain(sum);
+            sum
+        } else {
+            state.alloc(wanted.numel, wanted.dtype, "gradient cast")
+        };
+        *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
+    }
+    sums.into_iter().chain([hidden, part, buffer]).for_each(|storage| state.release(storage));
+    results
+}
+
+/// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
+fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
+    let whole = node.inputs[0];
+    let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
+    let positions = whole.numel / width.max(1);
+    let found = kernels::true_positions(state, positions, rows);
+    kernels::index_put_pairs_scratch(state, rows, positions, found);
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// masked_scatter_backward: `grad.masked_select(mask)`.
+fn scattered_where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let part = node.inputs[0];
+    let found = kernels::true_positions(state, grad.numel, part.numel);
+    let storage = state.alloc(part.numel, grad.dtype, "masked_select");
+    state.release(found);
+    only(Grad::new(storage, part.numel, grad.dtype, Layout::Tokens))
+}

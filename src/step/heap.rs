@@ -1,0 +1,335 @@
+//! The memory of a run: storages with a reference count and no data, the bytes that live, and the record of what happens
+//! to the allocator. It knows nothing of tensors, graphs or operations.
+
+pub(super) mod ledger;
+pub(super) mod record;
+mod repeat;
+
+pub(super) use repeat::Repeat;
+
+use super::device::Device;
+use crate::dtype::Dtype;
+use crate::memory::{Category, Peak, Phase};
+use ledger::Ledger;
+use record::{Event, Maker, Record};
+use repeat::OneRun;
+
+/// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
+pub(super) const BLOCK: u64 = 512;
+
+/// `bytes` rounded up as the allocator rounds a request.
+pub(super) fn rounded(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK).saturating_mul(BLOCK) }
+}
+
+/// Index of a storage; 0 is the storage of nothing.
+pub(super) type StorageId = u32;
+
+/// The storage of nothing: operations that are skipped return it.
+pub(super) const NOTHING: StorageId = 0;
+
+/// Memory that tensors share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Storage {
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Live references: handles, saved variables, pending gradients.
+    pub references: u32,
+    /// How many identical storages this one stands for (see [`Heap::begin_repeat`]).
+    pub times: u32,
+    /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
+    pub shared: bool,
+    /// Whether it was asked for on the stream that copies from the CPU: the allocator gives each stream blocks of its own.
+    pub aside: bool,
+    /// What it is for.
+    pub category: Category,
+    /// Element type, for the explanation.
+    pub dtype: Dtype,
+}
+
+impl Storage {
+    /// Bytes that were asked for, by all those that it stands for, each rounded up as the allocator does.
+    pub fn bytes(&self) -> u64 {
+        match self.times {
+            0 | 1 => self.requested,
+            times => rounded(self.requested).saturating_mul(u64::from(times)),
+        }
+    }
+}
+
+/// A card's memory in the course of a run.
+pub(super) struct Heap {
+    /// The card.
+    pub device: Device,
+    pub storages: Vec<Storage>,
+    pub ledger: Ledger,
+    /// What happened, where it is wanted.
+    pub record: Option<Record>,
+    /// Category of what is allocated now.
+    pub category: Category,
+    /// Module that is running.
+    pub module: &'static str,
+    /// Whether checkpointing's recomputation is running.
+    pub recomputing: bool,
+    /// Whether a recomputation has all that it needs: nothing is allocated until it has ended.
+    pub stopped: bool,
+    /// How many identical runs the running bodies stand for; 1 outside of such.
+    pub repeating: u32,
+    /// What only one run of the running bodies does.
+    one_run: OneRun,
+    /// Whether every body that ran on behalf of others was fed what it returned, and left what there was to leave.
+    pub alike: bool,
+    /// Whether autograd's thread runs: it has a cuBLAS workspace of its own.
+    pub in_backward: bool,
+    /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
+    /// ask for.
+    pub due_workspaces: [[u64; 2]; 2],
+    /// The highest point of the running phase up to the moment at which its thread got its workspaces, where it got them.
+    pub early: Option<Peak>,
+}
+
+impl Heap {
+    /// An empty one; with a record of what happens if `recording`.
+    pub fn new(device: Device, recording: bool) -> Heap {
+        let nothing = Storage {
+            requested: 0,
+            references: 1,
+            times: 1,
+            shared: false,
+            aside: false,
+            category: Category::Temporaries,
+            dtype: Dtype::U8,
+        };
+        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 1 << 10 });
+        storages.push(nothing);
+        Heap {
+            device,
+            storages,
+            ledger: Ledger::default(),
+            record: recording.then(Record::new),
+            category: Category::Activations,
+            module: "",
+            recomputing: false,
+            stopped: false,
+            repeating: 1,
+            one_run: OneRun::default(),
+            alike: true,
+            in_backward: false,
+            due_workspaces: [[0; 2]; 2],
+            early: None,
+        }
+    }
+
+    /// Allocates `requested` bytes with one reference.
+    pub fn alloc_as(
+        &mut self,
+        category: Category,
+        requested: u64,
+        dtype: Dtype,
+        operation: &'static str,
+    ) -> StorageId {
+        if self.stopped {
+            return NOTHING;
+        }
+        let id = self.storages.len() as StorageId;
+        self.storages.push(Storage {
+            requested,
+            references: 1,
+            times: self.repeating,
+            shared: false,
+            aside: false,
+            category,
+            dtype,
+        });
+        self.ledger.add(category, rounded(requested));
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Alloc(id));
+            let (module, recomputed) = (self.module, self.recomputing);
+            record.makers.push(Maker { module, operation, shape: (0, 0), recomputed });
+            record.born.push(category);
+        }
+        id
+    }
+
+    /// Notes the parameter's shape for the explanation of a storage that is its gradient.
+    pub fn note_shape(&mut self, id: StorageId, (rows, columns): (u64, u64)) {
+        if let Some(maker) = self.record.as_mut().and_then(|record| record.makers.get_mut(id as usize)) {
+            maker.shape = (rows, columns);
+        }
+    }
+
+    /// Notes a parameter's shape for all storages since number `first`: the parameter and what belongs to it.
+    pub fn note_shapes(&mut self, first: usize, shape: (u64, u64)) {
+        if let Some(record) = &mut self.record {
+            record.makers.iter_mut().skip(first).for_each(|maker| maker.shape = shape);
+        }
+    }
+
+    /// Allocates `numel` elements in the running category.
+    pub fn alloc(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
+        self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, operation)
+    }
+
+    /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
+    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
+        let storage = self.alloc(numel, dtype, operation);
+        if self.due_workspaces != [[0; 2]; 2] && !self.stopped {
+            self.get_workspace();
+        }
+        storage
+    }
+
+    /// The workspaces that the running thread is due, which stay until the end.
+    pub fn get_workspace(&mut self) {
+        let due = std::mem::take(&mut self.due_workspaces[usize::from(self.in_backward)]);
+        if due == [0; 2] {
+            return;
+        }
+        self.note_workspace(due.into_iter().map(rounded).sum());
+        for (bytes, name) in due.into_iter().zip(["cuBLAS workspace", "cuBLASLt workspace"]) {
+            if bytes > 0 {
+                self.persistent(bytes, Dtype::U8, 1, Category::Workspace, name);
+            }
+        }
+    }
+
+    /// Allocates something that stays until the end and stands for `times` identical ones.
+    pub fn persistent(
+        &mut self,
+        bytes: u64,
+        dtype: Dtype,
+        times: u32,
+        category: Category,
+        operation: &'static str,
+    ) -> StorageId {
+        let outer = std::mem::replace(&mut self.repeating, times);
+        let storage = self.alloc_as(category, bytes, dtype, operation);
+        self.repeating = outer;
+        self.count_again(storage, times);
+        storage
+    }
+
+    /// Counts a storage that stands for `times` ones as that many.
+    pub fn count_again(&mut self, storage: StorageId, times: u32) {
+        let Some(stored) = self.storages.get(storage as usize) else { return };
+        let more = rounded(stored.requested).saturating_mul(u64::from(times.saturating_sub(1)));
+        let category = stored.category;
+        self.ledger.add(category, more);
+    }
+
+    /// A tensor that is gone before the model is loaded, where events are recorded: it leaves its block in the
+    /// allocator's cache, out of which later ones are cut.
+    pub fn while_loading(&mut self, count: u64, dtype: Dtype) -> StorageId {
+        if self.record.is_none() || count == 0 {
+            return NOTHING;
+        }
+        let bytes = count.saturating_mul(dtype.bytes());
+        self.alloc_as(Category::Temporaries, bytes, dtype, "loading")
+    }
+
+    /// Allocates and frees at once: a kernel's scratch space.
+    pub fn scratch(&mut self, bytes: u64, operation: &'static str) {
+        if bytes > 0 {
+            let id = self.alloc_as(Category::Temporaries, bytes, Dtype::U8, operation);
+            self.release(id);
+        }
+    }
+
+    /// Adds a reference.
+    pub fn retain(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].references += 1;
+        }
+    }
+
+    /// Drops a reference; the last one frees.
+    pub fn release(&mut self, id: StorageId) {
+        if id == NOTHING {
+            return;
+        }
+        let storage = &mut self.storages[id as usize];
+        storage.references -= 1;
+        if storage.references == 0 {
+            if self.repeating > 1 && storage.shared {
+                return self.free_in_last_run(id);
+            }
+            self.free(id);
+        }
+    }
+
+    fn free(&mut self, id: StorageId) {
+        let storage = &self.storages[id as usize];
+        // Inside a repeated body every run frees one of its own; outside of it the storage stands for all of them.
+        let times = match self.repeating {
+            0 | 1 => storage.times.max(1),
+            // nearly always, and a division costs as much as all the rest
+            repeating if repeating == storage.times => 1,
+            repeating => (storage.times / repeating).max(1),
+        };
+        let times = u64::from(times);
+        let (category, bytes) = (storage.category, rounded(storage.requested).saturating_mul(times));
+        self.ledger.subtract(category, bytes);
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Free(id));
+        }
+    }
+
+    /// Declares that all runs of a repeated body use this one storage.
+    pub fn share(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].shared = true;
+        }
+    }
+
+    /// Notes that a storage outlived the repeated body that made it: all runs but the last one have given theirs away.
+    pub fn counts_once(&mut self, id: StorageId) {
+        if id != NOTHING {
+            self.storages[id as usize].times = self.repeating;
+        }
+    }
+
+    /// References of a storage.
+    pub fn references(&self, id: StorageId) -> u32 {
+        self.storages[id as usize].references
+    }
+
+    /// Moves a live storage to another category (a temporary that became a gradient).
+    pub fn recategorise(&mut self, id: StorageId, category: Category) {
+        if id == NOTHING {
+            return;
+        }
+        let storage = &mut self.storages[id as usize];
+        let bytes = rounded(storage.requested);
+        let from = std::mem::replace(&mut storage.category, category);
+        self.ledger.move_to(from, category, bytes);
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Becomes(id, category));
+        }
+    }
+
+    /// Moves a gradient that the loss made to `category`, now that other operations write theirs over it.
+    pub fn leave_loss(&mut self, id: StorageId, category: Category) {
+        if self.storages[id as usize].category == Category::Logits {
+            self.recategorise(id, category);
+        }
+    }
+
+    /// How many events were recorded.
+    pub fn events(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.events.len())
+    }
+
+    /// Notes that the script empties the allocator's cache.
+    pub fn empty_cache(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::EmptyCache);
+        }
+    }
+
+    /// Marks the start of a phase in the event stream.
+    pub fn mark(&mut self, phase: Phase) {
+        if let Some(record) = &mut self.record {
+            record.events.push(Event::Mark(phase));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What happened to the allocator, event by event, and what made each storage.
+
+use super::StorageId;
+use crate::memory::{Category, Phase};
+
+/// What made a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::step) struct Maker {
+    /// The module, as a path inside its layer.
+    pub module: &'static str,
+    /// The operation.
+    pub operation: &'static str,
+    /// Rows and columns of the parameter that it is, or is made for; 0 where there is none.
+    pub shape: (u64, u64),
+    /// Whether checkpointing's recomputation made it.
+    pub recomputed: bool,
+}
+
+/// One thing that happened to the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Event {
+    /// A storage was allocated.
+    Alloc(StorageId),
+    /// A storage was freed.
+    Free(StorageId),
+    /// A storage serves something else from now on.
+    Becomes(StorageId, Category),
+    /// A phase begins.
+    Mark(Phase),
+    /// The script empties the allocator's cache.
+    EmptyCache,
+}
+
+/// All that happened to the allocator, and what made each storage.
+#[derive(Debug, Default)]
+pub(in crate::step) struct Record {
+    pub events: Vec<Event>,
+    /// By [`StorageId`].
+    pub makers: Vec<Maker>,
+    /// What each storage was for when it was made.
+    pub born: Vec<Category>,
+}
+
+impl Record {
+    /// A record of nothing but [`super::NOTHING`].
+    pub fn new() -> Record {
+        Record {
+            events: Vec::with_capacity(1 << 15),
+            makers: vec![Maker { module: "", operation: "", shape: (0, 0), recomputed: false }],
+            born: vec![Category::Temporaries],
+        }
+    }
+}

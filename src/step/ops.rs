@@ -1,0 +1,18 @@
+//! The operations of PyTorch that models are written with, each forward and backward; autocast is in here, as it is in
+//! PyTorch's dispatcher.
+
+pub(super) mod activations;
+pub(super) mod attention;
+mod autocast;
+pub(super) mod embedding;
+pub(super) mod experts;
+pub(super) mod four_bit;
+pub(super) mod indexing;
+pub(super) mod linear;
+pub(super) mod loss;
+pub(super) mod matmul;
+pub(super) mod norm;
+pub(super) mod pointwise;
+mod reductions;
+pub(super) mod scan;
+pub(super) mod views;

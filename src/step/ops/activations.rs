@@ -1,0 +1,314 @@
+//! Activation functions, operation by operation as transformers' activations.py writes them, and the derivatives that
+//! nothing else needs.
+//!
+//! Sources: transformers 5.17 activations.py; tools/autograd/derivatives.yaml of PyTorch 2.11. What autocast runs in
+//! float32 is listed in aten/src/ATen/autocast_mode.h: `pow`, `softplus` and `expm1` are, `erf`, `tanh` and `sigmoid` not.
+
+use super::pointwise::mul_backward;
+use super::pointwise::promoted;
+use crate::dtype::Dtype;
+use crate::model::blocks::{Activation, XIELU_PARAMETERS};
+use crate::step::autograd::{Grad, INPUTS, Node, Results, chain, like, only};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::Tensor;
+
+impl<'m> Tensor<'m> {
+    /// Runs an activation function; `own` are the parameters of its layer by name, some of which may be the function's.
+    pub(in crate::step) fn activated(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
+        match act {
+            Activation::Silu => self.keeping_input("silu"),
+            Activation::Gelu | Activation::GeluTanh => self.keeping_input("gelu"),
+            Activation::Hardswish => self.keeping_input("hardswish"),
+            Activation::LeakyRelu => self.keeping_input("leaky_relu"),
+            Activation::Mish => self.keeping_input("mish"),
+            Activation::Relu6 => self.keeping_input("relu6"),
+            Activation::Relu => self.keeping_output("relu"),
+            Activation::Sigmoid => self.keeping_output("sigmoid"),
+            Activation::Tanh => self.keeping_output("tanh"),
+            Activation::Linear => self.clone(),
+            Activation::Relu2 => {
+                let positive = self.keeping_output("relu");
+                positive.power()
+            }
+            Activation::SqrtSoftplus => {
+                let positive = self.softplus();
+                positive.sqrt()
+            }
+            Activation::GeluClipped => {
+                let gelu = self.keeping_input("gelu");
+                gelu.limited()
+            }
+            Activation::GeluNew => {
+                let half = self.scale();
+                let tanh = {
+                    let sum = {
+                        let cubed = {
+                            let cube = self.power();
+                            cube.scale()
+                        };
+                        self.add(&cubed)
+                    };
+                    let scaled = sum.scale();
+                    drop(sum);
+                    scaled.keeping_output("tanh")
+                };
+                half.times_one_plus(tanh)
+            }
+            Activation::GeluFast => {
+                let half = self.scale();
+                let tanh = {
+                    let product = {
+                        let scaled = self.scale();
+                        let shifted = {
+                            let square = {
+                                let small = self.scale();
+                                small.mul(self)
+                            };
+                            square.add_number()
+                        };
+                        scaled.into_product(shifted)
+                    };
+                    product.keeping_output("tanh")
+                };
+                half.times_one_plus(tanh)
+            }
+            Activation::GeluPython => {
+                let half = self.scale();
+                let erf = {
+                    let scaled = self.scale();
+                    scaled.erf()
+                };
+                half.times_one_plus(erf)
+            }
+            Activation::QuickGelu => {
+                let open = {
+                    let scaled = self.scale();
+                    scaled.keeping_output("sigmoid")
+                };
+                self.mul(&open)
+            }
+            Activation::Laplace => {
+                let centred = {
+                    let shifted = self.add_number();
+                    shifted.scale()
+                };
+                let shifted = {
+                    let erf = centred.erf();
+                    erf.add_number()
+                };
+                shifted.scale()
+            }
+            Activation::Xielu => self.xielu(own),
+            Activation::BloomGelu => self.bloom_gelu(),
+        }
+    }
+
+    /// `self * (1 + other)`.
+    fn times_one_plus(self, other: Tensor<'m>) -> Tensor<'m> {
+        let shifted = other.add_number();
+        drop(other);
+        self.into_product(shifted)
+    }
+
+    /// `_xielu_python`: `where(x > 0, alpha_p * x * x + beta * x, (expm1(min(x, eps)) - x) * alpha_n + beta * x)`.
+    fn xielu(&self, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
+        let [positive, negative] = XIELU_PARAMETERS.map(|name| {
+            let known = own.iter().find(|(own, _)| *own == name);
+            known.map(|(_, id)| self.machine.weight(*id).softplus())
+        });
+        let negative = negative.map(|factor| factor.add_number());
+        // `support` lets no layer through that lacks its parameters
+        let (Some(positive), Some(negative)) = (positive, negative) else { return self.clone() };
+        let condition = self.fresh(self.value.numel, Dtype::Bool, "gt");
+        let above = {
+            let square = {
+                let scaled = self.times_one(&positive);
+                scaled.mul(self)
+            };
+            square.into_sum(self.times_buffer())
+        };
+        let below = {
+            let product = {
+                let difference = {
+                    let grown = {
+                        let least = self.minimum();
+                        least.expm1()
+                    };
+                    grown.minus(self)
+                };
+                difference.times_one(&negative)
+            };
+            product.into_sum(self.times_buffer())
+        };
+        let chosen = condition.chosen(&above, &below);
+        drop((condition, above, below));
+        drop((positive, negative));
+        chosen
+    }
+
+    /// `x * factor` with a tensor of one element.
+    fn times_one(&self, factor: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let one = &factor.value;
+            let node = state.node([one, x], mul_backward);
+            if x.requires_grad() {
+                state.save_view(node, one);
+            }
+            if one.requires_grad() {
+                state.save_view(node, x);
+            }
+            state.new_like(x, promoted(one.dtype, x.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `torch.erf(x)`.
+    fn erf(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            // 2.0 / sqrt(M_PI) * exp(-(self.pow(2))) * grad
+            let node = state
+                .node([x], |state, _, grad| only(chain(state, grad, &["pow", "neg", "exp", "mul", "mul"])));
+            state.save_view(node, x);
+            state.new_like(x, x.dtype, "erf", node.output(0))
+        })
+    }
+
+    /// `torch.sqrt(x)`.
+    fn sqrt(&self) -> Tensor<'m> {
+        // grad / (2 * result)
+        self.kept_by("sqrt", |state, _, grad| only(chain(state, grad, &["mul", "div"])))
+    }
+
+    /// `torch.expm1(x)`. autocast runs it in float32.
+    fn expm1(&self) -> Tensor<'m> {
+        let autocast = self.machine.with(|state| state.autocast.is_some());
+        let x = self.to(if autocast { Dtype::F32 } else { self.value.dtype });
+        // grad * (result + 1)
+        x.kept_by("expm1", |state, _, grad| only(chain(state, grad, &["add", "mul"])))
+    }
+
+    /// An operation that saves its result.
+    fn kept_by(
+        &self,
+        operation: &'static str,
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], derivative);
+            let result = state.new_like(x, x.dtype, operation, node.output(0));
+            state.save_view(node, &result);
+            result
+        })
+    }
+
+    /// `torch.min(x, number)`.
+    fn minimum(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], minimum_backward);
+            state.save_view(node, x);
+            state.new_like(x, x.dtype, "minimum", node.output(0))
+        })
+    }
+
+    /// `torch.where(self, a, b)` of a condition.
+    fn chosen(&self, a: &Tensor<'m>, b: &Tensor<'m>) -> Tensor<'m> {
+        a.apply(|state, a| {
+            let b = &b.value;
+            let node = state.node([a, b], where_backward);
+            state.save(node, self.value.storage);
+            state.new_like(a, promoted(a.dtype, b.dtype), "where", node.output(0))
+        })
+    }
+
+    /// `bloom_gelu_forward` inside an autograd function that saves its input only.
+    fn bloom_gelu(&self) -> Tensor<'m> {
+        let run = |like: &dyn Fn(&'static str) -> Tensor<'m>| {
+            let half = like("mul");
+            let scaled = like("mul");
+            let cubic = {
+                let small = like("mul");
+                let square = like("mul");
+                drop(small);
+                let sum = like("add");
+                drop(square);
+                sum
+            };
+            let product = like("mul");
+            drop(scaled);
+            drop(cubic);
+            let tanh = like("tanh");
+            drop(product);
+            let sum = like("add");
+            drop(tanh);
+            let result = like("gelu");
+            drop(half);
+            drop(sum);
+            result
+        };
+        self.by_function(run, bloom_gelu_backward)
+    }
+}
+
+/// models/bloom `bloom_gelu_back`.
+fn bloom_gelu_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    let (numel, dtype) = (grad.numel, grad.dtype);
+    let new = |state: &mut State| state.alloc(numel, dtype, "gelu");
+    let free = |state: &mut State, ids: &[StorageId]| ids.iter().for_each(|id| state.release(*id));
+    // tanh(0.79788456 * x * (1 + 0.044715 * x * x))
+    let scaled = new(state);
+    let small = new(state);
+    let square = new(state);
+    free(state, &[small]);
+    let sum = new(state);
+    free(state, &[square]);
+    let product = new(state);
+    free(state, &[scaled, sum]);
+    let tanh = new(state);
+    free(state, &[product]);
+    // 0.5 * x * ((1 - tanh * tanh) * (0.79788456 + 0.1070322243 * x * x)) + 0.5 * (1 + tanh)
+    let half = new(state);
+    let square = new(state);
+    let rest = new(state);
+    free(state, &[square]);
+    let small = new(state);
+    let square = new(state);
+    free(state, &[small]);
+    let sum = new(state);
+    free(state, &[square]);
+    let inner = new(state);
+    free(state, &[rest, sum]);
+    let first = new(state);
+    free(state, &[half, inner]);
+    let one = new(state);
+    let second = new(state);
+    free(state, &[one]);
+    let factor = new(state);
+    free(state, &[first, second]);
+    let result = new(state);
+    free(state, &[tanh, factor]);
+    only(Grad { storage: result, view: false, ..*grad })
+}
+
+/// `where(self == other, grad / 2, grad).masked_fill_(self > other, 0)`.
+fn minimum_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    let half = like(state, grad, "div");
+    let equal = state.alloc(grad.numel, Dtype::Bool, "eq");
+    let result = like(state, grad, "where");
+    let above = state.alloc(grad.numel, Dtype::Bool, "gt");
+    [above, equal, half.storage].into_iter().for_each(|storage| state.release(storage));
+    only(result)
+}
+
+/// `where(condition, grad, 0)` and `where(condition, 0, grad)`.
+fn where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let mut results: Results = [None; INPUTS];
+    for (input, result) in node.inputs.into_iter().zip(&mut results).take(2) {
+        if input.wants() {
+            let zero = state.alloc(1, grad.dtype, "zero");
+            *result = Some(like(state, grad, "where"));
+            state.release(zero);
+        }
+    }
+    results
+}

@@ -1,0 +1,40 @@
+//! The lookup of an embedding table.
+
+use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Value};
+
+impl State {
+    /// `F.embedding`.
+    pub fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
+        let table = self.weight(table);
+        let node = self.node([&table], move |state, node, grad| embedding_backward(state, node, grad, rows));
+        // the batch's own are there anyway, but for hooks that move what is saved
+        let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
+        self.save(node, if ids == NOTHING { batch } else { ids });
+        let numel = rows.saturating_mul(width);
+        let storage = self.alloc(numel, table.dtype, "embedding");
+        self.release(table.storage);
+        Value::plain(storage, numel, table.dtype).at(node.output(0))
+    }
+}
+
+/// The table's gradient: the ids are sorted, then rows are summed.
+fn embedding_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) -> Results {
+    let table = node.inputs[0];
+    let dense = if grad.layout == Layout::Heads {
+        state.alloc(grad.numel, grad.dtype, "contiguous")
+    } else {
+        NOTHING
+    };
+    let sorted = kernels::embedding_order(state, rows);
+    let storage = state.alloc(table.numel, grad.dtype, "embedding");
+    let width = grad.numel / rows.max(1);
+    kernels::embedding_scratch(state, rows, width, table.numel / width.max(1));
+    sorted.into_iter().for_each(|storage| state.release(storage));
+    state.release(dense);
+    only(Grad::new(storage, table.numel, grad.dtype, Layout::Tokens))
+}

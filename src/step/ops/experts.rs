@@ -1,0 +1,210 @@
+//! Mixtures of experts: products of consecutive rows with a matrix each.
+//!
+//! Source: transformers 5.17 integrations/moe.py `grouped_mm_experts_forward`; peft 0.21 tuners/lora/layer.py
+//! `ParamWrapper` for adapters of parameters that are no layer's own.
+
+use super::linear::Adapter;
+use super::matmul::mm_backward;
+use super::scan::permute_backward;
+use super::views::reshape_backward;
+use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::kernels;
+use crate::step::machine::{Machine, State};
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// The matrices of all experts, `[experts, output, input]` (or the last two the other way round), on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Expert {
+    pub weight: ParamId,
+    /// A bias for each expert.
+    pub bias: Option<ParamId>,
+    pub experts: u64,
+    pub input: u64,
+    pub output: u64,
+    /// An adapter of the parameter itself.
+    pub adapter: Option<Adapter>,
+}
+
+impl<'m> Tensor<'m> {
+    /// `F.grouped_mm(x.to(weight.dtype), weight, offs=offsets)`: rows of `x`, sorted by expert.
+    pub fn grouped(&self, weight: &Tensor<'m>, offsets: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+        let x = self.to(weight.value.dtype);
+        if self.machine.with(|state| state.device.capability) < GROUPED_SINCE {
+            return x.looped(weight, expert);
+        }
+        let groups = expert.experts;
+        x.apply(|state, x| {
+            let w = &weight.value;
+            let node =
+                state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, groups));
+            if x.requires_grad() {
+                state.save_view(node, &w.transposed());
+            }
+            state.save(node, offsets.value.storage);
+            if w.requires_grad() {
+                state.save(node, x.storage);
+            }
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            kernels::grouped_scratch(state, groups, x.dtype);
+            Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+/// The least compute capability that has `F.grouped_mm` (integrations/moe.py `_can_use_grouped_mm`).
+const GROUPED_SINCE: u32 = 80;
+
+impl<'m> Tensor<'m> {
+    /// integrations/moe.py `_grouped_mm_fallback`: a loop over the experts, whose operator saves both arguments whether
+    /// they need a gradient or not.
+    fn looped(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let w = &weight.value;
+            let node = state.node([x, w], looped_backward);
+            state.save(node, x.storage);
+            state.save(node, w.storage);
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+/// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
+fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [x, weight, _] = node.inputs;
+    let [own, other] = [x, weight].map(|input| {
+        let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+        Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
+    });
+    let mut results: Results = [None; INPUTS];
+    for (index, (input, grad)) in [(x, own), (weight, other)].into_iter().enumerate() {
+        if input.wants() {
+            results[index] = Some(grad);
+        } else {
+            state.release(grad.storage);
+        }
+    }
+    results
+}
+
+/// `_grouped_mm`'s backward: the weight's gradient first.
+fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) -> Results {
+    let [x, weight, _] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
+        if input.wants() {
+            let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+            kernels::grouped_scratch(state, groups, grad.dtype);
+            results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
+        }
+    }
+    results
+}
+
+impl State {
+    /// `a @ b` of two parameters under the running autocast.
+    fn parameter_product(&mut self, [a, b]: [ParamId; 2], numel: u64) -> Value {
+        let [right, left] = [b, a].map(|id| self.cast_weight(id, true));
+        let (a, b, dtype) = (left.storage, right.storage, left.dtype);
+        let node = self.node([&left, &right], mm_backward);
+        if left.requires_grad() {
+            self.save(node, b);
+        }
+        if right.requires_grad() {
+            self.save(node, a);
+        }
+        let storage = self.alloc_product(numel, dtype, "matmul");
+        self.release(a);
+        self.release(b);
+        Value::plain(storage, numel, dtype).at(node.output(0))
+    }
+}
+
+/// The low-rank factors that peft adds to a parameter while its module runs.
+pub(in crate::step) enum Delta<'m> {
+    /// `[experts, output, rank]` and `[experts, rank, input]`, folded in with one `baddbmm`.
+    Factors([Tensor<'m>; 2]),
+    /// Their product, where the parameter is one matrix.
+    Whole(Tensor<'m>),
+}
+
+impl<'m> Delta<'m> {
+    /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
+    pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
+        let dtype = machine.with(|state| state.params.get(expert.weight).dtype);
+        let delta = if expert.experts > 1 {
+            let [a, b] = [(adapter.a, false), (adapter.b, true)]
+                .map(|(id, permuted)| machine.weight(id).factor(permuted));
+            let left = b.to(dtype);
+            let right = a.to(dtype);
+            Delta::Factors([left, right])
+        } else {
+            let scaled = {
+                let numel = expert.input.saturating_mul(expert.output);
+                machine.tensor(|state| state.parameter_product([adapter.b, adapter.a], numel)).scale()
+            };
+            Delta::Whole(scaled.to(dtype))
+        };
+        let outer = machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
+        drop(delta.adapted(machine, expert));
+        machine.with(|state| state.graph.enabled = outer);
+        delta
+    }
+
+    /// The parameter with what the adapter adds to it.
+    pub fn adapted(&self, machine: &'m Machine, expert: &Expert) -> Tensor<'m> {
+        let weight = machine.weight(expert.weight);
+        match self {
+            Delta::Whole(delta) => weight.add(delta),
+            Delta::Factors([left, right]) => weight.folded(left, right),
+        }
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// A factor's matrix reshaped by experts: a view. B's is permuted, so its gradient is copied.
+    fn factor(&self, permuted: bool) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], if permuted { permute_backward } else { reshape_backward });
+            x.at(node.output(0))
+        })
+    }
+
+    /// `torch.baddbmm(W, left, right, alpha=scaling)` outside autocast; the left factor is permuted, so cuBLAS is given a
+    /// copy of it.
+    fn folded(&self, left: &Tensor<'m>, right: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, weight| {
+            let (l, r) = (&left.value, &right.value);
+            let node = state.node([weight, l, r], fold_backward);
+            if r.requires_grad() {
+                state.save(node, l.storage);
+            }
+            if l.requires_grad() {
+                state.save(node, r.storage);
+            }
+            let storage = state.alloc(weight.numel, weight.dtype, "adapted weight");
+            state.scratch(l.numel.saturating_mul(l.dtype.bytes()), "adapted weight (factor)");
+            Value { storage, edge: node.output(0), ..*weight }
+        })
+    }
+}
+
+/// `baddbmm`'s backward: both factors, scaled; the left one is copied again.
+fn fold_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [_, left, right] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, "factor");
+    let left_raw = make(state, left.numel);
+    let left_grad = make(state, left.numel);
+    state.release(left_raw);
+    let right_raw = make(state, right.numel);
+    state.scratch(left.numel.saturating_mul(left.dtype.bytes()), "factor (copy)");
+    let right_grad = make(state, right.numel);
+    state.release(right_raw);
+    results[1] = Some(Grad::new(left_grad, left.numel, grad.dtype, Layout::Tokens));
+    results[2] = Some(Grad::new(right_grad, right.numel, grad.dtype, Layout::Tokens));
+    results
+}

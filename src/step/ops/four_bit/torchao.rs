@@ -1,0 +1,126 @@
+//! torchao's `NF4Tensor`: a 4-bit weight that PyTorch's own operations take apart, one after the other.
+//!
+//! Source: torchao 0.10 dtypes/nf4tensor.py (`from_tensor`, `get_original_weight`, `dequantize_scalers`, `LinearNF4`).
+//! Compared with the allocator's trace of that code.
+
+use super::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK};
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::tensor::{Layout, Value};
+
+/// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
+const CHUNK: u64 = 1 << 20;
+
+impl State {
+    /// `to_nf4` of a weight of its own, which is returned: its five tensors. What quantising takes meanwhile is followed where events are
+    /// recorded: it decides out of which cached blocks the tensors that stay are cut.
+    pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> StorageId {
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
+        let weight = self.while_loading(numel, dtype);
+        self.keep_nf4(16, dtype, times, "code book");
+        let largest = self.largest_of_blocks(numel, scales, dtype);
+        self.keep_nf4(1, dtype, times, "offset");
+        let centred = self.while_loading(scales, dtype);
+        self.release(largest);
+        let largest = self.largest_of_blocks(scales, factors, dtype);
+        let doubled = self.while_loading(scales, dtype);
+        let reciprocal = self.while_loading(scales, dtype);
+        let factor = self.while_loading(scales, dtype);
+        self.release(reciprocal);
+        self.release(doubled);
+        let mut quantised = self.while_loading(scales, dtype);
+        for _ in ["round", "clamp"] {
+            let next = self.while_loading(scales, dtype);
+            self.release(quantised);
+            quantised = next;
+        }
+        self.keep_nf4(scales, Dtype::U8, times, "scales (8-bit)");
+        self.keep_nf4(factors, dtype, times, "scales of scales");
+        [centred, largest, factor, quantised].into_iter().for_each(|local| self.release(local));
+        let largest = self.largest_of_blocks(numel, scales, dtype);
+        let scaled = self.while_loading(numel, dtype);
+        let bytes = self.while_loading(numel, Dtype::U8);
+        // all whole chunks are like the first
+        for chunk in [numel.min(CHUNK), numel % CHUNK] {
+            let difference = self.while_loading(chunk.saturating_mul(16), dtype);
+            let absolute = self.while_loading(chunk.saturating_mul(16), dtype);
+            self.release(difference);
+            let values = self.while_loading(chunk, dtype);
+            let indices = self.while_loading(chunk, Dtype::I64);
+            self.release(values);
+            self.release(absolute);
+            let small = self.while_loading(chunk, Dtype::U8);
+            self.release(indices);
+            self.release(small);
+        }
+        let shifted = self.while_loading(numel / 2, Dtype::U8);
+        self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, "4-bit weight");
+        [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
+        weight
+    }
+
+    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, name: &'static str) {
+        let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
+        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, name);
+    }
+
+    /// `get_block_absmax`.
+    fn largest_of_blocks(&mut self, numel: u64, blocks: u64, dtype: Dtype) -> StorageId {
+        let absolute = self.while_loading(numel, dtype);
+        let values = self.while_loading(blocks, dtype);
+        let indices = self.while_loading(blocks, Dtype::I64);
+        self.release(absolute);
+        self.release(indices);
+        values
+    }
+
+    /// `linear_nf4`.
+    pub(super) fn linear_nf4(&mut self, x: &Value, shape: Shape, origin: Dtype) -> Value {
+        let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
+        let weight = self.original_weight(shape, origin);
+        let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
+        let storage = self.alloc_product(numel, x.dtype, "linear (4-bit)");
+        self.release(weight);
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+    }
+
+    /// `get_original_weight`: every byte becomes two 64-bit indices into the code book.
+    fn original_weight(&mut self, shape: Shape, dtype: Dtype) -> StorageId {
+        let numel = shape.weights();
+        let (half, scales) = (numel / 2, numel.div_ceil(QUANT_BLOCK));
+        let [first, second] = ["first elements", "second elements"].map(|name| {
+            let small = self.alloc(half, Dtype::U8, name);
+            let wide = self.alloc(half, Dtype::I64, name);
+            self.release(small);
+            wide
+        });
+        let looked_up = ["first elements", "second elements"].map(|name| self.alloc(half, dtype, name));
+        let quotient = self.alloc(scales, dtype, "scales");
+        let scales = self.alloc(scales, dtype, "scales");
+        self.release(quotient);
+        let scaled = ["first elements, scaled", "second elements, scaled"].map(|name| {
+            let repeated = self.alloc(half, dtype, "scales, repeated");
+            let scaled = self.alloc(half, dtype, name);
+            self.release(repeated);
+            scaled
+        });
+        let weight = self.alloc(numel, dtype, "dequantised weight");
+        let locals = [first, second].into_iter().chain(looked_up).chain([scales]).chain(scaled);
+        locals.for_each(|local| self.release(local));
+        weight
+    }
+}
+
+/// `LinearNF4.backward`.
+fn nf4_backward(state: &mut State, node: &Node, grad: &Grad, shape: Shape, origin: Dtype) -> Results {
+    let x = node.inputs[0];
+    let weight = state.original_weight(shape, origin);
+    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+    state.release(weight);
+    only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
+}

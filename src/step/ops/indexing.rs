@@ -1,0 +1,113 @@
+//! Indexing, sorting and choosing: operations whose indices are tensors of their own.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only};
+use crate::step::kernels;
+use crate::step::machine::State;
+use crate::step::tensor::{Tensor, Value};
+
+impl<'m> Tensor<'m> {
+    /// `x[index]` over the first dimension: `rows` rows of `width` elements. The index is kept.
+    pub fn rows_at(&self, index: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node =
+                state.node([x], move |state, node, grad| index_backward(state, node, grad, rows, width));
+            state.save(node, index.value.storage);
+            let numel = rows.saturating_mul(width);
+            let picked = Value { numel, ..*x };
+            state.new_like(&picked, x.dtype, "index", node.output(0))
+        })
+    }
+
+    /// flash-attn's `index_put_first_axis`: zeros, of which as many rows as x has are x's. The index is kept.
+    pub fn placed_at(&self, index: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], index_copy_backward);
+            state.save(node, index.value.storage);
+            state.new_like(x, x.dtype, "index_put", node.output(0))
+        })
+    }
+
+    /// `x[..., [n], :]`: a copy of `numel` elements, by an index of one element.
+    pub fn picked(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let index = state.alloc(1, Dtype::I64, "index");
+            let node = state.node([x], move |state, node, grad| index_backward(state, node, grad, 1, numel));
+            state.save(node, index);
+            let picked = Value { numel, ..*x };
+            let value = state.new_like(&picked, x.dtype, "index", node.output(0));
+            state.release(index);
+            value
+        })
+    }
+
+    /// `torch.topk(x, k)` of rows of `width`: values and indices.
+    pub fn top(&self, k: u64, width: u64) -> [Tensor<'m>; 2] {
+        let x = self.value;
+        self.machine.tensors(|state| {
+            let numel = (x.numel / width.max(1)).saturating_mul(k);
+            let node = state.node([&x], topk_backward);
+            let values = Value { numel, ..x };
+            let values = state.new_like(&values, x.dtype, "topk", node.output(0));
+            let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
+            state.save(node, indices);
+            [values, Value::plain(indices, numel, Dtype::I64)]
+        })
+    }
+
+    /// `x.gather(1, index)`: keeps both.
+    pub fn gathered(&self, index: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], topk_backward);
+            state.save(node, index.value.storage);
+            state.save(node, x.storage);
+            let picked = Value { numel: index.value.numel, ..*x };
+            state.new_like(&picked, x.dtype, "gather", node.output(0))
+        })
+    }
+
+    /// `torch.sort(x)` of one dimension of integers: values and the order.
+    pub fn sorted(&self) -> [Tensor<'m>; 2] {
+        let x = self.value;
+        self.machine.tensors(|state| {
+            let values = state.new_like(&x, x.dtype, "sort", Edge::None);
+            let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
+            kernels::sort_scratch(state, x.numel);
+            [values, Value::plain(order, x.numel, Dtype::I64)]
+        })
+    }
+
+    /// `x.new_empty(…)` of x's element type, laid out as its shape says.
+    pub fn empty_like(&self, numel: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let empty = Value { numel, layout: x.shape, ..*x };
+            state.new_like(&empty, empty.dtype, "empty", Edge::None)
+        })
+    }
+
+    /// A new tensor of `numel` elements without gradient.
+    pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'m> {
+        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
+        Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
+    }
+}
+
+/// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
+fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width: u64) -> Results {
+    let whole = node.inputs[0];
+    let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
+    kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// value_selecting_reduction_backward and gather_backward: zeros, of which what was chosen gets its part.
+pub(in crate::step) fn topk_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let whole = node.inputs[0];
+    only(fresh(state, grad, (whole.numel, whole.layout), "topk"))
+}
+
+/// `grad.index_select(…)`.
+pub(in crate::step) fn index_copy_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let part = node.inputs[0];
+    only(fresh(state, grad, (part.numel, part.layout), "index_select"))
+}

@@ -1,0 +1,334 @@
+//! Linear layers: plain, 4-bit, and with a LoRA adapter.
+
+use super::four_bit::Quantised;
+use super::pointwise::add_backward;
+use crate::dtype::Dtype;
+use crate::model::blocks::LinearClass;
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// Features of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Shape {
+    pub input: u64,
+    pub output: u64,
+}
+
+impl Shape {
+    /// Elements of the weight.
+    pub fn weights(self) -> u64 {
+        self.input.saturating_mul(self.output)
+    }
+}
+
+/// A linear layer on the machine.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Layer {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub weight: Weight,
+    pub bias: Option<ParamId>,
+    /// How it computes.
+    pub class: LinearClass,
+    pub adapter: Option<Adapter>,
+}
+
+/// The weight of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) enum Weight {
+    /// A parameter.
+    Plain(ParamId),
+    /// A frozen 4-bit weight.
+    Quantised(Quantised),
+}
+
+/// A LoRA adapter.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Adapter {
+    pub a: ParamId,
+    pub b: ParamId,
+    pub rank: u64,
+    pub dropout: bool,
+    /// Whether peft wraps the layer; other stacks add the adapter's result to a 4-bit layer's as to any other's.
+    pub peft: bool,
+}
+
+impl State {
+    /// `F.linear(x, weight)` where the weight is a tensor of its own, no parameter.
+    pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
+        let target = self.autocast;
+        let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
+        let x = self.cast(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
+        let node = self.row_node([&x, &weight], linear_backward);
+        if x.requires_grad() {
+            self.save_view(node, &weight.transposed());
+        }
+        if weight.requires_grad() {
+            self.save_view(node, &x);
+        }
+        let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
+        let storage = self.alloc_product(numel, x.dtype, "linear");
+        self.release(x.storage);
+        self.release(weight.storage);
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+    }
+
+    /// `F.linear(x, weight, bias)`, or gpt2's `addmm(bias, x, weight)`, with parameters.
+    pub fn linear(
+        &mut self,
+        x: &Value,
+        shape: Shape,
+        weight: ParamId,
+        bias: Option<ParamId>,
+        class: LinearClass,
+    ) -> Value {
+        // autocast casts arguments from the last to the first
+        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let (bias, weight, x) = match class {
+            LinearClass::Linear => {
+                let bias = bias.map(|bias| self.cast_weight(bias, true));
+                (bias, self.cast_weight(weight, true), self.cast(x, target))
+            }
+            LinearClass::Conv1d => {
+                let weight = self.cast_weight(weight, true);
+                let x = self.cast(x, target);
+                (bias.map(|bias| self.cast_weight(bias, true)), weight, x)
+            }
+            // `x @ weight.T`: a view is no leaf, its copy is not cached
+            LinearClass::Subclass => (None, self.cast_weight(weight, false), self.cast(x, target)),
+        };
+        let with_bias = bias.is_some();
+        let bias = bias.unwrap_or(Input::NONE);
+        let node = self.row_node([&x, &weight, &bias], linear_backward);
+        // saved variables are named in alphabetical order: mat2 is the weight, before self; with a bias it is behind mat1
+        let keeps_input = weight.requires_grad();
+        if keeps_input && with_bias {
+            self.save_view(node, &x);
+        }
+        if x.requires_grad() {
+            // `weight.t()` but for gpt2's, which lies as it is multiplied
+            self.save_view(node, &if class == LinearClass::Conv1d { weight } else { weight.transposed() });
+        }
+        if keeps_input && !with_bias {
+            self.save_view(node, &x);
+        }
+        let rows = x.numel / shape.input.max(1);
+        let numel = rows.saturating_mul(shape.output);
+        let storage = self.alloc_product(numel, x.dtype, "linear");
+        for argument in [x, weight, bias] {
+            self.release(argument.storage);
+        }
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+    }
+
+    /// Whether a layer's own weight is trained.
+    pub fn trains(&self, layer: &Layer) -> bool {
+        match layer.weight {
+            Weight::Plain(id) => self.params.list.get(id as usize).is_some_and(|param| param.trainable),
+            Weight::Quantised(_) => false,
+        }
+    }
+
+    /// A depthwise convolution over channels that lie token after token: the input is copied for it. The output has `more`
+    /// elements than the input: the padding.
+    pub fn convolved(&mut self, x: &Value, weight: ParamId, bias: Option<ParamId>, more: u64) -> Value {
+        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let bias = bias.map_or(Input::NONE, |bias| self.cast_weight(bias, true));
+        let weight = self.cast_weight(weight, true);
+        let x = self.cast(x, target);
+        let node = self.node([&x, &weight, &bias], convolution_backward);
+        self.save_view(node, &x);
+        self.save(node, weight.storage);
+        let dense = self.alloc(x.numel, x.dtype, "contiguous");
+        let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };
+        let output = self.new_like(&whole, x.dtype, "convolution", node.output(0));
+        self.release(dense);
+        for argument in [x, weight, bias] {
+            self.release(argument.storage);
+        }
+        output
+    }
+
+    /// `x + bias` as an operation of its own.
+    fn add_parameter_row(&mut self, x: &Value, bias: ParamId) -> Value {
+        let bias = self.weight(bias);
+        let node = self.row_node([x, &bias], add_backward);
+        let dtype = if bias.dtype.bytes() > x.dtype.bytes() { bias.dtype } else { x.dtype };
+        let sum = self.new_like(x, dtype, "add", node.output(0));
+        self.release(bias.storage);
+        sum
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `F.linear(x, weight.float())` of a router.
+    pub fn through_float(&self, layer: &Layer) -> Tensor<'m> {
+        let machine = self.machine;
+        machine.within(layer.name, || {
+            let Weight::Plain(weight) = layer.weight else { return self.base(layer) };
+            machine.tensor(|state| {
+                let weight = state.weight(weight);
+                let float = state.cast(&weight, Dtype::F32);
+                let value = state.linear_with(&self.value, layer.shape, &float);
+                state.release(float.storage);
+                state.release(weight.storage);
+                value
+            })
+        })
+    }
+
+    /// Runs a linear layer with whatever it carries.
+    pub fn through(&self, layer: &Layer) -> Tensor<'m> {
+        let machine = self.machine;
+        machine.within(layer.name, || match layer.adapter {
+            None => self.base(layer),
+            Some(adapter) => self.adapted(layer, adapter),
+        })
+    }
+
+    pub fn base(&self, layer: &Layer) -> Tensor<'m> {
+        self.apply(|state, x| match layer.weight {
+            Weight::Plain(weight) => {
+                let value = state.linear(x, layer.shape, weight, layer.bias, layer.class);
+                match (layer.class, layer.bias) {
+                    (LinearClass::Subclass, Some(bias)) => {
+                        let sum = state.add_parameter_row(&value, bias);
+                        state.release(value.storage);
+                        sum
+                    }
+                    _ => value,
+                }
+            }
+            Weight::Quantised(quantised) => state.linear_4bit(x, layer.shape, quantised),
+        })
+    }
+
+    /// `F.linear(x, weight)` with a parameter.
+    pub fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
+        let class = LinearClass::Linear;
+        self.apply(|state, x| state.linear(x, shape, weight, None, class))
+    }
+
+    /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward`.
+    fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
+        let machine = self.machine;
+        let (autocast, adapter_dtype) =
+            machine.with(|state| (state.autocast.is_some(), state.params.get(adapter.a).dtype));
+        let down = Shape { input: layer.shape.input, output: adapter.rank };
+        let up = Shape { input: adapter.rank, output: layer.shape.output };
+        let base = self.base(layer);
+        match (layer.weight, adapter.peft) {
+            (Weight::Plain(_), _) | (Weight::Quantised(_), false) => {
+                let dtype = base.value.dtype;
+                let x = self.to(adapter_dtype);
+                let delta = {
+                    let dropped = x.dropout(adapter.dropout);
+                    let low = dropped.parameter_product(down, adapter.a);
+                    drop(dropped);
+                    let high = low.parameter_product(up, adapter.b);
+                    drop(low);
+                    high.scale()
+                };
+                let sum = base.add(&delta);
+                drop(delta);
+                drop(base);
+                sum.to(dtype)
+            }
+            (Weight::Quantised(_), true) => {
+                let base = {
+                    let copy = base.copied();
+                    drop(base);
+                    copy
+                };
+                let dtype = base.value.dtype;
+                let x = if autocast { self.clone() } else { self.to(adapter_dtype) };
+                let delta = {
+                    let dropped = x.dropout(adapter.dropout);
+                    let low = dropped.parameter_product(down, adapter.a);
+                    drop(dropped);
+                    let high = low.parameter_product(up, adapter.b);
+                    drop(low);
+                    high.scale()
+                };
+                let delta = if autocast {
+                    delta
+                } else {
+                    let cast = delta.to(dtype);
+                    drop(delta);
+                    cast
+                };
+                let sum = base.add(&delta);
+                drop(base);
+                drop(x);
+                drop(delta);
+                sum
+            }
+        }
+    }
+}
+
+/// The view that flattens a layer's output copies a gradient that is transposed.
+fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+    let transposed = match grad.layout {
+        Layout::Columns => true,
+        // a product takes one transposed matrix as it is
+        Layout::Heads => state.sequences > 1,
+        Layout::Tokens | Layout::Expanded | Layout::Either => false,
+    };
+    if !transposed {
+        return grad;
+    }
+    let storage = state.alloc(grad.numel, grad.dtype, "contiguous");
+    state.release(grad.storage);
+    Grad::new(storage, grad.numel, grad.dtype, Layout::Tokens)
+}
+
+/// MmBackward0 and AddmmBackward0: without a bias the weight's gradient comes first, with one the input's.
+fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [x, weight, bias] = node.inputs;
+    *grad = dense_gradient(state, *grad);
+    let mut results: Results = [None; INPUTS];
+    if weight.wants() && !bias.wants() {
+        results[1] = Some(weight_grad(state, &weight, grad.dtype));
+    }
+    if x.wants() {
+        let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+        // of more than two dimensions it is a view of the product's
+        results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
+    }
+    if weight.wants() && bias.wants() {
+        results[1] = Some(weight_grad(state, &weight, grad.dtype));
+    }
+    if bias.wants() {
+        results[2] = Some(share(state, grad));
+    }
+    results
+}
+
+fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
+    let numel = weight.numel;
+    let storage = state.alloc_product(numel, dtype, "linear (weight gradient)");
+    Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
+}
+
+/// A depthwise convolution.
+fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, third] = node.inputs;
+    let copy = state.alloc(first.numel, first.dtype, "contiguous");
+    let weight = second.wants().then(|| {
+        let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
+        Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
+    });
+    let own = first.wants().then(|| {
+        let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
+        Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
+    });
+    let bias = third.wants().then(|| {
+        let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+        Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
+    });
+    state.release(copy);
+    [own, weight, bias]
+}

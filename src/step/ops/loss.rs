@@ -1,0 +1,83 @@
+//! The loss: cross entropy over the vocabulary.
+
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::autograd::{Grad, like, only};
+use crate::step::machine::Machine;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
+const MOST_PIECES: u64 = 200;
+
+/// Lengths of the pieces of `whole`, each of `length` but the last.
+pub(in crate::step) fn pieces(whole: u64, length: u64) -> Vec<u64> {
+    let length = length.max(whole.div_ceil(MOST_PIECES)).max(1);
+    let full = whole / length;
+    let rest = whole.saturating_sub(full.saturating_mul(length));
+    let mut pieces = vec![length; full as usize];
+    pieces.extend((rest > 0).then_some(rest));
+    pieces
+}
+
+impl<'m> Tensor<'m> {
+    /// `nn.functional.cross_entropy(logits, labels)`: log_softmax, then the negative log likelihood, which autocast runs
+    /// in float32.
+    pub fn cross_entropy(&self, labels: &Tensor<'m>) -> Tensor<'m> {
+        self.losses(labels, 1)
+    }
+
+    /// The same with `reduction="none"`: a loss for each of the rows.
+    pub fn cross_entropies(&self, labels: &Tensor<'m>, rows: u64) -> Tensor<'m> {
+        self.losses(labels, rows)
+    }
+
+    fn losses(&self, labels: &Tensor<'m>, losses: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, _, grad| only(like(state, grad, "log_softmax")));
+            let raw = state.new_like(x, x.dtype, "log_softmax", node.output(0));
+            state.save(node, raw.storage);
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
+            let log = state.cast(&raw, dtype);
+            state.release(raw.storage);
+            let node = state.node([&log], |state, node, _| {
+                let log = node.inputs[0];
+                let storage = state.alloc(log.numel, log.dtype, "nll_loss");
+                only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
+            });
+            let loss = state.alloc(losses, log.dtype, "nll_loss");
+            let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
+            state.save(node, log.storage);
+            state.save_view(node, &labels.value);
+            state.save(node, weight);
+            state.release(weight);
+            state.release(log.storage);
+            Value { storage: loss, numel: losses, dtype: log.dtype, edge: node.output(0), ..*x }
+        })
+    }
+
+    /// The sum of losses of pieces (`torch.cat(losses).sum()`), as far as memory sees it.
+    pub fn total(losses: Vec<Tensor<'m>>) -> Option<Tensor<'m>> {
+        losses.into_iter().reduce(|sum, loss| sum.add(&loss))
+    }
+}
+
+/// The labels as `ForCausalLMLoss` shifts them: padded by one, then sliced; the slice is copied unless the batch is one
+/// sequence. Returns both: the padded ones are a local variable of that function.
+pub(in crate::step) fn shifted_labels(
+    machine: &Machine,
+    batch: u64,
+    sequence: u64,
+) -> (Tensor<'_>, Tensor<'_>) {
+    let make = |numel: u64, name: &'static str| {
+        machine.tensor(|state| {
+            let bytes = numel.saturating_mul(Dtype::I64.bytes());
+            let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
+            Value::plain(storage, numel, Dtype::I64)
+        })
+    };
+    let tokens = batch.saturating_mul(sequence);
+    let padded = make(tokens.saturating_add(batch), "padded labels");
+    let shifted =
+        if batch > 1 { make(tokens, "shifted labels") } else { padded.with(|value| value.numel = tokens) };
+    (padded, shifted)
+}

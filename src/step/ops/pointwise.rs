@@ -1,0 +1,481 @@
+//! Element-wise operations, casts and dropout.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Edge, Grad, Node, Results, like, only, share};
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+/// The element type of an operation on two tensors.
+pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
+    if a == b || b.bytes() < a.bytes() { a } else { b }
+}
+
+impl State {
+    /// A new tensor shaped and laid out like `value`.
+    pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
+        let storage = self.alloc(value.numel, dtype, operation);
+        let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
+        Value { storage, dtype, edge, layout, ..*value }
+    }
+
+    /// A change of element type; the same tensor where there is none to make.
+    pub fn cast(&mut self, value: &Value, dtype: Dtype) -> Value {
+        if value.dtype == dtype {
+            self.retain(value.storage);
+            return *value;
+        }
+        let node = self.node([value], cast_backward);
+        self.new_like(value, dtype, "cast", node.output(0))
+    }
+}
+
+impl<'m> Tensor<'m> {
+    pub fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
+        self.machine.tensor(|state| run(state, &self.value))
+    }
+
+    /// `x.to(dtype)`.
+    pub fn to(&self, dtype: Dtype) -> Tensor<'m> {
+        self.apply(|state, x| state.cast(x, dtype))
+    }
+
+    /// `x.clone()`.
+    pub fn copied(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], pass_backward);
+            state.new_like(x, x.dtype, "clone", node.output(0))
+        })
+    }
+
+    /// `x + other`, of one shape.
+    pub fn add(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node([x, y], add_backward);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x + y` of values without a name: Python lets go of the left one first.
+    pub fn into_sum(self, other: Tensor<'m>) -> Tensor<'m> {
+        let sum = self.add(&other);
+        drop((self, other));
+        sum
+    }
+
+    /// `x - y` of such.
+    pub fn into_difference(self, other: Tensor<'m>) -> Tensor<'m> {
+        let difference = self.minus(&other);
+        drop((self, other));
+        difference
+    }
+
+    /// `x * y` of such.
+    pub fn into_product(self, other: Tensor<'m>) -> Tensor<'m> {
+        let product = self.mul(&other);
+        drop((self, other));
+        product
+    }
+
+    /// `x + row`, where the row (a position embedding, a mask) is broadcast over x.
+    pub fn add_row(&self, row: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &row.value;
+            let node = state.row_node([x, y], add_backward);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x += bias`, where the bias is the same for every sequence.
+    pub fn biased_in_place(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x, &bias.value], add_backward);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x + bias`, where the bias is the same for every sequence.
+    pub fn biased(&self, bias: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &bias.value;
+            let node = state.node([x, y], add_backward);
+            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+        })
+    }
+
+    /// `x - other`, of one shape.
+    pub fn minus(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node([x, y], sub_backward);
+            state.new_like(x, promoted(x.dtype, y.dtype), "sub", node.output(0))
+        })
+    }
+
+    /// `whole[..., slice].copy_(x)` of a tensor that is this one, where nobody needs the old contents.
+    pub fn slice_filled(&self, x: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, whole| {
+            let node = state.node([whole, &x.value], copy_slice_backward);
+            state.retain(whole.storage);
+            whole.at(node.output(0))
+        })
+    }
+
+    /// `x += other`.
+    pub fn add_in_place(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x, &other.value], add_backward);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x + number`.
+    pub fn add_number(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], pass_backward);
+            state.new_like(x, x.dtype, "add", node.output(0))
+        })
+    }
+
+    /// `x += number`.
+    pub fn add_number_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], pass_backward);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x * number` or `x / number`: the number is no tensor that checkpointing would see.
+    pub fn scale(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.new_like(x, x.dtype, "mul", node.output(0))
+        })
+    }
+
+    /// `x *= number`, where nobody needs the old x.
+    pub fn scale_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x * buffer`, broadcast over x.
+    pub fn times_buffer(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "mul", node.output(0))
+        })
+    }
+
+    /// `x *= buffer` of a single element.
+    pub fn times_buffer_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save(node, NOTHING);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `x[rows, width] /= r[rows, 1]`: autograd copies x first.
+    pub fn divide_rows_in_place(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
+            let copy =
+                if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let node = state.node([x, r], div_rows_backward);
+            state.save_view(node, r);
+            if r.requires_grad() {
+                state.save(node, copy);
+            }
+            state.release(copy);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `torch.clamp_(x, min, max)`: autograd copies x first.
+    pub fn limited_in_place(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let wanted = state.graph.is_recorded() && x.requires_grad();
+            let copy = if wanted { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let node = state.node([x], clamp_backward);
+            state.save(node, copy);
+            state.release(copy);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// `torch.clamp(x, min, max)`; saves x.
+    pub fn limited(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], clamp_backward);
+            state.save(node, x.storage);
+            state.new_like(x, x.dtype, "clamp", node.output(0))
+        })
+    }
+
+    /// `x[rows, width] / r[rows, 1]`.
+    pub fn divided_by_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let node = state.node([x, r], div_rows_backward);
+            state.save_view(node, r);
+            if r.requires_grad() {
+                state.save_view(node, x);
+            }
+            state.new_like(x, x.dtype, "div", node.output(0))
+        })
+    }
+
+    /// `x.masked_fill(mask, number)`.
+    pub fn masked_fill(&self, mask: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save(node, mask.value.storage);
+            state.new_like(x, x.dtype, "masked_fill", node.output(0))
+        })
+    }
+
+    /// `torch.where(mask, x, number)` with a mask that is there anyway.
+    pub fn where_not(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save(node, NOTHING);
+            state.new_like(x, x.dtype, "where", node.output(0))
+        })
+    }
+
+    /// `x.masked_fill_(mask, number)`.
+    pub fn masked_fill_in_place(&self, mask: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save(node, mask.value.storage);
+            state.retain(x.storage);
+            x.at(node.output(0))
+        })
+    }
+
+    /// An autograd function written in Python that saves its input and computes without recording: `run` is given what
+    /// makes a tensor like the input.
+    pub fn by_function(
+        &self,
+        run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> Tensor<'m> {
+        let like = |operation| self.apply(|state, x| state.new_like(x, x.dtype, operation, Edge::None));
+        let result = run(&like);
+        let node = self.machine.with(|state| {
+            let node = state.node([&self.value], derivative);
+            state.save_view(node, &self.value);
+            node
+        });
+        result.with(|value| value.edge = node.output(0))
+    }
+
+    /// `-x`.
+    pub fn negate(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, _, grad| only(like(state, grad, "neg")));
+            // the slice of a tensor that lies head after head is as dense as its shape says
+            let dense = Value { layout: x.dense_layout(), ..*x };
+            state.new_like(&dense, x.dtype, "neg", node.output(0))
+        })
+    }
+
+    /// `x * other`, of one shape, both with or without gradient.
+    pub fn mul(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &other.value;
+            let node = state.node([x, y], mul_backward);
+            if x.requires_grad() {
+                state.save_view(node, y);
+            }
+            if y.requires_grad() {
+                state.save_view(node, x);
+            }
+            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x * constant`, where the constant (rotary cos and sin) has no gradient and is broadcast over x.
+    pub fn mul_constant(&self, constant: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let y = &constant.value;
+            let node = state.node([x], scale_backward);
+            state.save_view(node, y);
+            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x[rows, width] * r[rows, 1]`.
+    pub fn mul_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let r = &rows.value;
+            let node = state.node([x, r], mul_backward);
+            if x.requires_grad() {
+                state.save_view(node, r);
+            }
+            if r.requires_grad() {
+                state.save_view(node, x);
+            }
+            state.new_like(x, promoted(x.dtype, r.dtype), "mul", node.output(0))
+        })
+    }
+
+    /// `x.pow(n)` for n above 1. autocast runs it in float32.
+    pub fn power(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
+            let node = state.node([&x], pow_backward);
+            state.save_view(node, &x);
+            let result = state.new_like(&x, x.dtype, "pow", node.output(0));
+            state.release(x.storage);
+            result
+        })
+    }
+
+    /// `torch.rsqrt(x)`.
+    pub fn rsqrt(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], pow_backward);
+            let result = state.new_like(x, x.dtype, "rsqrt", node.output(0));
+            state.save_view(node, &result);
+            result
+        })
+    }
+
+    /// An activation that is one kernel and keeps its input (silu, gelu).
+    pub fn keeping_input(&self, operation: &'static str) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            state.save_view(node, x);
+            state.new_like(x, x.dtype, operation, node.output(0))
+        })
+    }
+
+    /// An activation that is one kernel and keeps its output (tanh, relu, sigmoid).
+    pub fn keeping_output(&self, operation: &'static str) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], scale_backward);
+            let result = state.new_like(x, x.dtype, operation, node.output(0));
+            state.save_view(node, &result);
+            result
+        })
+    }
+
+    /// `nn.functional.dropout` in training; the same tensor at probability 0.
+    pub fn dropout(&self, active: bool) -> Tensor<'m> {
+        if !active {
+            return self.clone();
+        }
+        self.apply(|state, x| {
+            // native_dropout draws its mask first only where the output does not exist yet
+            let node = state.node([x], |state, _, grad| only(like(state, grad, "dropout")));
+            let mask = state.alloc(x.numel, Dtype::Bool, "dropout mask");
+            let result = state.new_like(x, x.dtype, "dropout", node.output(0));
+            state.save(node, mask);
+            state.release(mask);
+            result
+        })
+    }
+}
+
+/// The gradient as it is: of an added number, a clone.
+pub(in crate::step) fn pass_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(share(state, grad))
+}
+
+/// `grad` to both.
+pub(in crate::step) fn add_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, _] = node.inputs;
+    let own = first.wants().then(|| share(state, grad));
+    let other = second.wants().then(|| share(state, grad));
+    [own, other, None]
+}
+
+/// The second operand's gradient is the negative.
+pub(in crate::step) fn sub_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, _] = node.inputs;
+    let other = second.wants().then(|| like(state, grad, "neg"));
+    [first.wants().then(|| share(state, grad)), other, None]
+}
+
+/// A slice filled in place (`CopySlices` around `CopyBackwards`): what was there before gets zeros, what came gets its part.
+fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, _] = node.inputs;
+    let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
+    let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
+    let own = if first.wants() {
+        state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
+        Some(whole)
+    } else {
+        state.release(whole.storage);
+        None
+    };
+    [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
+}
+
+/// The gradient in the element type that the input has.
+pub(in crate::step) fn cast_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let dtype = node.inputs[0].dtype;
+    let storage = state.alloc(grad.numel, dtype, "cast");
+    only(Grad { storage, dtype, view: false, ..*grad })
+}
+
+/// The gradient times the other factor, the second factor's first.
+pub(in crate::step) fn mul_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, _] = node.inputs;
+    let other = second.wants().then(|| like(state, grad, "mul"));
+    let own = first.wants().then(|| like(state, grad, "mul"));
+    [own, other, None]
+}
+
+/// One kernel from the gradient and what was saved, if anything, to the input's gradient.
+pub(in crate::step) fn scale_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    only(like(state, grad, "mul"))
+}
+
+/// pow_backward and rsqrt_backward: the power that is one lower (rsqrt: the cube), its multiple, the product with the gradient.
+fn pow_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    let base = like(state, grad, "pow");
+    let scaled = like(state, grad, "mul");
+    let result = like(state, grad, "mul");
+    state.release(scaled.storage);
+    state.release(base.storage);
+    only(result)
+}
+
+/// `grad / other` and, for the second operand, `-grad * ((self / other) / other)`.
+fn div_rows_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [first, second, _] = node.inputs;
+    let other = second.wants().then(|| {
+        let negative = like(state, grad, "neg");
+        let quotient = like(state, grad, "div");
+        let again = like(state, grad, "div");
+        let result = like(state, grad, "mul");
+        [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
+        result
+    });
+    let own = first.wants().then(|| like(state, grad, "div"));
+    [own, other, None]
+}
+
+/// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
+pub(in crate::step) fn clamp_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    let zero = state.alloc(1, grad.dtype, "zero");
+    let masks = [state.alloc(grad.numel, Dtype::Bool, "ge"), state.alloc(grad.numel, Dtype::Bool, "le")];
+    let storage = state.alloc(grad.numel, grad.dtype, "where");
+    masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
+    only(Grad { storage, view: false, ..*grad })
+}
