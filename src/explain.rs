@@ -9,7 +9,7 @@ use crate::job::Batch;
 use crate::memory::Category;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
-use crate::step::TensorGroup;
+use crate::step::{Happening, TensorGroup};
 use crate::units::{Bytes, grouped};
 use reasons::{is_attention, of_the_rest, reason};
 
@@ -130,7 +130,7 @@ fn line(group: &TensorGroup, batch: Batch, known: &Known) -> Line {
     let (why, source) = reason(group, numel(group), known);
     Line {
         category: group.category,
-        what: what(group),
+        what: what(group.module, group.operation, group.recomputed),
         formula: formula(group, batch, known),
         bytes: group.total(),
         why: why.to_owned(),
@@ -138,9 +138,16 @@ fn line(group: &TensorGroup, batch: Batch, known: &Known) -> Line {
     }
 }
 
-fn what(group: &TensorGroup) -> String {
-    let again = if group.recomputed { "recomputed " } else { "" };
-    match (group.module, group.operation) {
+/// What an event does: `makes mlp.down_proj: linear, 112 MiB`.
+pub fn event(happening: &Happening) -> String {
+    let Happening { comes, module, operation, recomputed, bytes } = *happening;
+    let verb = if comes { "makes" } else { "frees" };
+    format!("{verb} {}, {bytes}", what(module, operation, recomputed))
+}
+
+fn what(module: &str, operation: &str, recomputed: bool) -> String {
+    let again = if recomputed { "recomputed " } else { "" };
+    match (module, operation) {
         ("", operation) => format!("{again}{operation}"),
         (module, "parameter") => module.to_owned(),
         (module, operation) => format!("{again}{module}: {operation}"),

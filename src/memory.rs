@@ -169,6 +169,8 @@ pub enum Stage {
     Backward,
     /// Clipping and the optimizer's step.
     Step,
+    /// A forward pass without gradients: a reference, a reward.
+    Score,
 }
 
 /// A phase of an iteration: a stage of one of the acts that make it up.
@@ -187,6 +189,7 @@ impl Phase {
             Stage::Forward => "forward",
             Stage::Backward => "backward",
             Stage::Step => "step",
+            Stage::Score => "score",
         }
     }
 
@@ -196,6 +199,7 @@ impl Phase {
             Stage::Forward => "forward pass",
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
+            Stage::Score => "scoring pass",
         }
     }
 }

@@ -32,6 +32,8 @@ impl Verdicts {
             Verdict::Close => self.close += 1,
             Verdict::Tight => self.tight += 1,
             Verdict::Over => self.over += 1,
+            // what was measured ran, on a card of NVIDIA's
+            Verdict::WouldNotRun | Verdict::NotFollowed => {}
         }
     }
 

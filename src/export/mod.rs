@@ -58,18 +58,19 @@ impl Answer {
 
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
-        if let Some(on_card) = &self.on_card {
-            return Some(Verdict::of(on_card));
-        }
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::of_tensors(&self.fit()?, band.percent))
+        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
     }
 
     /// Whether the run gets through, as far as that can be said.
     pub fn runs(&self) -> Option<bool> {
-        match &self.on_card {
-            Some(on_card) => Some(on_card.outcome == Outcome::Runs),
-            None => Some(self.fit()?.fits()),
+        match self.verdict()? {
+            Verdict::WouldNotRun => Some(false),
+            Verdict::NotFollowed => None,
+            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &self.on_card {
+                Some(on_card) => Some(on_card.outcome == Outcome::Runs),
+                None => Some(self.fit()?.fits()),
+            },
         }
     }
 }

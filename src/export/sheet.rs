@@ -52,6 +52,10 @@ impl Cell {
             Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
                 format!("does not fit: its tensors leave {bytes}, the holes between them take more")
             }
+            Cell::Margin(Verdict::WouldNotRun, _) => "would not run, whatever memory there is".to_owned(),
+            Cell::Margin(Verdict::NotFollowed, Margin::Headroom(bytes)) => {
+                format!("not followed on this card: its tensors leave {bytes}")
+            }
             Cell::Margin(_, Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
         }
     }
@@ -154,7 +158,7 @@ impl Builder<'_> {
             .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
             .partition(|key| {
                 self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
-                    key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, defaults))
+                    key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, defaults))
                 })
             });
         let mut lines: Vec<_> =
@@ -193,7 +197,7 @@ impl Builder<'_> {
                 })
             })
             .collect();
-        lines.push(self.figure("CUDA context", |_, memory| Cell::Share {
+        lines.push(self.figure("Driver context", |_, memory| Cell::Share {
             part: memory.context,
             whole: memory.needed(),
         }));

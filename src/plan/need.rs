@@ -94,16 +94,18 @@ fn cell(scenario: Scenario, card: &Gpu) -> Result<NeedCell, Issue> {
         return Err(answer.errors().next().cloned().unwrap_or(nothing));
     };
     let architecture = scenario.architecture()?;
-    let fit = fits(tensors, card);
+    let percent = accuracy::band(&architecture, &scenario).percent;
+    let mut fit = fits(tensors, card);
     // tensors that do not fit need no replay
-    let (needed, verdict) = if fit.fits() {
+    let on_card = if fit.fits() {
         let replayed = Replayed::of(&architecture, &scenario, card, tensors)?;
-        (fits(&replayed.memory, card).needed, Verdict::of(&replayed.on_card))
+        fit = fits(&replayed.memory, card);
+        Some(replayed.on_card)
     } else {
-        let band = accuracy::band(&architecture, &scenario);
-        (fit.needed, Verdict::of_tensors(&fit, band.percent))
+        None
     };
-    Ok(NeedCell::Needs { needed, verdict, scenario: Box::new(scenario) })
+    let verdict = Verdict::on(&scenario, &fit, on_card.as_ref(), percent);
+    Ok(NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(scenario) })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Fit, OnCard, Outcome};
+use crate::hardware::Vendor;
+use crate::scenario::Scenario;
 
 /// Whether a run gets through on its card: the one place that decides it, for the page, the command and the exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -15,9 +17,26 @@ pub enum Verdict {
     Tight,
     /// It does not.
     Over,
+    /// It would stop with an error, however much memory there is.
+    WouldNotRun,
+    /// Its tensors fit; what else it takes on a card that is not NVIDIA's is not known.
+    NotFollowed,
 }
 
 impl Verdict {
+    /// The verdict on a scenario: by its replay where there is one, else by its tensors, which may be off by `percent`.
+    pub fn on(scenario: &Scenario, fit: &Fit, on_card: Option<&OnCard>, percent: f64) -> Verdict {
+        let by_tensors = Verdict::of_tensors(fit, percent);
+        if scenario.stops() {
+            Verdict::WouldNotRun
+        } else if scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) {
+            // neither the allocator that was replayed nor the kernels are this card's; the tensors are
+            if by_tensors == Verdict::Over { Verdict::Over } else { Verdict::NotFollowed }
+        } else {
+            on_card.map_or(by_tensors, Verdict::of)
+        }
+    }
+
     /// The verdict on a run that was replayed on the card.
     pub fn of(on_card: &OnCard) -> Verdict {
         match (on_card.outcome, on_card.close) {
@@ -45,6 +64,8 @@ impl Verdict {
             Verdict::Close => "Close",
             Verdict::Tight => "Tight",
             Verdict::Over => "Does not fit",
+            Verdict::WouldNotRun => "Would not run",
+            Verdict::NotFollowed => "Not followed",
         }
     }
 
@@ -55,6 +76,8 @@ impl Verdict {
             Verdict::Close => "close",
             Verdict::Tight => "tight",
             Verdict::Over => "over",
+            Verdict::WouldNotRun => "would-not-run",
+            Verdict::NotFollowed => "not-followed",
         }
     }
 }
@@ -87,5 +110,19 @@ mod tests {
         assert_eq!(Verdict::of_tensors(&fit, 0.9), Verdict::Fits);
         assert_eq!(Verdict::of_tensors(&fit, 1.1), Verdict::Close);
         assert_eq!(Verdict::of_tensors(&within(Bytes(1010), Bytes(1000)), 1.1), Verdict::Over);
+    }
+
+    #[test]
+    fn memory_is_not_all_that_decides() {
+        let on = |link: &str| {
+            let scenario = &crate::share::decode(link).scenarios[0];
+            let fit = |needed| within(Bytes::gib(needed), scenario.gpu().unwrap().memory);
+            [1.0, 900.0].map(|needed| Verdict::on(scenario, &fit(needed), None, 1.0))
+        };
+        // gpt2 has an embedding for each of 1,024 positions
+        assert_eq!(on("m=openai-community/gpt2&s=2048"), [Verdict::WouldNotRun; 2]);
+        assert_eq!(on("m=openai-community/gpt2&s=1024"), [Verdict::Fits, Verdict::Over]);
+        assert_eq!(on("gpu=apple-m3-max-36gb"), [Verdict::NotFollowed, Verdict::Over]);
+        assert_eq!(on("gpu=mi300x"), [Verdict::NotFollowed, Verdict::Over]);
     }
 }

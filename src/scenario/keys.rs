@@ -85,9 +85,11 @@ impl Group {
 /// Where an input is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Always: in the page's form, in every export.
+    /// Always, and at the top of the page's form: what a beginner chooses.
+    Surface,
+    /// Always in an export; under "All settings" in the page's form.
     Front,
-    /// Rarely changed: folded away in the page's form, in an export where it is not at its default.
+    /// Rarely changed: in an export where it is not at its default.
     Folded,
 }
 

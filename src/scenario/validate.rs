@@ -24,6 +24,11 @@ impl Scenario {
     pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
         validate(self, architecture)
     }
+
+    /// Whether the run would stop with an error, however much memory there is.
+    pub fn stops(&self) -> bool {
+        self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
+    }
 }
 
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
@@ -133,10 +138,16 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
     }
 }
 
+/// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.
+fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
+    let embedded = architecture.embeddings.positions.is_some();
+    embedded && architecture.max_positions.is_some_and(|most| sequence > most)
+}
+
 /// What a sequence longer than the model knows positions for comes to.
 fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
     let most = architecture.max_positions.filter(|most| sequence > *most)?;
-    Some(too_long(most, architecture.embeddings.positions.is_some()))
+    Some(too_long(most, lacks_positions(architecture, sequence)))
 }
 
 /// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
@@ -172,7 +183,9 @@ fn too_long(most: u64, embedded: bool) -> Issue {
         true => {
             format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
         }
-        false => format!("the model was made for {known} positions: beyond them it runs but knows little"),
+        false => format!(
+            "the model was made for {known} positions: it runs beyond them, but how well is another question"
+        ),
     };
     Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}"))
 }

@@ -536,8 +536,7 @@ impl Machine {
         shared: [StorageId; HELD - 1],
         body: impl FnOnce() -> Tensor<'m>,
     ) -> Tensor<'m> {
-        {
-            let mut state = self.state.borrow_mut();
+        self.with(|state| {
             let mut held = [input.storage; HELD];
             held[..HELD - 1].copy_from_slice(&shared);
             let packed = if state.graph.offload.is_some() { state.pack_input(&input) } else { None };
@@ -561,16 +560,17 @@ impl Machine {
             };
             state.graph.frames.push(frame);
             state.graph.recording = state.graph.frames.len() as u32;
-        }
+        });
         let output = body();
-        let mut state = self.state.borrow_mut();
-        let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
-        // A layer through which no gradient flows saves nothing, not even its arguments.
-        if state.graph.frames[index].nodes == 0 {
-            let frame = &mut state.graph.frames[index];
-            let (held, named) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.named));
-            held.into_iter().chain(named).for_each(|storage| state.release(storage));
-        }
+        self.with(|state| {
+            let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
+            // A layer through which no gradient flows saves nothing, not even its arguments.
+            if state.graph.frames[index].nodes == 0 {
+                let frame = &mut state.graph.frames[index];
+                let (held, named) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.named));
+                held.into_iter().chain(named).for_each(|storage| state.release(storage));
+            }
+        });
         output
     }
 }

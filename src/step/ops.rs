@@ -3,6 +3,7 @@
 
 pub(super) mod activations;
 pub(super) mod attention;
+mod autocast;
 pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;
@@ -13,5 +14,4 @@ pub(super) mod matmul;
 pub(super) mod norm;
 pub(super) mod pointwise;
 pub(super) mod scan;
-pub(super) mod torchao;
 pub(super) mod views;

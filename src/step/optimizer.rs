@@ -3,6 +3,8 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use std::ops::Range;
+
 use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
 use super::machine::State;
@@ -56,9 +58,9 @@ pub(super) struct Stepper {
     pub has_state: bool,
 }
 
-/// The trained parameters that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
-fn trained(state: &State) -> Vec<Trained> {
-    let list = &state.params.list;
+/// The trained parameters of a model that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
+fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
+    let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
@@ -198,9 +200,9 @@ impl State {
     }
 
     /// `clip_grad_norm_`: one norm per parameter over partial norms of 65,536 elements each.
-    pub fn clip(&mut self) {
+    pub fn clip(&mut self, own: &Range<usize>) {
         const CHUNK: u64 = 65_536;
-        let params = trained(self);
+        let params = trained(self, own);
         let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
@@ -218,8 +220,8 @@ impl State {
     }
 
     /// The first step: makes the state, then steps.
-    pub fn first_step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         for param in &params {
             self.module = param.module;
             let first = self.storages.len();
@@ -227,7 +229,7 @@ impl State {
             self.note_shapes(first, (param.rows, param.columns()));
         }
         self.module = "";
-        self.step(optimizer);
+        self.step_all(optimizer, &params);
     }
 
     fn make_state(&mut self, optimizer: Optimizer, param: &Trained) {
@@ -325,8 +327,8 @@ impl State {
     }
 
     /// Every later step.
-    pub fn step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         self.step_all(optimizer, &params);
     }
 

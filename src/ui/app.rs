@@ -10,8 +10,9 @@ use super::browser;
 use super::controls::Toast;
 use super::desk::{Desk, Place};
 use super::detail::Detail;
+use super::keyboard::Keyboard;
 use super::own;
-use super::panel::{Configure, Footer, Header, Panels, Tabs, Verdict};
+use super::panel::{Configure, Footer, Header, Panels, Sentence, Tabs, Verdict};
 use super::question::{self, Question};
 use super::state::State;
 use super::sync;
@@ -93,10 +94,16 @@ pub fn App(
     let address = sync::follow_address(state, &start.link);
     sync::remember_unit(state);
     own::accept_drops(state);
+    let theme = RwSignal::new(start.theme);
+    let turn = Callback::new(move |()| {
+        theme.update(|theme| *theme = theme.next());
+        theme.get_untracked().apply();
+    });
     view! {
-        <Header address=address theme=start.theme />
+        <Header address=address theme=theme turn=turn />
         <main>
             <Notices />
+            <Sentence />
             <Configure />
             <div class="answer">
                 <div class="head">
@@ -108,6 +115,7 @@ pub fn App(
         </main>
         <Footer />
         <Toast />
+        <Keyboard turn=turn />
     }
 }
 

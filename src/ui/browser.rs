@@ -1,5 +1,8 @@
-//! The only file that touches the window, its history, clipboard and storage. Everything here can fail (blocked
+//! The only module that touches the window, its history, clipboard and storage. Everything here can fail (blocked
 //! storage, a page in a frame) and says so instead of panicking.
+
+mod files;
+mod keys;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,6 +16,9 @@ use wasm_bindgen_futures::JsFuture;
 use crate::issue::Issue;
 use crate::model::ModelError;
 use crate::model::read::check_length;
+
+pub use files::{print, save, save_picture, styled};
+pub use keys::{Stroke, edit, on_stroke};
 
 /// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
 /// host, or the query that links had before.
@@ -149,6 +155,11 @@ pub fn reveal(id: &str) {
         options.set_block(web_sys::ScrollLogicalPosition::Nearest);
         element.scroll_into_view_with_scroll_into_view_options(&options);
     }
+}
+
+/// Milliseconds of a clock.
+pub fn now() -> f64 {
+    js_sys::Date::now()
 }
 
 /// Names the page.

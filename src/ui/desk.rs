@@ -11,11 +11,17 @@ use super::question::{Answer, Question};
 const PATIENCE: u32 = 100;
 
 /// What an answer is for. A newer question for the same place takes the place of the older one; those for scenarios go
-/// before those for the table.
+/// before all others, those for the table behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The scenario at a position.
     Scenario(usize),
+    /// What to change in the active one.
+    Levers,
+    /// A moment of the timeline.
+    Glance,
+    /// A text to take along.
+    Export,
     /// A row of the table of what can be trained.
     Row(usize),
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
-use crate::explain::{Line, explain};
+use crate::explain::{Line, event, explain};
 use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
@@ -13,6 +13,44 @@ use crate::step::Moment;
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
+
+/// How many tensors of a moment are told.
+const LARGEST: usize = 5;
+
+/// A moment of a step, looked at closely.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Glance {
+    /// Which event it comes after.
+    pub at: usize,
+    /// What that does, if a tensor comes or goes.
+    pub event: Option<String>,
+    /// The largest tensors that are alive.
+    pub lines: Vec<Line>,
+}
+
+impl Glance {
+    /// The moment after the event of that number.
+    pub fn of(replayed: &Replayed, scenario: &Scenario, at: usize) -> Glance {
+        let Replayed { recording, on_card, .. } = replayed;
+        let tensors = recording.tensors_at(at, on_card.settings);
+        Glance {
+            at,
+            event: recording.happening(at).map(|happening| event(&happening)),
+            lines: largest(&explain(&tensors, scenario)),
+        }
+    }
+}
+
+/// The largest of some tensors.
+pub fn largest(lines: &[Line]) -> Vec<Line> {
+    let mut largest: Vec<Line> = Vec::new();
+    for line in lines {
+        let place = largest.iter().position(|other| other.bytes < line.bytes).unwrap_or(largest.len());
+        largest.insert(place, line.clone());
+        largest.truncate(LARGEST);
+    }
+    largest
+}
 
 /// A scenario, looked at closely.
 #[derive(Debug, Deserialize, Serialize)]
@@ -34,27 +72,40 @@ pub struct Detail {
 impl Detail {
     /// Runs the step event by event; `None` for a scenario that has no answer.
     pub fn of(scenario: &Scenario) -> Option<Detail> {
+        Some(Detail::look(scenario)?.0)
+    }
+
+    /// The same with the run, where it could be replayed.
+    pub fn look(scenario: &Scenario) -> Option<(Detail, Option<Replayed>)> {
         let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
         let tensors = estimate(scenario).memory?;
         let band = band(&architecture, scenario);
+        let replayed = Replayed::of(&architecture, scenario, &gpu, &tensors);
         let scenario = scenario.clone();
-        Some(match Replayed::of(&architecture, &scenario, &gpu, &tensors) {
-            Ok(Replayed { recording, on_card, memory }) => Detail {
-                lines: explain(&recording.tensors_at_peak(on_card.settings), &scenario),
-                moments: recording.timeline(MOMENTS, on_card.settings),
-                memory,
-                on_card: Ok(on_card),
-                band,
-                scenario,
-            },
-            Err(issue) => Detail {
-                lines: Vec::new(),
-                moments: Vec::new(),
-                memory: tensors,
-                on_card: Err(issue),
-                band,
-                scenario,
-            },
+        Some(match replayed {
+            Ok(replayed) => {
+                let Replayed { recording, on_card, memory } = &replayed;
+                let detail = Detail {
+                    lines: explain(&recording.tensors_at_peak(on_card.settings), &scenario),
+                    moments: recording.timeline(MOMENTS, on_card.settings),
+                    memory: memory.clone(),
+                    on_card: Ok(*on_card),
+                    band,
+                    scenario,
+                };
+                (detail, Some(replayed))
+            }
+            Err(issue) => {
+                let detail = Detail {
+                    lines: Vec::new(),
+                    moments: Vec::new(),
+                    memory: tensors,
+                    on_card: Err(issue),
+                    band,
+                    scenario,
+                };
+                (detail, None)
+            }
         })
     }
 
@@ -66,10 +117,8 @@ impl Detail {
     /// The verdict on a scenario, by what a close look at it said, if there was one.
     pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
         let detail = detail.filter(|detail| detail.is_of(scenario));
-        match detail.map(|detail| (&detail.on_card, detail.band.percent)) {
-            Some((Ok(on_card), _)) => Verdict::of(on_card),
-            Some((Err(_), percent)) => Verdict::of_tensors(fit, percent),
-            None => Verdict::of_tensors(fit, REAL_GPU_PERCENT),
-        }
+        let percent = detail.map_or(REAL_GPU_PERCENT, |detail| detail.band.percent);
+        let on_card = detail.and_then(|detail| detail.on_card.as_ref().ok());
+        Verdict::on(scenario, fit, on_card, percent)
     }
 }

@@ -2,8 +2,6 @@
 
 use std::fmt::{self, Write};
 
-use crate::issue::{Issue, Severity};
-
 /// A text in which nothing is markup.
 pub struct Escaped<'a>(pub &'a str);
 
@@ -22,33 +20,10 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Issues as paragraphs.
-pub fn issues<'a>(issues: impl IntoIterator<Item = &'a Issue>) -> String {
-    let mut html = String::new();
-    for issue in issues {
-        let (class, prefix) = match issue.severity {
-            Severity::Note => ("note", "Note"),
-            Severity::Warning => ("warning", "Warning"),
-            Severity::Error => ("error", "Error"),
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            html,
-            "<p class=\"message {class}\"><span class=\"unseen\">{prefix}: </span>{}.",
-            Escaped(&capitalised(&issue.message))
-        );
-        if let Some(fix) = &issue.fix {
-            let _ = write!(html, " {}.", Escaped(&capitalised(fix)));
-        }
-        html.push_str("</p>");
-    }
-    html
-}
-
 /// A sentence with a capital letter and without its full stop; a name of code at its head stays as it is written.
 pub fn capitalised(text: &str) -> String {
     let mut sentence = text.strip_suffix('.').unwrap_or(text).to_owned();
-    let is_name = sentence.split(' ').next().is_some_and(|word| word.contains(['_', '/']));
+    let is_name = sentence.split(' ').next().is_some_and(|word| word.contains(['_', '/', '.']));
     if is_name {
         return sentence;
     }
@@ -61,7 +36,6 @@ pub fn capitalised(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::Field;
 
     #[test]
     fn sentences_start_with_a_capital() {
@@ -70,18 +44,14 @@ mod tests {
             ("é.", "é"),
             ("", ""),
             ("hidden_size is 0", "hidden_size is 0"),
+            ("big.json: too long", "big.json: too long"),
         ] {
             assert_eq!(capitalised(text), sentence);
         }
     }
 
     #[test]
-    fn what_users_write_is_no_markup() {
-        let issue = Issue::error(Field::Model, "no model is called <b>").with_fix("use \"a & b\"");
-        assert_eq!(
-            issues([&issue]),
-            "<p class=\"message error\"><span class=\"unseen\">Error: </span>No model is called &lt;b&gt;. \
-             Use &quot;a &amp; b&quot;.</p>"
-        );
+    fn what_is_escaped_is_no_markup() {
+        assert_eq!(Escaped("a<b> & \"c\"").to_string(), "a&lt;b&gt; &amp; &quot;c&quot;");
     }
 }

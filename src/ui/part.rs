@@ -4,7 +4,7 @@ use crate::memory::{Category, Memory};
 use crate::units::Bytes;
 
 /// One part of what a card must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Tensors of a category.
     Tensors(Category),
@@ -35,7 +35,7 @@ impl Part {
     pub const fn label(self) -> &'static str {
         match self {
             Part::Tensors(category) => category.label(),
-            Part::Context => "CUDA context",
+            Part::Context => "Driver context",
         }
     }
 
@@ -44,8 +44,8 @@ impl Part {
         match self {
             Part::Tensors(category) => category.help(),
             Part::Context => {
-                "What the driver takes for the process before the first tensor: the context and the kernels. \
-                 It lies outside PyTorch's allocator."
+                "What the driver takes for the process before the first tensor, on NVIDIA's cards the CUDA context and the \
+                 kernels. It lies outside PyTorch's allocator."
             }
         }
     }

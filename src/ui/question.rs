@@ -1,9 +1,12 @@
 //! What the page asks of its worker, and what it is answered: all that may take longer than a frame.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
-use super::detail::Detail;
-use crate::plan::{self, FitRow};
+use super::detail::{Detail, Glance};
+use crate::export;
+use crate::plan::{self, FitRow, Levers, Replayed};
 use crate::scenario::Scenario;
 use crate::units::Bytes;
 
@@ -12,8 +15,25 @@ use crate::units::Bytes;
 pub enum Question {
     /// A close look at a scenario.
     Detail(Box<Scenario>),
+    /// What to change in a scenario.
+    Levers(Box<Scenario>),
+    /// What happens at a moment of its step, by the number of the event.
+    Glance(Box<Scenario>, usize),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
+    /// Scenarios and their answers as a text, for the page at an address.
+    Export(Vec<Scenario>, Form, String),
+}
+
+/// What a text is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Form {
+    /// A table that pastes well into an issue.
+    Markdown,
+    /// Bytes for a spreadsheet.
+    Csv,
+    /// Everything, for a script.
+    Json,
 }
 
 /// What is answered.
@@ -21,8 +41,14 @@ pub enum Question {
 pub enum Answer {
     /// What the close look showed; nothing for a scenario that has no answer.
     Detail(Option<Box<Detail>>),
+    /// What saves memory; nothing for a scenario that has no answer.
+    Levers(Option<Box<Levers>>),
+    /// What happens at a moment; nothing for a step that cannot be followed.
+    Glance(Option<Glance>),
     /// One micro-batch per method.
     Row(FitRow),
+    /// The text.
+    Text(String),
 }
 
 impl Answer {
@@ -30,7 +56,23 @@ impl Answer {
     pub fn detail(self) -> Option<Box<Detail>> {
         match self {
             Answer::Detail(detail) => detail,
-            Answer::Row(_) => None,
+            Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// What to change.
+    pub fn levers(self) -> Option<Box<Levers>> {
+        match self {
+            Answer::Levers(levers) => levers,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Row(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// What happens at a moment.
+    pub fn glance(self) -> Option<Glance> {
+        match self {
+            Answer::Glance(glance) => glance,
+            Answer::Detail(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
         }
     }
 
@@ -38,7 +80,15 @@ impl Answer {
     pub fn row(self) -> Option<FitRow> {
         match self {
             Answer::Row(row) => Some(row),
-            Answer::Detail(_) => None,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// A text.
+    pub fn text(self) -> Option<String> {
+        match self {
+            Answer::Text(text) => Some(text),
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) => None,
         }
     }
 }
@@ -49,12 +99,53 @@ pub fn answer(question: &str) -> String {
     answer.and_then(|answer| serde_json::to_string(&answer)).unwrap_or_default()
 }
 
+thread_local! {
+    /// The run that was looked at last: its moments are asked about one after the other.
+    static LAST: RefCell<Option<(Scenario, Replayed)>> = const { RefCell::new(None) };
+}
+
 impl Question {
     /// Answers it.
     pub fn answer(&self) -> Answer {
         match self {
-            Question::Detail(scenario) => Answer::Detail(Detail::of(scenario).map(Box::new)),
+            Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
+            Question::Glance(scenario, at) => Answer::Glance(glance(scenario, *at)),
+            Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
             Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
+            Question::Export(scenarios, form, page) => Answer::Text(write(scenarios, *form, page)),
+        }
+    }
+}
+
+/// A close look, whose run is kept.
+fn look(scenario: &Scenario) -> Option<Detail> {
+    let (detail, replayed) = Detail::look(scenario)?;
+    LAST.replace(replayed.map(|replayed| (scenario.clone(), replayed)));
+    Some(detail)
+}
+
+fn glance(scenario: &Scenario, at: usize) -> Option<Glance> {
+    let is_last = LAST.with_borrow(|last| last.as_ref().is_some_and(|(of, _)| of == scenario));
+    if !is_last {
+        look(scenario)?;
+    }
+    LAST.with_borrow(|last| last.as_ref().map(|(_, replayed)| Glance::of(replayed, scenario, at)))
+}
+
+fn write(scenarios: &[Scenario], form: Form, page: &str) -> String {
+    let answers: Vec<_> = scenarios.iter().cloned().map(export::Answer::of).collect();
+    match form {
+        Form::Markdown => export::markdown(&answers, page),
+        Form::Csv => export::csv(&answers),
+        Form::Json => {
+            let mut written: Vec<_> = answers.iter().map(export::json).collect();
+            match (written.pop(), written.is_empty()) {
+                (Some(only), true) => only.to_string(),
+                (last, _) => {
+                    written.extend(last);
+                    serde_json::Value::Array(written).to_string()
+                }
+            }
         }
     }
 }
@@ -66,9 +157,14 @@ mod tests {
     #[test]
     fn an_answer_survives_the_way_to_the_page() {
         let scenario = Scenario::default();
-        for question in
-            [Question::Detail(scenario.clone().into()), Question::Row(scenario.into(), Bytes::gib(24.))]
-        {
+        let at = Detail::of(&scenario).expect("an answer").moments[0].at;
+        for question in [
+            Question::Detail(scenario.clone().into()),
+            Question::Glance(scenario.clone().into(), at),
+            Question::Levers(scenario.clone().into()),
+            Question::Row(scenario.clone().into(), Bytes::gib(24.)),
+            Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
+        ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");
             assert_eq!(serde_json::from_str::<Question>(&asked).expect("and read"), question);
             let answer = question.answer();
@@ -76,5 +172,31 @@ mod tests {
             let heard: Answer = serde_json::from_str(&told).expect("and read");
             assert_eq!(format!("{heard:?}"), format!("{answer:?}"));
         }
+    }
+
+    #[test]
+    fn every_form_is_written() {
+        let two = [Scenario::default(), Scenario { batch: 2, ..Scenario::default() }];
+        let markdown = write(&two[..1], Form::Markdown, "https://example.org/");
+        assert!(markdown.contains("[Open in Headroom](https://example.org/#v="), "{markdown}");
+        assert!(write(&two, Form::Csv, "").lines().count() > 20);
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
+        assert_eq!(read(&write(&two, Form::Json, "")).as_array().map(Vec::len), Some(2));
+        assert!(read(&write(&two[..1], Form::Json, "")).is_object());
+    }
+
+    #[test]
+    fn a_moment_is_looked_at_in_the_run_that_is_asked_about() {
+        let small = Scenario { sequence: 128, ..Scenario::default() };
+        let of = |scenario: &Scenario| {
+            let moments = Detail::of(scenario).expect("an answer").moments;
+            let highest =
+                moments.iter().max_by_key(|moment| moment.parts.total()).expect("there are moments");
+            glance(scenario, highest.at).expect("a moment").lines[0].bytes
+        };
+        let (first, other) = (of(&Scenario::default()), of(&small));
+        assert_ne!(first, Bytes::ZERO);
+        assert_eq!(of(&Scenario::default()), first);
+        assert!(other <= first);
     }
 }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::browser;
 use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
+use super::history::{History, Snapshot};
 use super::own::Own;
+use super::summary;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
@@ -62,13 +65,6 @@ impl Slot {
     }
 }
 
-/// What a moment of the page can be brought back to.
-#[derive(Clone)]
-struct Snapshot {
-    scenarios: Vec<Scenario>,
-    active: usize,
-}
-
 /// Everything that the page shows hangs on this. Copied freely: it holds handles only.
 #[derive(Clone, Copy)]
 pub struct State {
@@ -94,7 +90,13 @@ pub struct State {
     pub troubled: RwSignal<bool>,
     /// Rises by one at each change that deserves its own place in the history.
     pub visits: RwSignal<usize>,
-    before: StoredValue<Option<Snapshot>>,
+    /// What tells the scenarios apart, in order.
+    pub names: Memo<Vec<String>>,
+    /// Whether all settings are in sight, and not only those that most people choose.
+    pub unfolded: RwSignal<bool>,
+    /// Whether something can be undone, and done again.
+    pub ways: RwSignal<(bool, bool)>,
+    history: StoredValue<History>,
 }
 
 /// One field of the active scenario: what it is, and how to change it.
@@ -108,14 +110,21 @@ pub struct Lens<T: Send + Sync + 'static> {
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
     pub fn new(scenarios: Vec<Scenario>, desk: Desk) -> State {
-        let slots = std::array::from_fn(|_| {
+        let slots: [Slot; MOST_SCENARIOS] = std::array::from_fn(|_| {
             let scenario = RwSignal::new(Scenario::default());
             let estimate = Memo::new(move |_| scenario.with(estimate));
             Slot { scenario, estimate, detail: RwSignal::new(None) }
         });
+        let count = RwSignal::new(1);
+        let names = Memo::new(move |_| {
+            let shown: Vec<_> = slots.into_iter().take(count.get()).map(|slot| slot.scenario.get()).collect();
+            // Alone, a scenario has nothing to be told from.
+            if shown.len() > 1 { summary::names(&shown) } else { Vec::new() }
+        });
         let state = State {
             slots,
-            count: RwSignal::new(1),
+            count,
+            names,
             active: RwSignal::new(0),
             decimal: RwSignal::new(false),
             toast: RwSignal::new(String::new()),
@@ -125,7 +134,9 @@ impl State {
             desk: StoredValue::new_local(desk),
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
-            before: StoredValue::new(None),
+            unfolded: RwSignal::new(false),
+            ways: RwSignal::new((false, false)),
+            history: StoredValue::new(History::default()),
         };
         state.show(Snapshot { scenarios, active: 0 });
         state
@@ -181,7 +192,20 @@ impl State {
 
     /// Changes a choice of the active scenario; what was at its default stays at its default.
     pub fn change(self, change: impl FnOnce(&mut Scenario)) {
+        self.history.update_value(|history| history.change(browser::now(), || self.snapshot()));
+        self.note_ways();
+        // what is told has been overtaken: its undo would take back this change
+        if self.undoable.get_untracked() {
+            self.undoable.set(false);
+        }
         untrack(|| self.current()).scenario.update(|scenario| scenario.change(change));
+    }
+
+    fn note_ways(self) {
+        let ways = self.history.with_value(History::ways);
+        if self.ways.get_untracked() != ways {
+            self.ways.set(ways);
+        }
     }
 
     fn snapshot(self) -> Snapshot {
@@ -201,45 +225,66 @@ impl State {
         self.active.set(active.min(count - 1));
     }
 
-    fn say(self, text: &str, before: Option<Snapshot>) {
-        self.undoable.set(before.is_some());
-        self.before.set_value(before);
+    fn say(self, text: &str, undoable: bool) {
+        self.undoable.set(undoable);
         self.toast.set(text.to_owned());
     }
 
     /// Shows a message for a moment.
     pub fn tell(self, text: &str) {
-        self.say(text, None);
+        self.say(text, false);
     }
 
     /// Takes the message away.
     pub fn hush(self) {
-        self.say("", None);
+        self.say("", false);
     }
 
-    /// Goes back to what the last act changed.
+    /// Takes back the last act or change.
     pub fn undo(self) {
-        let before = self.before.get_value();
-        self.hush();
-        if let Some(snapshot) = before {
-            self.show(snapshot);
+        self.travel(History::undo, "Nothing to undo");
+    }
+
+    /// Does again what was taken back.
+    pub fn redo(self) {
+        self.travel(History::redo, "Nothing to redo");
+    }
+
+    fn travel(self, go: fn(&mut History, Snapshot) -> Option<Snapshot>, nothing: &str) {
+        let now = self.snapshot();
+        let found = self.history.try_update_value(|history| go(history, now)).flatten();
+        self.note_ways();
+        match found {
+            Some(snapshot) => {
+                self.hush();
+                self.show(snapshot);
+            }
+            None => self.tell(nothing),
         }
     }
 
     /// Shows what a link says, as when the visitor goes back.
     pub fn arrive(self, scenarios: Vec<Scenario>, notices: Vec<Issue>) {
         let active = self.active.get_untracked();
+        self.remember();
         self.hush();
         self.show(Snapshot { scenarios, active });
         self.notices.set(notices);
     }
 
-    /// Does something that can be undone and has its own place in the history.
-    fn act(self, text: &str, act: impl FnOnce()) {
+    /// Keeps what is there, to be undone.
+    fn remember(self) {
         let before = self.snapshot();
+        self.history.update_value(|history| history.act(before));
+        self.note_ways();
+    }
+
+    /// Does something that can be undone and has its own place in the browser's history.
+    fn act(self, text: &str, act: impl FnOnce()) {
+        self.remember();
         self.visits.update(|count| *count += 1);
         act();
-        self.say(text, Some(before));
+        self.say(text, true);
     }
 
     /// Replaces the active scenario by another.
@@ -258,8 +303,25 @@ impl State {
         let Some(copy) = scenarios.get(active).cloned() else { return };
         if scenarios.len() < MOST_SCENARIOS {
             scenarios.insert(active + 1, copy);
+            self.remember();
             self.visits.update(|count| *count += 1);
             self.show(Snapshot { scenarios, active: active + 1 });
+        }
+    }
+
+    /// Puts a scenario in the place of the first, which the others are compared with, and that one in its place.
+    pub fn swap(self, position: usize) {
+        let Snapshot { mut scenarios, active } = self.snapshot();
+        if (1..scenarios.len()).contains(&position) {
+            scenarios.swap(0, position);
+            let active = match active {
+                0 => position,
+                now if now == position => 0,
+                other => other,
+            };
+            self.act(&format!("A and {} swapped", letter(position)), || {
+                self.show(Snapshot { scenarios, active })
+            });
         }
     }
 

@@ -1,5 +1,7 @@
 //! Scenarios in words: titles, and what differs between them.
 
+use leptos::prelude::*;
+
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
@@ -45,11 +47,17 @@ pub fn facts(scenario: &Scenario) -> String {
     format!("{} parameters{active}{context}{before}{licence}{gated}", parameters(total))
 }
 
-/// What a model that was just read has, to the parameter, as HTML.
-pub fn counted(architecture: &Architecture) -> String {
+/// What a model that was just read has, to the parameter.
+pub fn counted(architecture: &Architecture) -> impl IntoView + use<> {
     let (total, active) = (architecture.parameters(), architecture.active_parameters());
     let idle = if active < total { format!(", {} of them active", grouped(active)) } else { String::new() };
-    format!("<p class=\"own-count\"><b>{}</b> parameters{idle}</p>", grouped(total))
+    view! {
+        <p class="own-count">
+            <b>{grouped(total)}</b>
+            " parameters"
+            {idle}
+        </p>
+    }
 }
 
 /// The card's name: `GeForce RTX 4090`, `24.0 GiB card`.
@@ -92,7 +100,7 @@ fn has_values(key: &Key, scenarios: &[Scenario]) -> bool {
 /// but not what QLoRA does by default.
 fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
     let is_said = |scenario: &&Scenario| {
-        key.matters(scenario) && (key.place == Place::Front || !key.is_same(scenario, &scenario.defaults()))
+        key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, &scenario.defaults()))
     };
     scenarios.iter().any(|scenario| !key.matters(scenario)) && scenarios.iter().find(is_said).is_some()
 }

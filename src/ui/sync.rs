@@ -9,6 +9,7 @@ use super::browser::{self, History, Later};
 use super::format::Unit;
 use super::state::State;
 use super::summary;
+use crate::scenario::Scenario;
 use crate::share;
 
 /// Where the unit is stored.
@@ -20,7 +21,8 @@ const PAUSE: u32 = 250;
 /// What the address says and should say.
 #[derive(Default)]
 struct Link {
-    wanted: String,
+    /// What is to be written, once there is time for that.
+    wanted: Vec<Scenario>,
     written: String,
     visit: usize,
 }
@@ -41,14 +43,18 @@ impl Address {
 
     fn write(&self, history: History) {
         let mut link = self.link.borrow_mut();
-        if link.wanted != link.written {
-            browser::write_link(&link.wanted, history);
-            link.written = link.wanted.clone();
+        if link.wanted.is_empty() {
+            return;
+        }
+        let said = share::encode(&link.wanted);
+        if said != link.written {
+            browser::write_link(&said, history);
+            link.written = said;
         }
     }
 
     /// Follows a change: a new visit gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, said: String, visit: usize) {
+    fn want(&self, scenarios: Vec<Scenario>, visit: usize) {
         let is_new = self.link.borrow().visit != visit;
         if is_new {
             // What was seen before the act must be in the entry that back leads to.
@@ -57,7 +63,7 @@ impl Address {
         {
             let mut link = self.link.borrow_mut();
             link.visit = visit;
-            link.wanted = said;
+            link.wanted = scenarios;
         }
         if is_new {
             self.write(History::Push);
@@ -71,7 +77,7 @@ impl Address {
     fn arrive(&self, said: &str) {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
-        said.clone_into(&mut link.wanted);
+        link.wanted.clear();
         said.clone_into(&mut link.written);
     }
 }
@@ -98,11 +104,14 @@ pub fn follow_address(state: State, opened: &str) -> Address {
         }
     });
     let written = address.clone();
-    Effect::new(move || written.want(share::encode(&state.scenarios()), state.visits.get()));
+    Effect::new(move || written.want(state.scenarios(), state.visits.get()));
     let later = Later::default();
     Effect::new(move || {
-        let name = page_name(state);
-        later.run(PAUSE, move || browser::name_page(&name));
+        state.decimal.track();
+        let slot = state.current();
+        slot.scenario.track();
+        slot.detail.track();
+        later.run(PAUSE, move || browser::name_page(&untrack(|| page_name(state))));
     });
     address
 }

@@ -1,39 +1,40 @@
 //! The answer in words.
 
-use std::fmt::Write;
-
 use super::detail::Detail;
-use super::format::{Unit, exact, percent};
-use super::markup::{self, Escaped, capitalised};
-use super::part::Part;
+use super::format::{Unit, percent};
 use super::summary;
 use crate::accuracy::{Band, Evidence};
-use crate::estimate::Estimate;
-use crate::hardware::Gpu;
+use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
-use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, fits};
+use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
 
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
-    match (fit.margin, verdict) {
-        (Margin::Overshoot(over), Verdict::Close) => {
+    match (verdict, fit.margin) {
+        (Verdict::WouldNotRun, _) => "whatever memory there is".to_owned(),
+        (Verdict::NotFollowed, Margin::Headroom(free)) => format!("its tensors leave {}", unit.amount(free)),
+        (Verdict::Close, Margin::Overshoot(over)) => {
             format!("over by {}, less than the estimate may be off by", unit.amount(over))
         }
-        (Margin::Overshoot(over), _) => format!("over by {}", unit.amount(over)),
-        (Margin::Headroom(free), Verdict::Fits) => format!("{} to spare", unit.amount(free)),
-        (Margin::Headroom(free), Verdict::Close) => {
+        (_, Margin::Overshoot(over)) => format!("over by {}", unit.amount(over)),
+        (Verdict::Fits, Margin::Headroom(free)) => format!("{} to spare", unit.amount(free)),
+        (Verdict::Close, Margin::Headroom(free)) => {
             format!("{} to spare, less than the estimate may be off by", unit.amount(free))
         }
-        (Margin::Headroom(free), Verdict::Tight | Verdict::Over) => {
+        (Verdict::Tight | Verdict::Over, Margin::Headroom(free)) => {
             format!("its tensors leave {}, the holes between them take more", unit.amount(free))
         }
     }
 }
 
 /// `on the GeForce RTX 4090 with 14.5 GiB to spare`.
-fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
-    let joint = if verdict == Verdict::Fits { " with" } else { ":" };
+pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
+    let joint = match verdict {
+        Verdict::Fits => " with",
+        Verdict::WouldNotRun => ",",
+        Verdict::Close | Verdict::Tight | Verdict::Over | Verdict::NotFollowed => ":",
+    };
     format!("on the {}{joint} {}", summary::card(scenario, unit), margin(fit, verdict, unit))
 }
 
@@ -48,216 +49,287 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdic
     )
 }
 
-/// The verdict on a scenario with figures, and what a close look adds where there was time for one.
-pub fn html(scenario: &Scenario, memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> String {
-    let fit = fits(memory, gpu);
-    let verdict = Detail::verdict(detail, scenario, &fit);
-    let (phase, peak) = memory.peak();
-    let (number, name) = unit.split(fit.needed);
-    format!(
-        "<p class=\"total\" title=\"{}\"><strong>{number}</strong> <span>{name}</span></p>\
-         <div class=\"words\"><p class=\"sentence\"><span class=\"stamp\">{}</span> {}</p>\
-         <p class=\"aside\"><span>{} of {}</span><span>peak in the {}</span>\
-         <span class=\"composition\">{} {} + {} CUDA context</span></p>\
-         <p class=\"on-card\">{}</p></div>{}",
-        exact(fit.needed),
-        verdict.label(),
-        Escaped(&circumstances(&fit, verdict, scenario, unit)),
-        percent(fit.needed, fit.capacity),
-        unit.amount(fit.capacity),
-        phase.label(),
-        unit.amount(peak.bytes),
-        match memory.counted {
-            Counted::Blocks => "allocated",
-            Counted::Tensors => "of tensors",
+/// `56% of 23.5 GiB`, and where the peak is.
+pub fn aside(memory: &Memory, fit: &Fit, unit: Unit) -> [String; 2] {
+    let (phase, _) = memory.peak();
+    let share = format!("{} of {}", percent(fit.needed, fit.capacity), unit.amount(fit.capacity));
+    [share, format!("peak in the {}", phase.label())]
+}
+
+/// What else must be said of the verdict: how bad it is, as a class, and the words.
+pub fn remark(
+    scenario: &Scenario,
+    verdict: Verdict,
+    detail: Option<&Detail>,
+    unit: Unit,
+) -> Option<(&'static str, String)> {
+    match verdict {
+        Verdict::WouldNotRun => {
+            let most = scenario.architecture().ok().and_then(|architecture| architecture.max_positions)?;
+            let most = crate::units::grouped(most);
+            Some(("fails", format!("The model has {most} positions: PyTorch stops at a longer sequence")))
+        }
+        Verdict::NotFollowed => Some((
+            "holes",
+            "Only the tensors are counted: the kernels, the allocator and bitsandbytes of this card are not followed"
+                .to_owned(),
+        )),
+        Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &detail?.on_card {
+            Ok(on_card) => of_run(on_card, unit),
+            Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
         },
-        unit.amount(memory.context),
-        detail.map(|detail| on_card(detail, unit)).unwrap_or_default(),
-        meter(memory, &fit),
-    )
-}
-
-/// A bar as narrow as can be, for the verdict that stays in view on a phone.
-fn meter(memory: &Memory, fit: &Fit) -> String {
-    let whole = fit.needed.max(fit.capacity);
-    let mut html = String::from(
-        "<svg class=\"meter\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">",
-    );
-    let mut start = 0.;
-    for part in Part::all() {
-        let width = part.at_peak(memory).percent_of(whole);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            html,
-            "<rect class=\"part {}\" x=\"{start:.2}\" width=\"{width:.2}\" height=\"1\"/>",
-            part.class(),
-        );
-        start += width;
     }
-    html.push_str("</svg>");
-    html
 }
 
-/// What is said where there is no figure.
-pub fn excuse(estimate: &Estimate) -> String {
-    format!(
-        "<p class=\"total\" aria-hidden=\"true\"><strong>–</strong></p><div class=\"words\">\
-         <p class=\"sentence\"><span class=\"stamp\">No answer</span> for this scenario</p>{}</div>",
-        markup::issues(estimate.errors())
-    )
-}
-
-/// What the close look adds: what the run does on the card, and how sure that is.
-fn on_card(detail: &Detail, unit: Unit) -> String {
-    let (class, title, told) = match &detail.on_card {
-        Ok(on_card) => on_the_card(on_card, unit),
-        Err(issue) => ("holes", String::new(), Escaped(&capitalised(&issue.to_string())).to_string()),
-    };
-    format!(
-        "<span class=\"{class}\" title=\"{title}\">{told}</span><span title=\"{}\">{}</span>",
-        evidence(&detail.band),
-        accuracy(&detail.band)
-    )
-}
-
-fn on_the_card(on_card: &OnCard, unit: Unit) -> (&'static str, String, String) {
-    let OnCard { outcome, reserved, shown, .. } = *on_card;
-    let (class, told) = match outcome {
-        Outcome::Runs => (
-            "runs",
-            format!("PyTorch reserves {}, nvidia-smi shows {}", unit.amount(reserved), unit.amount(shown)),
-        ),
-        Outcome::RunsExpandable => (
+fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
+    match on_card.outcome {
+        Outcome::Runs => None,
+        Outcome::RunsExpandable => Some((
             "holes",
             "Choose expandable segments as the allocator \
              (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), and it runs"
                 .to_owned(),
-        ),
-        Outcome::Fails(failure) => (
+        )),
+        Outcome::Fails(failure) => Some((
             "fails",
             format!(
-                "Out of memory in the {}: {} more is asked for with {} reserved",
-                failure.phase.map_or("loading of the model", |phase| phase.label()),
+                "Out of memory {}: asks for {} more when PyTorch has reserved {}",
+                failure.phase.map_or("while the model is loaded".to_owned(), |phase| format!(
+                    "in the {}",
+                    phase.label()
+                )),
                 unit.amount(failure.requested),
-                unit.amount(reserved)
+                unit.amount(on_card.reserved)
             ),
-        ),
-    };
-    (class, exact(reserved), told)
+        )),
+    }
 }
 
-/// How sure the figures are.
-fn accuracy(band: &Band) -> String {
-    let mut told = format!("allocated ±{:.1}%", band.percent);
-    if let Some(reserved) = band.reserved_percent {
-        told += &format!(", reserved ±{reserved:.1}%");
+/// A figure of the answer: its name, its amount, what it consists of.
+pub struct Figure {
+    /// What it is called.
+    pub name: &'static str,
+    /// The amount; a dash where it is not known, dots while it is computed.
+    pub amount: String,
+    /// What it is made of.
+    pub note: String,
+}
+
+/// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
+/// shows. On a card that is not NVIDIA's the first only.
+pub fn figures(memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> Vec<Figure> {
+    let peak = unit.amount(memory.peak().1.bytes);
+    let context = unit.amount(memory.context);
+    let tensors = match memory.counted {
+        Counted::Blocks => format!("{peak} allocated"),
+        Counted::Tensors => format!("{peak} of tensors"),
+    };
+    let is_nvidia = gpu.vendor == Vendor::Nvidia;
+    let note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
+    let needs = Figure { name: "Needs", amount: unit.amount(memory.needed()), note };
+    if !is_nvidia {
+        return vec![needs];
     }
+    let on_card = detail.map(|detail| &detail.on_card);
+    let amount = |pick: fn(&OnCard) -> crate::units::Bytes| match on_card {
+        Some(Ok(on_card)) => unit.amount(pick(on_card)),
+        Some(Err(_)) => "–".to_owned(),
+        None => "…".to_owned(),
+    };
+    let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
+    let reserved = if fails { "until it fails" } else { "with the holes between tensors" };
+    vec![
+        needs,
+        Figure {
+            name: "PyTorch reserves",
+            amount: amount(|on_card| on_card.reserved),
+            note: reserved.to_owned(),
+        },
+        Figure {
+            name: "nvidia-smi shows",
+            amount: amount(|on_card| on_card.shown),
+            note: "that and the driver".to_owned(),
+        },
+    ]
+}
+
+/// How far the figures may be off: `±1.0%`.
+pub fn accuracy(band: &Band) -> String {
+    format!("±{:.1}%", band.percent)
+}
+
+/// What that rests on, in a few words.
+pub fn rests_on(band: &Band) -> String {
     match band.evidence {
-        Evidence::SameKind | Evidence::SameFamily => told,
-        Evidence::OtherFamilies => format!("this family is not measured; others: {told}"),
-        Evidence::OtherSoftware => "not measured with this software".to_owned(),
+        Evidence::SameKind => format!("{} runs like yours", band.rows),
+        Evidence::SameFamily => format!("{} runs of this family", band.rows),
+        Evidence::OtherFamilies => "runs of other families".to_owned(),
+        Evidence::OtherSoftware => "runs of other software".to_owned(),
     }
 }
 
-/// What the band rests on, in a sentence.
-fn evidence(band: &Band) -> String {
+/// How the figures are known, in short sentences.
+pub fn known(band: Option<&Band>) -> Vec<String> {
+    let mut told = vec![
+        "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
+         process. A card with less cannot run it."
+            .to_owned(),
+        "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with the \
+         holes between tensors and what it keeps for later."
+            .to_owned(),
+        "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory back \
+         before it fails."
+            .to_owned(),
+    ];
+    if let Some(band) = band {
+        told.extend(how_sure(band));
+    }
+    told.push(
+        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. docs/accuracy.md in the source \
+         lists each measured run beside what was predicted."
+            .to_owned(),
+    );
+    told
+}
+
+fn how_sure(band: &Band) -> Vec<String> {
     let rows = band.rows;
-    let kind = match band.evidence {
-        Evidence::SameKind => "measured runs of this family, method, precision and attention",
-        Evidence::SameFamily => "measured runs of this family under other settings",
-        Evidence::OtherFamilies => "measured runs of other families: this one was not measured yet",
-        Evidence::OtherSoftware => "measured runs with other software: with this one none was measured yet",
+    let of = match band.evidence {
+        Evidence::SameKind => format!("{rows} measured runs of this family, method, precision and attention"),
+        Evidence::SameFamily => format!("{rows} measured runs of this family under other settings"),
+        Evidence::OtherFamilies => {
+            format!("{rows} measured runs of other families: none of this family was measured yet")
+        }
+        Evidence::OtherSoftware => {
+            format!("{rows} measured runs with other software: none with this one was measured yet")
+        }
     };
-    format!(
-        "The worst errors over {rows} {kind}. Of the allocated peak, and at least that of the measuring device against \
-         real GPUs; of the reserved peak on a card that is not nearly full"
-    )
+    let reserved = band.reserved_percent.map(|percent| {
+        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare.")
+    });
+    let worst = format!("What was allocated was off by at most {:.1}% over {of}.", band.percent);
+    [Some(worst), reserved].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::estimate;
-    use crate::scenario::{GpuChoice, ModelChoice};
+    use crate::plan::fits;
+    use crate::scenario::GpuChoice;
     use crate::units::{BYTES_PER_GIB, Bytes};
 
-    fn of(scenario: &Scenario) -> (String, String) {
-        let memory = estimate(scenario).memory.expect("an answer");
+    /// The verdict, the sentence and the remark on a scenario that was looked at closely.
+    #[track_caller]
+    fn of(scenario: &Scenario) -> (Verdict, String, String) {
+        let detail = Detail::of(scenario).expect("an answer");
         let gpu = scenario.gpu().expect("a card");
-        let fit = fits(&memory, &gpu);
-        let sentence = sentence(scenario, &memory, &fit, Detail::verdict(None, scenario, &fit), Unit::Binary);
-        (html(scenario, &memory, &gpu, None, Unit::Binary), sentence)
+        let fit = fits(&detail.memory, &gpu);
+        let verdict = Detail::verdict(Some(&detail), scenario, &fit);
+        let told = sentence(scenario, &detail.memory, &fit, verdict, Unit::Binary);
+        let remark = remark(scenario, verdict, Some(&detail), Unit::Binary);
+        (verdict, told, remark.map(|(_, words)| words).unwrap_or_default())
+    }
+
+    fn on(gib: f64) -> Scenario {
+        Scenario { gpu: GpuChoice::Custom(Bytes::gib(gib)), ..Scenario::default() }
     }
 
     #[test]
     fn what_fits_says_what_is_left() {
-        let (html, sentence) = of(&Scenario::default());
-        assert!(html.contains(">Fits<") && html.contains("on the GeForce RTX 4090 with "), "{html}");
-        assert!(sentence.contains("to spare. The peak is in the "), "{sentence}");
-    }
-
-    #[test]
-    fn what_does_not_fit_says_what_is_missing() {
-        let (html, _) = of(&Scenario { gpu: GpuChoice::Custom(Bytes::gib(2.)), ..Scenario::default() });
-        assert!(html.contains(">Does not fit<") && html.contains("on the 2.00 GiB card: "), "{html}");
-        assert!(html.contains(": over by "), "{html}");
-    }
-
-    #[test]
-    fn without_an_answer_the_reasons_stand_there() {
-        let scenario = Scenario { model: ModelChoice::Catalogue("<nobody>".into()), ..Scenario::default() };
-        let html = excuse(&estimate(&scenario));
-        assert!(html.contains("No answer") && html.contains("&lt;nobody&gt;"), "{html}");
-    }
-
-    #[test]
-    fn a_close_look_says_what_is_reserved_and_how_sure_that_is() {
-        let detail = Detail::of(&Scenario::default()).expect("an answer");
-        let html = on_card(&detail, Unit::Binary);
+        let (verdict, told, remark) = of(&Scenario::default());
+        assert_eq!((verdict, remark.as_str()), (Verdict::Fits, ""));
         assert!(
-            html.contains(">PyTorch reserves 1") && html.contains(">allocated ±1.0%, reserved ±"),
-            "{html}"
+            told.contains("Fits on the GeForce RTX 4090 with ")
+                && told.contains("to spare. The peak is in the ")
         );
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_is_missing_and_where_it_fails() {
+        let (verdict, told, remark) = of(&on(2.));
+        assert_eq!(verdict, Verdict::Over);
+        assert!(told.contains("Does not fit on the 2.00 GiB card: over by "), "{told}");
+        assert!(remark.starts_with("Out of memory while the model is loaded: asks for "), "{remark}");
+        let (_, _, remark) = of(&on(9.));
+        assert!(remark.starts_with("Out of memory in the forward pass: asks for "), "{remark}");
+    }
+
+    #[test]
+    fn what_stops_or_is_not_followed_says_so_and_is_no_fit() {
+        let of = |link: &str| of(&crate::share::decode(link).scenarios[0]);
+        let (verdict, told, remark) = of("m=openai-community/gpt2&s=2048");
+        assert_eq!(verdict, Verdict::WouldNotRun);
+        assert!(told.contains("Would not run on the GeForce RTX 4090, whatever memory there is"), "{told}");
+        assert!(remark.starts_with("The model has 1,024 positions"), "{remark}");
+        let (verdict, told, remark) = of("gpu=apple-m3-max-36gb");
+        assert_eq!(verdict, Verdict::NotFollowed);
+        assert!(told.contains("Not followed on the Apple M3 Max 36GB: its tensors leave "), "{told}");
+        assert!(!told.contains("CUDA") && !remark.contains("CUDA"), "{remark}");
+    }
+
+    #[test]
+    fn three_figures_are_told_apart() {
+        let names = |scenario: &Scenario, detail: Option<&Detail>| {
+            let memory = estimate(scenario).memory.expect("an answer");
+            let memory = detail.map_or(memory, |detail| detail.memory.clone());
+            let figures = figures(&memory, &scenario.gpu().expect("a card"), detail, Unit::Binary);
+            figures.into_iter().map(|figure| format!("{} {}", figure.name, figure.amount)).collect::<Vec<_>>()
+        };
+        let scenario = Scenario::default();
+        let detail = Detail::of(&scenario).expect("an answer");
+        let told = names(&scenario, Some(&detail));
+        assert!(
+            told[1].starts_with("PyTorch reserves 1") && told[2].starts_with("nvidia-smi shows 1"),
+            "{told:?}"
+        );
+        assert_eq!(names(&scenario, None)[1..], ["PyTorch reserves …", "nvidia-smi shows …"]);
+        let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..scenario };
+        assert_eq!(names(&mac, None).len(), 1);
+    }
+
+    #[test]
+    fn the_band_says_what_it_rests_on() {
         let band =
             Band { percent: 1.0, reserved_percent: Some(2.0), evidence: Evidence::SameFamily, rows: 7 };
-        assert!(
-            evidence(&band).starts_with("The worst errors over 7 measured runs of this family under other")
+        assert_eq!(
+            (accuracy(&band), rests_on(&band)),
+            ("±1.0%".to_owned(), "7 runs of this family".to_owned())
         );
+        let told = known(Some(&band)).join(" ");
+        assert!(
+            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
+            "{told}"
+        );
+        assert!(told.contains("at most 2.0% there"), "{told}");
         let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
-        assert!(accuracy(&elsewhere).starts_with("this family is not measured"));
+        assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
     }
 
     #[test]
     fn what_fits_by_its_tensors_only_is_no_fit() {
-        let on = |gib: f64| Scenario { gpu: GpuChoice::Custom(Bytes::gib(gib)), ..Scenario::default() };
         let wide = Detail::of(&on(80.)).expect("an answer");
         let Ok(found) = &wide.on_card else { panic!("it was replayed") };
         // what it reserves where there is room, and a little less each time
         let reserved = found.shown.0 as f64 / BYTES_PER_GIB as f64;
-        let mut tight =
-            (1..100).map(|step| Detail::of(&on(reserved - f64::from(step) / 50.)).expect("an answer"));
-        let is_tight = |detail: &Detail| matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable);
-        let detail = tight.find(is_tight).expect("there is one between what runs and what fails");
-        let scenario = &detail.scenario;
-        let memory = estimate(scenario).memory.expect("an answer");
-        let gpu = scenario.gpu().expect("a card");
-        let html = html(scenario, &memory, &gpu, Some(&detail), Unit::Binary);
-        assert!(html.contains(">Tight<") && !html.contains("to spare"), "{html}");
+        let mut cards = (1..100).map(|step| on(reserved - f64::from(step) / 50.));
+        let tight = cards.find(|scenario| {
+            let detail = Detail::of(scenario).expect("an answer");
+            matches!(&detail.on_card, Ok(found) if found.outcome == Outcome::RunsExpandable)
+        });
+        let (verdict, told, remark) = of(&tight.expect("there is one between what runs and what fails"));
+        assert!(verdict == Verdict::Tight && !told.contains("to spare"), "{told}");
+        assert!(remark.contains("expandable_segments:True"), "{remark}");
     }
 
     #[test]
     fn a_step_too_long_to_be_followed_says_so() {
         let link = "m=Deep(model_type:llama,hidden_size:64,num_hidden_layers:4096,num_attention_heads:4,\
                     intermediate_size:128,vocab_size:256)&method=lora&len=uniform";
-        let shared = crate::share::decode(link);
-        let html = on_card(&Detail::of(&shared.scenarios[0]).expect("an answer"), Unit::Binary);
-        assert!(html.contains(">This step has about ") && html.contains("too many to be followed"), "{html}");
-    }
-
-    #[test]
-    fn a_run_that_fails_says_where() {
-        let small = Scenario { gpu: GpuChoice::Custom(Bytes::gib(9.)), ..Scenario::default() };
-        let html = on_card(&Detail::of(&small).expect("an answer"), Unit::Binary);
-        assert!(html.contains("class=\"fails\"") && html.contains(">Out of memory in the "), "{html}");
+        let (_, _, remark) = of(&crate::share::decode(link).scenarios[0]);
+        assert!(
+            remark.starts_with("This step has about ") && remark.contains("too many to be followed"),
+            "{remark}"
+        );
     }
 }

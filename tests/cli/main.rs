@@ -118,7 +118,7 @@ Needed                                       ";
     for line in [
         "The card has                                 23.5 GiB\n",
         "Peak in the                                  backward pass\n",
-        "CUDA context                                 481 MiB",
+        "Driver context                               481 MiB",
         "Trained parameters                           41,943,040\n",
     ] {
         assert!(out.contains(line), "{line}{out}");

@@ -22,6 +22,7 @@ const NUMBERS = [
 /** Opens the page, does something, and waits until everything that `changed` names is another. */
 async function follows(headroom, act, { from = "", changed = ["verdict", "chart", "parts"] } = {}) {
   await headroom.open(from);
+  await headroom.unfold();
   const before = await headroom.answer();
   await act();
   for (const what of changed) {
@@ -51,6 +52,7 @@ for (const [name, value, key] of NUMBERS) {
 
 test("Gradient accumulation is followed", async ({ headroom }) => {
   await headroom.open("?v=1&method=full&m=meta-llama/Llama-3.2-1B");
+  await headroom.unfold();
   const before = await headroom.verdict.innerText();
   await headroom.box("Gradient accumulation").fill("8");
   await headroom.expectLink("ga", "8");
@@ -87,6 +89,7 @@ test("a card can be given by its memory alone", async ({ headroom }) => {
 
 test("LoRA's controls stand there only for LoRA and QLoRA", async ({ headroom }) => {
   await headroom.open();
+  await headroom.unfold();
   for (const [method, shown] of [["full", false], ["lora", true], ["qlora", true]]) {
     await headroom.choice("Method").selectOption(method);
     await expect(headroom.box("LoRA rank")).toBeVisible({ visible: shown });
@@ -127,6 +130,7 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
 
 test("extremes are answered, not crashed on", async ({ headroom }) => {
   await headroom.open();
+  await headroom.unfold();
   for (const name of ["Micro-batch size", "Sequence length", "Gradient accumulation", "LoRA rank"]) {
     await headroom.box(name).fill("999999999999999999999");
     await headroom.box(name).blur();
@@ -135,11 +139,6 @@ test("extremes are answered, not crashed on", async ({ headroom }) => {
   await headroom.choice("Method").selectOption("full");
   await expect(headroom.choice("Method")).toHaveValue("full");
 });
-
-/** Opens the settings that are folded away. */
-async function unfold(headroom) {
-  await headroom.page.getByText("All settings", { exact: true }).click();
-}
 
 // Name of a switch, its key in the link, and the link under which it makes a difference.
 const SWITCHES = [
@@ -155,7 +154,6 @@ const SWITCHES = [
 for (const [name, key, value, from] of SWITCHES) {
   test(`${name} is followed`, async ({ headroom, page }) => {
     const act = async () => {
-      await unfold(headroom);
       await page.getByRole("switch", { name, exact: true }).click();
     };
     await follows(headroom, act, { from, changed: ["parts"] });
@@ -165,7 +163,7 @@ for (const [name, key, value, from] of SWITCHES) {
 
 test("every input has a control", async ({ headroom, page }) => {
   await headroom.open("?v=1&gc=off&m=EleutherAI/pythia-14m&s=256");
-  await unfold(headroom);
+  await headroom.unfold();
   for (const name of ["Outputs kept", "Gradient clipping"]) {
     await expect(page.getByRole("switch", { name, exact: true })).toBeVisible();
   }
@@ -182,15 +180,16 @@ test("every input has a control", async ({ headroom, page }) => {
 
 test("what is changed in the folded settings stays in sight and can be set back", async ({ headroom, page }) => {
   await headroom.open("?v=1&dq=off&out=on");
-  await expect(page.getByText("2 changed")).toBeVisible();
+  await expect(headroom.button("All settings, 2 changed")).toBeVisible();
   await headroom.button("Double quantisation: Off. Set back to On").click();
-  await expect(page.getByText("1 changed")).toBeVisible();
+  await expect(headroom.button("All settings, 1 changed")).toBeVisible();
   await expect.poll(() => headroom.link().has("dq")).toBe(false);
   await headroom.expectLink("out", "on");
 });
 
 test("what is at its default stays there when the training library changes", async ({ headroom }) => {
   await headroom.open();
+  await headroom.unfold();
   await headroom.choice("Training library").selectOption("torchtune");
   await expect(headroom.choice("Precision")).toHaveValue("bf16");
   await expect(headroom.verdict).toContainText(/Fits/);

@@ -55,6 +55,7 @@ test("what fits by its tensors only is no fit, and the allocator that makes it o
   await expect(headroom.verdict.getByText("expandable_segments:True")).toBeVisible();
   await headroom.page.setViewportSize({ width: 360, height: 700 });
   expect(await headroom.page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(360);
+  await headroom.unfold();
   await headroom.choice("Allocator").selectOption("expandable");
   // with little to spare
   await expect(headroom.verdict).toContainText(/Fits|Close/);

@@ -5,6 +5,7 @@ test("a link reproduces exactly what its sender saw", async ({ headroom, context
   await headroom.open();
   await headroom.search("Model", "qwen2.5 7b");
   await headroom.choice("Method").selectOption("lora");
+  await headroom.unfold();
   await headroom.choice("Optimizer").selectOption("lion-8bit");
   await headroom.box("Sequence length").fill("3333");
   await headroom.box("Sequence length").blur();

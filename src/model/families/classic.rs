@@ -206,14 +206,13 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
             down: Linear::new("ffn.down_proj", 4 * hidden, hidden),
             act: Activation::Gelu,
         }),
-        residual_dropout: dropout(config, "resid_pdrop")?,
+        // its code reads neither `resid_pdrop` nor `emb_pdrop`
+        residual_dropout: dropout(&own, "attn_pdrop")?,
         extra: Vec::new(),
         layout: &["norm_1", "attn.", "norm_2"],
     };
     let layers = repeated(config.depth("n_layers")?, block);
-    let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
-    model.embeddings.dropout = dropout(config, "emb_pdrop")?;
-    Ok(model)
+    decoder(config, "wte", layers, norm("norm_f"))
 }
 
 /// gpt_neox: pythia, dolly, redpajama.

@@ -174,7 +174,10 @@ impl Answer {
             return Err(Issue::error(Field::Model, "there is no answer"));
         };
         let Replayed { on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, memory)?;
-        Ok(Answer { needed: fits(&memory, &gpu).needed, verdict: Verdict::of(&on_card) })
+        let percent = accuracy::band(&architecture, scenario).percent;
+        let fit = fits(&memory, &gpu);
+        let verdict = Verdict::on(scenario, &fit, Some(&on_card), percent);
+        Ok(Answer { needed: fit.needed, verdict })
     }
 }
 
@@ -183,7 +186,7 @@ fn tensors(scenario: &Scenario) -> Option<Answer> {
     let memory = estimate(scenario).memory?;
     let band = accuracy::band(&*scenario.architecture().ok()?, scenario);
     let fit = fits(&memory, &scenario.gpu().ok()?);
-    Some(Answer { needed: fit.needed, verdict: Verdict::of_tensors(&fit, band.percent) })
+    Some(Answer { needed: fit.needed, verdict: Verdict::on(scenario, &fit, None, band.percent) })
 }
 
 /// The scenario after a change; nothing where there is nothing to change, or what comes out has no answer. Where the run does

@@ -15,7 +15,8 @@ impl State {
     /// A new tensor shaped and laid out like `value`.
     pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
-        Value { storage, dtype, edge, ..*value }
+        let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
+        Value { storage, dtype, edge, layout, ..*value }
     }
 
     /// A change of element type; the same tensor where there is none to make.
@@ -31,8 +32,7 @@ impl State {
 
 impl<'m> Tensor<'m> {
     pub fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
-        let value = run(&mut self.machine.state.borrow_mut(), &self.value);
-        Tensor { machine: self.machine, value }
+        self.machine.tensor(|state| run(state, &self.value))
     }
 
     /// `x.to(dtype)`.
@@ -293,20 +293,13 @@ impl<'m> Tensor<'m> {
         run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
         derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
     ) -> Tensor<'m> {
-        let like = |operation| {
-            let value = self.machine.state.borrow_mut().new_like(
-                &self.value,
-                self.value.dtype,
-                operation,
-                Edge::None,
-            );
-            Tensor { machine: self.machine, value }
-        };
+        let like = |operation| self.apply(|state, x| state.new_like(x, x.dtype, operation, Edge::None));
         let result = run(&like);
-        let mut state = self.machine.state.borrow_mut();
-        let node = state.node([&self.value], derivative);
-        state.save_view(node, &self.value);
-        drop(state);
+        let node = self.machine.with(|state| {
+            let node = state.node([&self.value], derivative);
+            state.save_view(node, &self.value);
+            node
+        });
         result.with(|value| value.edge = node.output(0))
     }
 
@@ -431,7 +424,7 @@ impl<'m> Tensor<'m> {
 
     /// `softmax(x, -1)`. autocast asks for a result of float32.
     pub fn softmax(&self) -> Tensor<'m> {
-        let autocast = self.machine.state.borrow().autocast.is_some();
+        let autocast = self.machine.with(|state| state.autocast.is_some());
         if autocast { self.softmax_float() } else { self.softmax_into(self.value.dtype) }
     }
 

@@ -1,6 +1,7 @@
 //! Charts: plotters computes where things go, `backend` writes SVG that the page's style sheet colours.
 
 mod backend;
+pub mod card;
 pub mod stack;
 mod ticks;
 pub mod timeline;

@@ -73,6 +73,22 @@ pub struct Layout {
     pub labelled: bool,
 }
 
+impl Layout {
+    /// How high so many bars are drawn.
+    pub fn height(&self, bars: usize) -> u32 {
+        self.top() + self.rows(bars) + AXIS
+    }
+
+    fn top(&self) -> u32 {
+        if self.labelled { CAPTION } else { 4 }
+    }
+
+    fn rows(&self, bars: usize) -> u32 {
+        let count = u32::try_from(bars).unwrap_or(0);
+        count * self.bar + count.saturating_sub(1) * self.gap
+    }
+}
+
 /// Under the bars, for the axis.
 const AXIS: u32 = 22;
 /// Above them, for the name of the capacity line.
@@ -91,10 +107,8 @@ const TEXT: f64 = 11.5;
 /// assert!(svg.starts_with("<svg") && svg.contains("part-weights") && svg.contains("4.00 GiB"));
 /// ```
 pub fn draw(bars: &[Bar], unit: Unit, layout: Layout, name: &str) -> String {
-    let count = u32::try_from(bars.len()).unwrap_or(0);
-    let top = if layout.labelled { CAPTION } else { 4 };
-    let rows = count * layout.bar + count.saturating_sub(1) * layout.gap;
-    let (width, height) = (layout.width, top + rows + AXIS);
+    let (top, rows) = (layout.top(), layout.rows(bars.len()));
+    let (width, height) = (layout.width, layout.height(bars.len()));
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, height)).into_drawing_area();
@@ -127,6 +141,15 @@ pub fn draw(bars: &[Bar], unit: Unit, layout: Layout, name: &str) -> String {
         Escaped(name),
     );
     svg
+}
+
+/// The longer side of a stretch that the end of the card crosses, so that no label lies under the line; else all of it.
+fn clear_of(line: f64, start: f64, end: f64) -> [f64; 2] {
+    match line {
+        _ if line <= start || line >= end => [start, end],
+        _ if line - start > end - line => [start, line],
+        _ => [line, end],
+    }
 }
 
 fn units(pixels: u32) -> i32 {
@@ -197,8 +220,8 @@ impl Pen<'_, '_> {
         let (total, height) = (bar.total(), f64::from(self.layout.bar));
         let middle = y + height / 2.;
         let faded = if bar.faded { " faded" } else { "" };
-        let track = self.marks.add("track", None);
-        self.rect(track, (0., bar.capacity.0 as f64), (y, y + height));
+        let room = self.marks.add("headroom", None);
+        self.rect(room, (total.0.min(bar.capacity.0) as f64, bar.capacity.0 as f64), (y, y + height));
         let mut start = 0_f64;
         for segment in &bar.segments {
             let end = start + segment.bytes.0 as f64;
@@ -212,7 +235,8 @@ impl Pen<'_, '_> {
             let color = self.marks.add(format!("part {}{faded}", segment.class), Some(title));
             self.rect(color, (start, end), (y, y + height));
             if self.layout.labelled {
-                self.label(segment, &amount, (start + end) / 2., middle);
+                let [start, end] = clear_of(bar.capacity.0 as f64, start, end);
+                self.label(segment, &amount, (start, end), middle);
             }
             start = end;
         }
@@ -233,8 +257,9 @@ impl Pen<'_, '_> {
     }
 
     /// Name and amount inside a stretch, where they fit.
-    fn label(&self, segment: &Segment, amount: &str, x: f64, middle: f64) {
-        let room = self.length(segment.bytes) - 12.;
+    fn label(&self, segment: &Segment, amount: &str, (start, end): (f64, f64), middle: f64) {
+        let x = (start + end) / 2.;
+        let room = self.length(Bytes((end - start) as u64)) - 12.;
         let class = format!("label {}", segment.class);
         let named = text_width(segment.label, TEXT) <= room;
         if named && text_width(amount, TEXT) <= room {
@@ -245,13 +270,14 @@ impl Pen<'_, '_> {
         }
     }
 
-    /// How much is left, inside the free stretch.
+    /// How much is left, inside the free stretch: what the page is called after.
     fn free(&self, bar: &Bar, start: f64, middle: f64) {
         let left = bar.capacity.saturating_sub(bar.total());
-        let text = format!("{} free", self.unit.amount(left));
-        if text_width(&text, TEXT) <= self.length(left) - 16. {
-            let at = self.at((start + bar.capacity.0 as f64) / 2., middle);
-            self.text(&text, "free", at, (HPos::Center, VPos::Center));
+        let room = self.length(left) - 16.;
+        let (amount, x) = (self.unit.amount(left), (start + bar.capacity.0 as f64) / 2.);
+        if text_width("headroom", TEXT).max(text_width(&amount, TEXT)) <= room {
+            self.text("headroom", "free", self.at(x, middle - 8.), (HPos::Center, VPos::Center));
+            self.text(&amount, "free", self.at(x, middle + 8.), (HPos::Center, VPos::Center));
         }
     }
 
@@ -286,7 +312,7 @@ mod tests {
     #[test]
     fn a_fitting_bar_says_what_is_free() {
         let svg = draw(&[bar(&[6, 2], 24)], Unit::Binary, LAYOUT, "x");
-        assert!(svg.contains(">16.0 GiB free<"), "{svg}");
+        assert!(svg.contains(">headroom<") && svg.contains(">16.0 GiB<"), "{svg}");
         assert!(svg.contains(">24.0 GiB on the card<"), "{svg}");
         assert!(svg.contains("<title>Part: 6.00 GiB, 75% (6,442,450,944 bytes)</title>"), "{svg}");
         assert!(!svg.contains("class=\"over\""), "{svg}");
@@ -295,7 +321,7 @@ mod tests {
     #[test]
     fn a_bar_beyond_the_card_is_marked() {
         let svg = draw(&[bar(&[6, 22], 24)], Unit::Binary, LAYOUT, "x");
-        assert!(svg.contains("class=\"over\"") && !svg.contains("free"), "{svg}");
+        assert!(svg.contains("class=\"over\"") && !svg.contains("headroom<"), "{svg}");
     }
 
     #[test]
@@ -324,5 +350,12 @@ mod tests {
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("<b>"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn labels_stay_clear_of_the_end_of_the_card() {
+        assert_eq!(clear_of(8., 2., 6.), [2., 6.]);
+        assert_eq!(clear_of(5., 2., 6.), [2., 5.]);
+        assert_eq!(clear_of(3., 2., 6.), [3., 6.]);
     }
 }

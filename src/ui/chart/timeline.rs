@@ -18,29 +18,65 @@ use crate::ui::part::Part;
 use crate::units::Bytes;
 
 /// Of the whole drawing.
-const HEIGHT: u32 = 190;
+pub const HEIGHT: u32 = 240;
 /// Before the areas, for the ticks.
 const TICKS: u32 = 52;
 /// Beneath them, for the names of the phases.
 const PHASES: u32 = 20;
+/// After them.
+const END: u32 = 1;
+/// Above the highest moment, for its name.
+const AIR: f64 = 1.14;
+/// A card that ends no higher than this above the highest moment is drawn as a line.
+const NEAR: f64 = 1.3;
 /// Of all text.
 const TEXT: f64 = 11.5;
+
+/// The part of the drawing's width that the moments have.
+fn room(width: u32) -> f64 {
+    f64::from(width.saturating_sub(TICKS + END).max(1))
+}
+
+/// Where a moment is, in CSS pixels from the left.
+pub fn place(index: usize, count: usize, width: u32) -> f64 {
+    f64::from(TICKS) + room(width) * index as f64 / count.saturating_sub(1).max(1) as f64
+}
+
+/// The moment that is nearest to a place.
+pub fn nearest(x: f64, count: usize, width: u32) -> usize {
+    let last = count.saturating_sub(1);
+    let index = (x - f64::from(TICKS)) / room(width) * last as f64;
+    (index.round().max(0.) as usize).min(last)
+}
+
+/// The highest moment; the first where several are as high.
+pub fn highest(moments: &[Moment]) -> usize {
+    let mut best = (0, Bytes::ZERO);
+    for (index, moment) in moments.iter().enumerate() {
+        let bytes = moment.parts.total();
+        if bytes > best.1 {
+            best = (index, bytes);
+        }
+    }
+    best.0
+}
 
 /// Draws the moments of a step against the capacity of its card as an `<svg>` of that width.
 pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, width: u32) -> String {
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
-    let highest = moments.iter().map(|moment| moment.parts.total() + context).max().unwrap_or_default();
-    // A card far larger than the step would press it flat: then its line is left out.
-    let shows_capacity = capacity.0 / 4 <= highest.0;
+    let peak = highest(moments);
+    let highest = moments.get(peak).map(|moment| moment.parts.total() + context).unwrap_or_default();
+    // A card far larger than the step would press it flat: then it is only said how far up it ends.
+    let shows_capacity = capacity.0 as f64 <= highest.0 as f64 * NEAR;
     let most = if shows_capacity { highest.max(capacity) } else { highest };
     let area = ChartBuilder::on(&root)
         .margin_top(6 * SCALE)
         .margin_bottom(PHASES as i32 * SCALE)
         .margin_left(TICKS as i32 * SCALE)
-        .margin_right(SCALE)
-        .build_cartesian_2d(0_f64..moments.len().max(2) as f64 - 1., 0_f64..most.0 as f64 * 1.03 + 1.)
+        .margin_right(END as i32 * SCALE)
+        .build_cartesian_2d(0_f64..moments.len().max(2) as f64 - 1., 0_f64..most.0 as f64 * AIR + 1.)
         .map(|chart| chart.plotting_area().clone());
     if let Ok(area) = area {
         let pen = Pen { area, marks: &marks };
@@ -52,7 +88,18 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
             let text = format!("{} on the card", unit.amount(capacity));
-            pen.text(&text, (width as i32 * SCALE, height + 5 * SCALE), (HPos::Right, VPos::Top));
+            pen.named(
+                "capacity-name",
+                &text,
+                (width as i32 * SCALE, height - 4 * SCALE),
+                (HPos::Right, VPos::Bottom),
+            );
+        } else if !moments.is_empty() {
+            let text = format!("↑ the card ends at {}", unit.amount(capacity));
+            pen.named("capacity-name", &text, (width as i32 * SCALE, 4 * SCALE), (HPos::Right, VPos::Top));
+        }
+        if !moments.is_empty() {
+            pen.peak(peak, moments.len(), highest, &format!("peak {}", unit.amount(highest)));
         }
     }
     drop(root);
@@ -83,8 +130,25 @@ impl Pen<'_, '_> {
         drop(self.area.draw(&PathElement::new(ends, color)));
     }
 
+    /// The highest moment, with its name beside it.
+    fn peak(&self, index: usize, count: usize, bytes: Bytes, name: &str) {
+        let (x, y) = self.area.map_coordinate(&(index as f64, bytes.0 as f64));
+        let size = 4 * SCALE;
+        let color = self.marks.add("peak", None);
+        let flag = [(x, y - SCALE), (x - size, y - SCALE - 2 * size), (x + size, y - SCALE - 2 * size)];
+        let flag: Vec<_> = flag.into_iter().map(|point| self.within_area(point)).collect();
+        drop(self.area.strip_coord_spec().draw(&Polygon::new(flag, color.filled())));
+        let before = index * 2 > count;
+        let (side, anchor) = if before { (-1, HPos::Right) } else { (1, HPos::Left) };
+        self.named("peak-name", name, (x + side * 2 * size, y - SCALE - size), (anchor, VPos::Center));
+    }
+
     fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
-        let color: RGBColor = self.marks.add("tick", None);
+        self.named("tick", text, at, anchor);
+    }
+
+    fn named(&self, class: &str, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
+        let color: RGBColor = self.marks.add(class, None);
         let font = (FontFamily::SansSerif, TEXT * f64::from(SCALE)).into_font();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
         drop(self.area.strip_coord_spec().draw_text(text, &style, self.within_area(at)));
@@ -119,17 +183,27 @@ impl Pen<'_, '_> {
                 .zip(&floor)
                 .map(|(moment, floor)| floor.saturating_add(bytes(moment)))
                 .collect();
-            let point = |(index, height): (usize, &u64)| (index as f64, *height as f64);
-            let outline: Vec<(f64, f64)> = ceiling
-                .iter()
-                .enumerate()
-                .map(point)
-                .chain(floor.iter().enumerate().rev().map(point))
-                .collect();
-            let color = self.marks.add(format!("area part {}", part.class()), Some(part.label().to_owned()));
+            let mut outline = self.edge(&ceiling);
+            outline.extend(self.edge(&floor).into_iter().rev());
+            let color = self.marks.add(format!("area part {}", part.class()), None);
             drop(self.area.draw(&Polygon::new(outline, color.filled())));
             floor = ceiling;
         }
+    }
+
+    /// A line through heights, without the points between two that are as high.
+    fn edge(&self, heights: &[u64]) -> Vec<(f64, f64)> {
+        let drawn: Vec<i32> =
+            heights.iter().map(|bytes| self.area.map_coordinate(&(0., *bytes as f64)).1).collect();
+        let last = heights.len().saturating_sub(1);
+        let is_corner = |index: usize| {
+            index == 0
+                || index == last
+                || drawn[index - 1] != drawn[index]
+                || drawn[index + 1] != drawn[index]
+        };
+        let points = heights.iter().enumerate().filter(|(index, _)| is_corner(*index));
+        points.map(|(index, bytes)| (index as f64, *bytes as f64)).collect()
     }
 
     fn phases(&self, moments: &[Moment], most: Bytes) {
@@ -141,17 +215,20 @@ impl Pen<'_, '_> {
                 continue;
             };
             if first > 0 {
-                self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * 1.03)]);
+                self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * AIR)]);
             }
             let name = match phase.stage {
                 Stage::Forward => "Forward",
                 Stage::Backward => "Backward",
                 Stage::Step => "Optimizer",
+                Stage::Score => "Scoring",
             };
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));
             if f64::from((to - from) / SCALE) > text_width(name, TEXT) {
                 self.text(name, ((from + to) / 2, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+            } else if last + 1 == moments.len() {
+                self.text(name, (to, floor + 6 * SCALE), (HPos::Right, VPos::Top));
             }
         }
     }
@@ -166,7 +243,7 @@ mod tests {
     #[test]
     fn the_phases_of_a_step_follow_each_other() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
-        let svg = draw(&detail.moments, Bytes::mib(500), Bytes::gib(24.), Unit::Binary, 800);
+        let svg = draw(&detail.moments, Bytes::mib(500), Bytes::gib(14.), Unit::Binary, 800);
         let at = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text} is missing"));
         assert!(at(">Forward<") < at(">Backward<"));
         for class in
@@ -185,5 +262,29 @@ mod tests {
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
+    }
+
+    #[test]
+    fn places_and_moments_find_each_other() {
+        for (count, width) in [(1, 300), (2, 720), (401, 333)] {
+            for index in 0..count {
+                assert_eq!(nearest(place(index, count, width), count, width), index);
+            }
+        }
+        assert_eq!(nearest(-50., 10, 300), 0);
+        assert_eq!(nearest(9000., 10, 300), 9);
+        assert_eq!(nearest(10., 0, 0), 0);
+    }
+
+    #[test]
+    fn the_peak_is_marked_and_the_card_is_told() {
+        let detail = Detail::of(&Scenario::default()).expect("an answer");
+        let peak = detail.memory.steady.highest().1.bytes;
+        assert_eq!(detail.moments[highest(&detail.moments)].parts.total(), peak);
+        let of = |gib| draw(&detail.moments, Bytes::ZERO, Bytes::gib(gib), Unit::Binary, 800);
+        let far = of(80.);
+        assert!(far.contains("class=\"peak\"") && far.contains(">peak 1"), "{far}");
+        assert!(far.contains("the card ends at 80.0 GiB") && !far.contains("class=\"capacity\""));
+        assert!(of(12.).contains("class=\"capacity\""));
     }
 }

@@ -4,12 +4,10 @@ use leptos::ev::{Event, FocusEvent, KeyboardEvent, MouseEvent, PointerEvent};
 use leptos::html;
 use leptos::prelude::*;
 
-use super::Messages;
+use super::messages::Messages;
 use super::name::Name;
 use crate::issue::{Field, Issue};
 use crate::ui::browser;
-use crate::ui::live::{on, state, switch, text};
-use crate::ui::markup;
 
 /// One thing that can be picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,14 +109,11 @@ impl List {
     }
 
     /// What is said of words that were left without meaning anything.
-    fn complaint(self) -> String {
+    fn complaint(self) -> Option<Issue> {
         let missed = self.missed.get();
-        if missed.is_empty() {
-            return String::new();
-        }
         let message = format!("nothing is called “{missed}”");
-        let issue = Issue::error(Field::Link, message).with_fix(format!("still {}", self.chosen.get()));
-        markup::issues([&issue])
+        let issue = || Issue::error(Field::Link, message).with_fix(format!("still {}", self.chosen.get()));
+        (!missed.is_empty()).then(issue)
     }
 
     fn write(self, typed: String) {
@@ -161,10 +156,10 @@ impl List {
             <li
                 id=self.option_id(index)
                 role="option"
-                class:active=switch(move || self.active.get() == index)
+                class:active=Signal::derive(move || self.active.get() == index)
                 aria-selected=chosen.to_string()
-                on:pointerenter=on(move |_: PointerEvent| self.active.set(index))
-                on:click=on(move |_: MouseEvent| self.choose(index))
+                on:pointerenter=move |_: PointerEvent| self.active.set(index)
+                on:click=move |_: MouseEvent| self.choose(index)
             >
                 <span class="option-name">{item.label}</span>
                 <span class="option-detail">{item.detail}</span>
@@ -190,7 +185,7 @@ pub fn Combobox(
     /// Picks an item by its key.
     pick: Callback<String>,
     /// What is wrong with the choice.
-    messages: Messages,
+    messages: Signal<Vec<Issue>>,
 ) -> impl IntoView {
     let list = List {
         id,
@@ -219,6 +214,7 @@ pub fn Combobox(
         _ => String::new(),
     };
     let note = move || list.found().note;
+    let said = Signal::derive(move || list.complaint().into_iter().chain(messages.get()).collect::<Vec<_>>());
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field wide">
@@ -232,42 +228,43 @@ pub fn Combobox(
                     autocomplete="off"
                     spellcheck="false"
                     aria-autocomplete="list"
-                    aria-expanded=state(move || list.offers())
+                    aria-expanded=move || list.offers().to_string()
                     aria-controls=format!("{id}-list")
-                    aria-activedescendant=text(active)
+                    aria-activedescendant=Signal::derive(active)
                     aria-describedby=messages_id.clone()
                     value=untrack(shown)
-                    prop:value=text(shown)
-                    on:focus=on(move |_: FocusEvent| list.select_text())
-                    on:click=on(move |_: MouseEvent| list.show())
-                    on:blur=on(move |_: FocusEvent| list.leave())
-                    on:input=on(move |event: Event| list.write(event_target_value(&event)))
-                    on:keydown=on(move |event: KeyboardEvent| list.press(&event))
+                    prop:value=Signal::derive(shown)
+                    on:focus=move |_: FocusEvent| list.select_text()
+                    on:click=move |_: MouseEvent| list.show()
+                    on:blur=move |_: FocusEvent| list.leave()
+                    on:input=move |event: Event| list.write(event_target_value(&event))
+                    on:keydown=move |event: KeyboardEvent| list.press(&event)
                 />
                 <div
                     class="popup"
-                    class:open=switch(is_open)
+                    class:open=Signal::derive(is_open)
                     // A press inside must not take the focus from the box, which would close it.
-                    on:pointerdown=on(|event: PointerEvent| event.prevent_default())
-                    on:mousedown=on(|event: MouseEvent| event.prevent_default())
+                    on:pointerdown=|event: PointerEvent| event.prevent_default()
+                    on:mousedown=|event: MouseEvent| event.prevent_default()
                 >
-                    <p class="popup-note" aria-live="polite">{text(note)}</p>
+                    <p class="popup-note" aria-live="polite">{Signal::derive(note)}</p>
                     <ul
                         id=format!("{id}-list")
                         role="listbox"
                         aria-label="Suggestions"
-                        hidden=switch(move || !list.offers())
+                        hidden=Signal::derive(move || !list.offers())
                     >
                         {options}
                     </ul>
                 </div>
             </div>
-            <span class="unseen" aria-live="polite">{text(results)}</span>
+            <span class="unseen" aria-live="polite">{Signal::derive(results)}</span>
             <div
                 class="field-messages"
                 id=messages_id
-                inner_html=text(move || list.complaint() + &messages.get())
-            ></div>
+            >
+                <Messages issues=said />
+            </div>
         </div>
     }
 }

@@ -1,6 +1,7 @@
 //! Accessible controls, one a file. They know labels, values and callbacks, not what a scenario is.
 
 mod combobox;
+mod messages;
 mod name;
 mod select;
 mod slider;
@@ -8,14 +9,11 @@ mod switch;
 mod text;
 mod toast;
 
-use leptos::prelude::*;
-
 pub use combobox::{Combobox, Found, Item};
+pub use messages::{Messages, message};
+pub use name::Explained;
 pub use select::Select;
 pub use slider::Slider;
 pub use switch::Switch;
 pub use text::TextBox;
 pub use toast::Toast;
-
-/// What is wrong with a control's value, as HTML; mostly empty.
-pub type Messages = Signal<String>;

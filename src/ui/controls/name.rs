@@ -1,13 +1,50 @@
 //! The name of a control, and a question mark that opens what can be said about it.
 
-use std::fmt::Write;
-
 use leptos::prelude::*;
 
 use crate::scenario::Choice;
-use crate::ui::markup::Escaped;
 
-/// The label of a control with its help. The browser opens and closes the popover; Escape and a click elsewhere do, too.
+/// A button and the explanation that it opens, which is drawn when it is asked for. The browser opens and closes it; Escape
+/// and a click elsewhere do, too.
+#[component]
+pub fn Explained(
+    /// The id of what is opened.
+    #[prop(into)]
+    id: String,
+    /// What the button says.
+    face: &'static str,
+    /// What the button is called.
+    #[prop(into)]
+    name: String,
+    /// The heading of the explanation.
+    #[prop(into)]
+    heading: String,
+    /// The explanation.
+    children: ChildrenFn,
+) -> impl IntoView {
+    let drawn = RwSignal::new(false);
+    let title = format!("{id}-title");
+    let titled = title.clone();
+    let body = move || drawn.get().then(|| children());
+    let class = if face == "?" { "help-button" } else { "explain" };
+    view! {
+        <button
+            class=class
+            type="button"
+            aria-label=name
+            popovertarget=id.clone()
+            on:click=move |_| drawn.set(true)
+        >
+            {face}
+        </button>
+        <div class="help" id=id popover="auto" role="note" aria-labelledby=titled>
+            <h3 id=title>{heading}</h3>
+            {body}
+        </div>
+    }
+}
+
+/// The label of a control with its help.
 #[component]
 pub fn Name(
     /// The id of the control.
@@ -18,31 +55,21 @@ pub fn Name(
     help: String,
     /// What can be chosen, if anything.
     #[prop(optional)]
-    choices: Vec<Choice>,
+    choices: &'static [Choice],
 ) -> impl IntoView {
-    let mut list = format!("<dd>{}</dd>", Escaped(&help));
-    for choice in choices {
-        // Writing to a string cannot fail.
-        let _ = write!(list, "<dt>{}</dt><dd>{}</dd>", Escaped(choice.label), Escaped(choice.help));
-    }
-    let target = format!("{id}-help");
-    let heading = format!("{id}-help-title");
+    let choice = |choice: &Choice| {
+        view! {
+            <dt>{choice.label}</dt>
+            <dd>{choice.help}</dd>
+        }
+    };
     view! {
         <div class="field-name">
             <label for=id>{label}</label>
-            <button
-                class="help-button"
-                type="button"
-                aria-label="Help"
-                aria-describedby=heading.clone()
-                popovertarget=target.clone()
-            >
-                "?"
-            </button>
-            <div class="help" id=target popover="auto" role="note">
-                <h3 id=heading>{label}</h3>
-                <dl inner_html=list></dl>
-            </div>
+            <Explained id=format!("{id}-help") face="?" name=format!("Help: {label}") heading=label>
+                <p>{help.clone()}</p>
+                <dl>{choices.iter().map(choice).collect::<Vec<_>>()}</dl>
+            </Explained>
         </div>
     }
 }

@@ -3,10 +3,10 @@
 use leptos::ev::Event;
 use leptos::prelude::*;
 
-use super::Messages;
+use super::messages::Messages;
 use super::name::Name;
+use crate::issue::Issue;
 use crate::scenario::Choice;
-use crate::ui::live::{on, text};
 
 /// A labelled list of choices, the value being the position in it.
 #[component]
@@ -25,7 +25,7 @@ pub fn Select(
     /// Chooses another.
     set: Callback<usize>,
     /// What is wrong with the choice.
-    messages: Messages,
+    messages: Signal<Vec<Issue>>,
 ) -> impl IntoView {
     let first = value.get_untracked();
     let option = |(index, choice): (usize, &Choice)| {
@@ -42,11 +42,13 @@ pub fn Select(
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field">
-            <Name id=id label=label help=help choices=choices.to_vec() />
-            <select id=id prop:value=text(chosen) aria-describedby=messages_id.clone() on:change=on(choose)>
+            <Name id=id label=label help=help choices=choices />
+            <select id=id prop:value=Signal::derive(chosen) aria-describedby=messages_id.clone() on:change=choose>
                 {options}
             </select>
-            <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
+            <div class="field-messages" id=messages_id>
+                <Messages issues=messages />
+            </div>
         </div>
     }
 }

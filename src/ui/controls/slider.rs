@@ -4,12 +4,12 @@ use leptos::ev::{Event, FocusEvent, KeyboardEvent};
 use leptos::html;
 use leptos::prelude::*;
 
-use super::Messages;
+use super::messages::Messages;
 use super::name::Name;
 use super::text::Draft;
+use crate::issue::Issue;
 use crate::ui::browser;
 use crate::ui::format::number;
-use crate::ui::live::{on, state, text};
 use crate::ui::scale::Scale;
 
 /// A labelled number with slider and box.
@@ -32,7 +32,7 @@ pub fn Slider(
     /// Changes it.
     set: Callback<f64>,
     /// What is wrong with the value.
-    messages: Messages,
+    messages: Signal<Vec<Issue>>,
     /// What stands behind the box: `GiB`.
     unit: &'static str,
 ) -> impl IntoView {
@@ -54,7 +54,7 @@ pub fn Slider(
         if let Ok(new) = read {
             set.run(new);
         }
-        draft.wrote(text, read.map(drop));
+        draft.wrote(text, untrack(shown), read.map(drop));
     };
     let press = move |event: KeyboardEvent| {
         let now = value.get_untracked();
@@ -76,7 +76,7 @@ pub fn Slider(
             browser::set_style(&range, "--fill", &fill());
         }
     });
-    let spoken = move || text(move || scale.spoken(value.get()));
+    let spoken = move || Signal::derive(move || scale.spoken(value.get()));
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field">
@@ -90,9 +90,9 @@ pub fn Slider(
                     min="0"
                     max=last.to_string()
                     step="1"
-                    prop:value=text(move || nearest().to_string())
+                    prop:value=Signal::derive(move || nearest().to_string())
                     aria-valuetext=spoken()
-                    on:input=on(slide)
+                    on:input=slide
                 />
                 <input
                     type="text"
@@ -103,25 +103,26 @@ pub fn Slider(
                     autocomplete="off"
                     spellcheck="false"
                     value=untrack(shown)
-                    prop:value=text(move || draft.shown(shown))
-                    aria-valuenow=text(shown)
+                    prop:value=Signal::derive(move || draft.shown(shown))
+                    aria-valuenow=Signal::derive(shown)
                     aria-valuetext=spoken()
                     aria-valuemin=number(scale.least)
                     aria-valuemax=number(scale.most)
-                    aria-invalid=state(move || draft.is_wrong())
+                    aria-invalid=move || draft.is_wrong().to_string()
                     aria-describedby=messages_id.clone()
-                    on:focus=on(move |_: FocusEvent| draft.begin(untrack(shown)))
-                    on:blur=on(move |_: FocusEvent| draft.end())
-                    on:input=on(write)
-                    on:keydown=on(press)
+                    on:focus=move |_: FocusEvent| draft.begin(untrack(shown))
+                    on:blur=move |_: FocusEvent| draft.end()
+                    on:input=write
+                    on:keydown=press
                 />
                 <span class="unit" aria-hidden="true">{unit}</span>
             </div>
             <div
                 class="field-messages"
                 id=messages_id
-                inner_html=text(move || draft.messages(shown, messages))
-            ></div>
+            >
+                <Messages issues=Signal::derive(move || draft.messages(shown, messages)) />
+            </div>
         </div>
     }
 }

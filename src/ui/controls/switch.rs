@@ -3,9 +3,9 @@
 use leptos::ev::Event;
 use leptos::prelude::*;
 
-use super::Messages;
+use super::messages::Messages;
 use super::name::Name;
-use crate::ui::live::{on, switch, text};
+use crate::issue::Issue;
 
 /// A labelled switch.
 #[component]
@@ -22,7 +22,7 @@ pub fn Switch(
     /// Switches it.
     set: Callback<bool>,
     /// What is wrong with it.
-    messages: Messages,
+    messages: Signal<Vec<Issue>>,
 ) -> impl IntoView {
     let messages_id = format!("{id}-messages");
     view! {
@@ -34,12 +34,14 @@ pub fn Switch(
                     id=id
                     role="switch"
                     class="switch"
-                    prop:checked=switch(move || value.get())
+                    prop:checked=Signal::derive(move || value.get())
                     aria-describedby=messages_id.clone()
-                    on:change=on(move |event: Event| set.run(event_target_checked(&event)))
+                    on:change=move |event: Event| set.run(event_target_checked(&event))
                 />
             </div>
-            <div class="field-messages" id=messages_id inner_html=text(move || messages.get())></div>
+            <div class="field-messages" id=messages_id>
+                <Messages issues=messages />
+            </div>
         </div>
     }
 }

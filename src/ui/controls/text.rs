@@ -3,17 +3,17 @@
 use leptos::ev::{Event, FocusEvent};
 use leptos::prelude::*;
 
-use super::Messages;
+use super::messages::Messages;
 use super::name::Name;
 use crate::issue::{Field, Issue};
-use crate::ui::live::{on, state, text};
-use crate::ui::markup;
 
 /// What stands in a box while it is written in, and what is wrong with it.
 #[derive(Clone, Copy)]
 pub struct Draft {
     typing: RwSignal<bool>,
     typed: RwSignal<String>,
+    /// The value that came of it: once it is another, as after an undo, that one is shown.
+    left: RwSignal<String>,
     complaint: RwSignal<String>,
 }
 
@@ -23,18 +23,22 @@ impl Draft {
         Draft {
             typing: RwSignal::new(false),
             typed: RwSignal::new(String::new()),
+            left: RwSignal::new(String::new()),
             complaint: RwSignal::new(String::new()),
         }
     }
 
     /// What the box shows: what is being written, else the value.
     pub fn shown(self, value: impl FnOnce() -> String) -> String {
-        if self.typing.get() { self.typed.get() } else { value() }
+        let value = value();
+        let is_written = self.typing.get() && self.left.with(|left| *left == value);
+        if is_written { self.typed.get() } else { value }
     }
 
     /// The focus came: from now on the box is not overwritten.
     pub fn begin(self, value: String) {
-        self.typed.set(value);
+        self.typed.set(value.clone());
+        self.left.set(value);
         self.typing.set(true);
     }
 
@@ -44,8 +48,9 @@ impl Draft {
         self.settle();
     }
 
-    /// Somebody wrote; what was wrong with it, or nothing.
-    pub fn wrote(self, typed: String, complaint: Result<(), String>) {
+    /// Somebody wrote, which left that value; what was wrong with it, or nothing.
+    pub fn wrote(self, typed: String, left: String, complaint: Result<(), String>) {
+        self.left.set(left);
         self.typing.set(true);
         self.typed.set(typed);
         self.complaint.set(complaint.err().unwrap_or_default());
@@ -62,17 +67,13 @@ impl Draft {
     }
 
     /// What is wrong with what was written, then what is wrong with the value.
-    pub fn messages(self, kept: impl FnOnce() -> String, messages: Messages) -> String {
+    pub fn messages(self, kept: impl FnOnce() -> String, messages: Signal<Vec<Issue>>) -> Vec<Issue> {
         let complaint = self.complaint.get();
-        let own = if complaint.is_empty() {
-            String::new()
-        } else {
-            // Which field it belongs to does not matter: it is shown right here.
-            let issue =
-                Issue::error(Field::Link, complaint).with_fix(format!("still computing with {}", kept()));
-            markup::issues([&issue])
-        };
-        own + &messages.get()
+        // Which field it belongs to does not matter: it is shown right here.
+        let own = (!complaint.is_empty()).then(|| {
+            Issue::error(Field::Link, complaint).with_fix(format!("still computing with {}", kept()))
+        });
+        own.into_iter().chain(messages.get()).collect()
     }
 }
 
@@ -91,12 +92,13 @@ pub fn TextBox(
     /// Takes a new text, or says what would be right.
     set: Callback<String, Result<(), String>>,
     /// What is wrong with the value.
-    messages: Messages,
+    messages: Signal<Vec<Issue>>,
 ) -> impl IntoView {
     let draft = Draft::new();
     let write = move |event: Event| {
         let text = event_target_value(&event);
-        draft.wrote(text.clone(), set.run(text));
+        let done = set.run(text.clone());
+        draft.wrote(text, value.get_untracked(), done);
     };
     let messages_id = format!("{id}-messages");
     view! {
@@ -108,18 +110,19 @@ pub fn TextBox(
                 autocomplete="off"
                 spellcheck="false"
                 value=value.get_untracked()
-                prop:value=text(move || draft.shown(|| value.get()))
-                aria-invalid=state(move || draft.is_wrong())
+                prop:value=Signal::derive(move || draft.shown(|| value.get()))
+                aria-invalid=move || draft.is_wrong().to_string()
                 aria-describedby=messages_id.clone()
-                on:focus=on(move |_: FocusEvent| draft.begin(value.get_untracked()))
-                on:blur=on(move |_: FocusEvent| draft.end())
-                on:input=on(write)
+                on:focus=move |_: FocusEvent| draft.begin(value.get_untracked())
+                on:blur=move |_: FocusEvent| draft.end()
+                on:input=write
             />
             <div
                 class="field-messages"
                 id=messages_id
-                inner_html=text(move || draft.messages(|| value.get(), messages))
-            ></div>
+            >
+                <Messages issues=Signal::derive(move || draft.messages(|| value.get(), messages)) />
+            </div>
         </div>
     }
 }

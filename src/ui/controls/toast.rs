@@ -4,7 +4,6 @@ use leptos::ev::{FocusEvent, MouseEvent, PointerEvent};
 use leptos::prelude::*;
 
 use crate::ui::browser::Later;
-use crate::ui::live::{follow, on, switch, text};
 use crate::ui::state::State;
 
 /// How long a message stays: long enough to reach its button with a keyboard.
@@ -18,7 +17,7 @@ pub fn Toast() -> impl IntoView {
     // A pointer or the focus on it holds it.
     let held = RwSignal::new(false);
     let silent = move || state.toast.with(String::is_empty);
-    follow(move || {
+    Effect::new(move || {
         if silent() || held.get() {
             timer.cancel();
         } else {
@@ -29,20 +28,20 @@ pub fn Toast() -> impl IntoView {
         <div class="toasts" aria-live="polite">
             <div
                 class="toast"
-                hidden=switch(silent)
-                on:pointerenter=on(move |_: PointerEvent| held.set(true))
-                on:pointerleave=on(move |_: PointerEvent| held.set(false))
-                on:focusin=on(move |_: FocusEvent| held.set(true))
-                on:focusout=on(move |_: FocusEvent| held.set(false))
+                hidden=Signal::derive(silent)
+                on:pointerenter=move |_: PointerEvent| held.set(true)
+                on:pointerleave=move |_: PointerEvent| held.set(false)
+                on:focusin=move |_: FocusEvent| held.set(true)
+                on:focusout=move |_: FocusEvent| held.set(false)
             >
-                <span>{text(move || state.toast.get())}</span>
+                <span>{Signal::derive(move || state.toast.get())}</span>
                 <button
                     type="button"
-                    hidden=switch(move || !state.undoable.get())
-                    on:click=on(move |_: MouseEvent| {
+                    hidden=Signal::derive(move || !state.undoable.get())
+                    on:click=move |_: MouseEvent| {
                         held.set(false);
                         state.undo();
-                    })
+                    }
                 >
                     "Undo"
                 </button>

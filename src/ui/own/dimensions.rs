@@ -1,15 +1,16 @@
 //! A model by its dimensions, starting from those of the model on the screen.
 
+use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::bring;
 use crate::model::dimensions::{Decoder, Dimensions};
 use crate::scenario::{Choice, ModelChoice};
+use crate::ui::controls::message;
 use crate::ui::controls::{Select, TextBox};
-use crate::ui::live::{follow, text};
 use crate::ui::scale::Scale;
 use crate::ui::state::State;
-use crate::ui::{markup, summary};
+use crate::ui::summary;
 
 /// What a dimension can be.
 static SIZE: Scale =
@@ -63,7 +64,7 @@ pub fn draw(state: State) -> impl IntoView {
     let own = state.own;
     let model = RwSignal::new(Dimensions::default());
     let mut seen: Option<ModelChoice> = None;
-    follow(move || {
+    Effect::new(move || {
         let now = state.current().scenario.with(|scenario| scenario.model.clone());
         if seen.as_ref() != Some(&now) {
             if let Ok(architecture) = untrack(|| state.current().scenario.with(|s| s.architecture())) {
@@ -85,7 +86,7 @@ pub fn draw(state: State) -> impl IntoView {
                 help=help
                 value=Signal::derive(move || place(&mut model.get()).to_string())
                 set=Callback::new(read)
-                messages=Signal::stored(String::new())
+                messages=Signal::stored(Vec::new())
             />
         }
     };
@@ -103,13 +104,13 @@ pub fn draw(state: State) -> impl IntoView {
                 choices=choices
                 value=Signal::derive(move || get(&model.get()))
                 set=Callback::new(move |index: usize| model.update(|model| set(model, index)))
-                messages=Signal::stored(String::new())
+                messages=Signal::stored(Vec::new())
             />
         }
     };
     let said = move || match model.get().architecture() {
-        Ok(architecture) => summary::counted(&architecture),
-        Err(error) => markup::issues([&error.into()]),
+        Ok(architecture) => Either::Left(summary::counted(&architecture)),
+        Err(error) => Either::Right(message(&error.into())),
     };
     let use_it = move || {
         let now = model.get_untracked();
@@ -141,7 +142,7 @@ pub fn draw(state: State) -> impl IntoView {
                     |model, index| model.tied = index == 1,
                 )}
             </div>
-            <div role="status" inner_html=text(said)></div>
+            <div role="status">{said}</div>
             {super::finish(own, "own-dimensions-name", use_it)}
         </div>
     }

@@ -1,5 +1,8 @@
 //! A model by the text of its `config.json`: pasted, or in a file.
 
+use std::sync::Arc;
+
+use leptos::either::Either;
 use leptos::ev::{ClipboardEvent, Event};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -8,12 +11,13 @@ use web_sys::{File, HtmlInputElement};
 
 use super::{Way, bring};
 use crate::issue::{Field, Issue};
+use crate::model::Architecture;
 use crate::model::read::check_length;
 use crate::scenario::CustomModel;
 use crate::ui::browser::{self, Later};
-use crate::ui::live::{on, text};
+use crate::ui::controls::{Messages, message};
 use crate::ui::state::State;
-use crate::ui::{markup, summary};
+use crate::ui::summary;
 
 /// How long the keys must rest before the text is read.
 const REST: u32 = 200;
@@ -33,17 +37,22 @@ pub fn take(state: State, file: File) {
     });
 }
 
-/// What the text says, as HTML: the model, or what is wrong with it.
-fn said(config: &str) -> String {
-    if config.trim().is_empty() {
-        return String::new();
-    }
-    match CustomModel::read("", config) {
-        Ok(model) => {
-            let assumed = model.architecture.notes.iter().map(|note| Issue::warning(Field::Model, note));
-            summary::counted(&model.architecture) + &markup::issues(&assumed.collect::<Vec<_>>())
+/// What a text says: the model, or what is wrong with it. Nothing of an empty one.
+type Said = Option<Result<Arc<Architecture>, Issue>>;
+
+fn said(config: &str) -> Said {
+    let read = || CustomModel::read("", config).map(|model| model.architecture);
+    (!config.trim().is_empty()).then(read)
+}
+
+/// The same on the page, with what had to be assumed.
+fn shown(said: Result<Arc<Architecture>, Issue>) -> impl IntoView {
+    match said {
+        Ok(architecture) => {
+            let assumed = architecture.notes.iter().map(|note| message(&Issue::warning(Field::Model, note)));
+            Either::Left((summary::counted(&architecture), assumed.collect::<Vec<_>>()))
         }
-        Err(issue) => markup::issues([&issue]),
+        Err(issue) => Either::Right(message(&issue)),
     }
 }
 
@@ -51,10 +60,10 @@ fn said(config: &str) -> String {
 pub fn draw(state: State) -> impl IntoView {
     let own = state.own;
     let config = StoredValue::new(String::new());
-    let said_of_it = RwSignal::new(String::new());
+    let said_of_it = RwSignal::new(Said::None);
     let later = Later::default();
     let write = move |event: Event| {
-        own.problem.set(String::new());
+        own.problem.set(Vec::new());
         config.set_value(event_target_value(&event));
         later.run(REST, move || said_of_it.set(config.with_value(|config| said(config))));
     };
@@ -77,10 +86,10 @@ pub fn draw(state: State) -> impl IntoView {
         input.set_value("");
     };
     let use_it = move || {
-        own.problem.set(String::new());
+        own.problem.set(Vec::new());
         let name = own.name.get_untracked();
         if let Err(issue) = config.with_value(|config| bring(state, &name, config)) {
-            said_of_it.set(markup::issues([&issue]));
+            said_of_it.set(Some(Err(issue)));
         }
     };
     view! {
@@ -93,17 +102,17 @@ pub fn draw(state: State) -> impl IntoView {
                 autocomplete="off"
                 autocapitalize="none"
                 aria-describedby="own-config-messages"
-                on:input=on(write)
-                on:paste=on(paste)
+                on:input=write
+                on:paste=paste
             ></textarea>
             <div id="own-config-messages" role="alert">
-                <div inner_html=text(move || own.problem.get())></div>
-                <div inner_html=text(move || said_of_it.get())></div>
+                <Messages issues=own.problem />
+                {move || said_of_it.get().map(shown)}
             </div>
             <p class="own-ways-out">
                 <label class="tool">
                     "Choose a file"
-                    <input type="file" class="unseen" accept=".json,application/json" on:change=on(choose) />
+                    <input type="file" class="unseen" accept=".json,application/json" on:change=choose />
                 </label>
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>

@@ -13,7 +13,6 @@ use leptos::prelude::*;
 
 use super::browser;
 use super::controls::TextBox;
-use super::markup;
 use super::state::State;
 use super::summary;
 use crate::issue::Issue;
@@ -70,8 +69,8 @@ pub struct Own {
     id: RwSignal<String>,
     /// What the model is to be called; empty for a name by its kind.
     name: RwSignal<String>,
-    /// What was wrong with a file that was handed over or an id that was asked for, as HTML.
-    problem: RwSignal<String>,
+    /// What was wrong with a file that was handed over or an id that was asked for.
+    problem: RwSignal<Vec<Issue>>,
 }
 
 impl Own {
@@ -83,7 +82,7 @@ impl Own {
             way: RwSignal::new(0),
             id: RwSignal::new(String::new()),
             name: RwSignal::new(String::new()),
-            problem: RwSignal::new(String::new()),
+            problem: RwSignal::new(Vec::new()),
         }
     }
 
@@ -109,7 +108,7 @@ impl Own {
         if let Some(id) = self.id.with_untracked(|typed| hub::id(typed)) {
             self.name.set(id);
         }
-        self.problem.set(String::new());
+        self.problem.set(Vec::new());
         self.turn(Way::File);
         request_animation_frame(|| browser::focus(Way::File.first_control()));
     }
@@ -121,12 +120,12 @@ impl Own {
     /// Opens the dialog with an id, ready to be asked for.
     pub fn show_id(self, id: &str) {
         self.id.set(id.to_owned());
-        self.problem.set(String::new());
+        self.problem.set(Vec::new());
         self.show(Some(Way::Hub));
     }
 
     fn complain(self, issue: &Issue) {
-        self.problem.set(markup::issues([issue]));
+        self.problem.set(vec![issue.clone()]);
     }
 }
 
@@ -164,7 +163,7 @@ fn finish(own: Own, id: &'static str, mut act: impl FnMut() + 'static) -> impl I
                 help="What the page and its links call the model; by its kind and size where it has no name."
                 value=own.name.into()
                 set=Callback::new(rename)
-                messages=Signal::stored(String::new())
+                messages=Signal::stored(Vec::new())
             />
             <button type="button" class="tool strong" on:click=move |_| act()>
                 "Use this model"

@@ -7,8 +7,7 @@ use leptos::task::spawn_local;
 use super::{bring, hub};
 use crate::issue::{Field, Issue};
 use crate::ui::browser;
-use crate::ui::controls::TextBox;
-use crate::ui::live::{on, switch, text};
+use crate::ui::controls::{Messages, TextBox};
 use crate::ui::state::State;
 
 /// The part of the dialog with the id.
@@ -25,7 +24,7 @@ pub fn draw(state: State) -> impl IntoView {
             return own.complain(&wanted.with_fix("write it as org/name, or paste the address of its page"));
         };
         busy.set(true);
-        own.problem.set(String::new());
+        own.problem.set(Vec::new());
         spawn_local(async move {
             let answer = browser::fetch(&hub::file(&browser::hub(), &id)).await;
             busy.set(false);
@@ -46,14 +45,14 @@ pub fn draw(state: State) -> impl IntoView {
         own.id.set(typed);
         Ok(())
     };
-    let fine = move || own.problem.with(String::is_empty);
+    let fine = move || own.problem.with(Vec::is_empty);
     let page = move || {
         let id = own.id.with(|typed| hub::id(typed));
         id.map_or_else(browser::hub, |id| hub::page(&browser::hub(), &id))
     };
     let label = move || if busy.get() { "Asking …" } else { "Fetch" }.to_owned();
     view! {
-        <form class="own-part" on:submit=on(ask)>
+        <form class="own-part" on:submit=ask>
             <div class="own-finish">
                 <TextBox
                     id="own-id"
@@ -61,18 +60,20 @@ pub fn draw(state: State) -> impl IntoView {
                     help="As org/name, or the address of the model's page."
                     value=own.id.into()
                     set=Callback::new(write)
-                    messages=Signal::stored(String::new())
+                    messages=Signal::stored(Vec::new())
                 />
                 <button type="submit" class="tool strong">
-                    {text(label)}
+                    {Signal::derive(label)}
                 </button>
             </div>
-            <div role="alert" inner_html=text(move || own.problem.get())></div>
-            <p class="own-ways-out" hidden=switch(fine)>
-                <button type="button" class="tool" on:click=on(move |_: MouseEvent| own.paste_instead())>
+            <div role="alert">
+                <Messages issues=own.problem />
+            </div>
+            <p class="own-ways-out" hidden=Signal::derive(fine)>
+                <button type="button" class="tool" on:click=move |_: MouseEvent| own.paste_instead()>
                     "Paste it instead"
                 </button>
-                <a class="tool" target="_blank" rel="noreferrer" href=text(page)>
+                <a class="tool" target="_blank" rel="noreferrer" href=Signal::derive(page)>
                     "Open the file on the Hub"
                 </a>
             </p>

@@ -8,17 +8,21 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
+use super::levers::Levers;
+use super::timeline::Timeline;
 use crate::memory::{Iteration, Memory, Phase, Stage};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
+use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, draw};
-use crate::ui::chart::timeline;
 use crate::ui::desk::Place;
 use crate::ui::detail::Detail;
 use crate::ui::format::Unit;
+use crate::ui::part::Part;
 use crate::ui::question::{Answer, Question};
-use crate::ui::state::{State, letter};
+use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
+use crate::ui::verdict;
 use crate::units::Bytes;
 
 /// How long, in milliseconds, the controls must rest before the scenario is looked at closely.
@@ -34,10 +38,11 @@ pub fn Panels() -> impl IntoView {
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
     let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
-        <p class="message warning" role="alert" hidden=move || !state.troubled.get()>
+        <p class="message warning" role="alert" hidden=Signal::derive(move || !state.troubled.get())>
             "The allocator's replay, the timeline and the table of models are computed beside the page, by a Web Worker. \
              It could not be started, or it stopped: what is shown counts tensors alone. The next change tries again."
         </p>
+        <Levers />
         <div class="panels">
             <div class="column">
                 <section class="panel peak" hidden=silent>
@@ -47,9 +52,10 @@ pub fn Panels() -> impl IntoView {
                 </section>
                 <section class="panel" hidden=unknown>
                     <h2>"Over one step"</h2>
-                    <Chart label="Over one step" draw=move |width| step(state, width) />
+                    <Timeline />
                     <p class="remark">
-                        "Every allocation and every free of an iteration that is not the first, in PyTorch's order."
+                        "One training step after the first: every allocation and free, in PyTorch's order. Point at a moment, or \
+                         choose it with the arrow keys."
                     </p>
                 </section>
             </div>
@@ -109,20 +115,13 @@ fn look_closely(state: State, position: usize) {
 fn peak(state: State, width: u32) -> String {
     let unit = state.unit();
     let alone = state.alone();
-    let active = state.active.get();
     let mut name = String::from("Stacked bars of memory");
-    let mut bars = Vec::new();
-    for (position, slot) in state.shown().enumerate() {
-        slot.answer(|scenario, memory, gpu| {
+    for slot in state.shown() {
+        slot.answer(|scenario, memory, _| {
             name.push_str(&format!(". {}: {}", summary::title(scenario), unit.amount(memory.needed())));
-            bars.push(Bar {
-                name: if alone { String::new() } else { letter(position).to_owned() },
-                segments: Bar::segments(&memory.peak().1.parts, memory.context),
-                capacity: gpu.memory,
-                faded: !alone && position != active,
-            });
         });
     }
+    let bars = bars(state);
     let layout = if alone {
         Layout { width, bar: 48, gap: 10, names: 0, amounts: 0, labelled: true }
     } else {
@@ -131,16 +130,54 @@ fn peak(state: State, width: u32) -> String {
     draw(&bars, unit, layout, &name)
 }
 
-/// The active scenario from the beginning of a step to its end.
-fn step(state: State, width: u32) -> String {
+/// One bar for each scenario that has an answer.
+fn bars(state: State) -> Vec<Bar> {
+    let alone = state.alone();
+    let active = state.active.get();
+    let bar = |(position, slot): (usize, Slot)| {
+        slot.answer(|_, memory, gpu| Bar {
+            name: if alone { String::new() } else { letter(position).to_owned() },
+            segments: Bar::segments(&memory.peak().1.parts, memory.context),
+            capacity: gpu.memory,
+            faded: !alone && position != active,
+        })
+    };
+    state.shown().enumerate().filter_map(bar).collect()
+}
+
+/// The same chart as a picture that stands by itself, and its size.
+pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
     let unit = state.unit();
-    let slot = state.current();
-    let detail = slot.close_look();
-    let drawn = slot.answer(|_, memory, gpu| {
-        let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
-        timeline::draw(moments, memory.context, gpu.memory, unit, width)
-    });
-    drawn.unwrap_or_default()
+    let alone = state.alone();
+    let mut told = Vec::new();
+    for (position, slot) in state.shown().enumerate() {
+        let Some((fit, verdict)) = slot.fit() else { continue };
+        slot.scenario.with(|scenario| {
+            let which = if alone { String::new() } else { format!("{}: ", letter(position)) };
+            told.push(format!(
+                "{which}{}, {}. {} {}.",
+                summary::title(scenario),
+                unit.amount(fit.needed),
+                verdict.label(),
+                verdict::circumstances(&fit, verdict, scenario, unit)
+            ));
+        });
+    }
+    let mut bars = bars(state);
+    bars.iter_mut().for_each(|bar| bar.faded = false);
+    let named = |part: Part| {
+        let amounts = state.shown().filter_map(|slot| slot.answer(|_, memory, _| part.at_peak(memory)));
+        let amounts: Vec<Bytes> = amounts.collect();
+        let is_there = amounts.iter().any(|bytes| *bytes > Bytes::ZERO);
+        let words = match amounts[..] {
+            [one] => format!("{} {}", part.label(), unit.amount(one)),
+            _ => part.label().to_owned(),
+        };
+        is_there.then(|| Named { class: part.class(), words })
+    };
+    let legend: Vec<_> = Part::all().filter_map(named).collect();
+    let heading = if alone { state.current().scenario.with(summary::title) } else { "Headroom".to_owned() };
+    draw_card(&heading, &told, &bars, &legend, unit, width)
 }
 
 /// The peaks of the phases of the active scenario.
@@ -166,6 +203,7 @@ const fn phase_name(phase: Phase) -> &'static str {
         Stage::Forward => "Forward",
         Stage::Backward => "Backward",
         Stage::Step => "Optimizer step",
+        Stage::Score => "Scoring",
     }
 }
 

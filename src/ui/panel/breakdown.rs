@@ -10,29 +10,31 @@ use crate::ui::format::{Unit, exact, percent};
 use crate::ui::markup::capitalised;
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
-use crate::ui::summary;
 use crate::ui::verdict::margin;
 use crate::units::Bytes;
+
+/// Parts of less than so many percent are folded into one row.
+const SMALL: f64 = 1.;
 
 /// The parts of all scenarios side by side.
 #[component]
 pub fn Breakdown() -> impl IntoView {
     let state = State::of_page();
-    let alone = move || state.alone();
-    let compared = move || !state.alone();
-    let names = Memo::new(move |_| summary::names(&state.scenarios()));
+    let alone = Signal::derive(move || state.alone());
+    let compared = Signal::derive(move || !state.alone());
     let head = move |position: usize| {
-        let title = move || names.with(|names| names.get(position).cloned());
+        let title = move || state.names.with(|names| names.get(position).cloned());
         let base = if position == 0 { " " } else { " against A " };
-        let name = move || match alone() {
+        let name = move || match alone.get() {
             true => Either::Left("Memory"),
             false => Either::Right(view! { {letter(position)} {base} <small>{title}</small> }),
         };
-        view! { <th scope="col" hidden=move || state.is_free(position)>{name}</th> }
+        view! { <th scope="col" hidden=free(state, position)>{name}</th> }
     };
     let fit = move |position: usize| {
         let slot = state.slots[position];
-        let class = move || slot.fit().map_or("none", |(_, verdict)| verdict.slug());
+        let class =
+            Signal::derive(move || slot.fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned());
         let words = move || match slot.fit() {
             Some((fit, verdict)) => {
                 let margin = margin(&fit, verdict, state.unit());
@@ -40,9 +42,20 @@ pub fn Breakdown() -> impl IntoView {
             }
             None => Either::Right("no answer"),
         };
-        view! { <td hidden=move || state.is_free(position) data-fit=class>{words}</td> }
+        view! { <td hidden=free(state, position) data-fit=class>{words}</td> }
     };
     let positions = 0..MOST_SCENARIOS;
+    // What was opened stays open when its row moves to the small ones and back.
+    let opened: Opened = StoredValue::new(Part::all().map(|_| RwSignal::new(false)).collect());
+    let sizes = Memo::new(move |_| sizes(state));
+    let small_open = RwSignal::new(false);
+    let large = Memo::new(move |_| sizes.with(|(large, _)| large.clone()));
+    let small = Memo::new(move |_| {
+        let listed = small_open.get();
+        sizes.with(|(_, small)| if listed { small.clone() } else { Vec::new() })
+    });
+    let row = move |part: Part| view! { <Row part=part opened=opened /> };
+    let rows = move |parts: Memo<Vec<Part>>| move || parts.get().into_iter().map(row).collect::<Vec<_>>();
     view! {
         <div class="table-box">
             <table class="breakdown" class:compared=compared>
@@ -56,7 +69,9 @@ pub fn Breakdown() -> impl IntoView {
                     </tr>
                 </thead>
                 <tbody>
-                    {Part::all().map(|part| view! { <Row part=part /> }).collect::<Vec<_>>()}
+                    {rows(large)}
+                    <Small sizes=sizes open=small_open />
+                    {rows(small)}
                 </tbody>
                 <tfoot>
                     <tr class="sum">
@@ -75,6 +90,81 @@ pub fn Breakdown() -> impl IntoView {
     }
 }
 
+/// Whether there is no scenario at a position.
+fn free(state: State, position: usize) -> Signal<bool> {
+    Signal::derive(move || state.is_free(position))
+}
+
+/// Whether the row of a part is open, by the order of [`Part::all`].
+type Opened = StoredValue<Vec<RwSignal<bool>>>;
+
+/// The parts that have a row of their own, and those that are folded into one: less than a hundredth of every scenario.
+type Sizes = (Vec<Part>, Vec<Part>);
+
+fn sizes(state: State) -> Sizes {
+    let shares = |part: Part| {
+        let share = |memory: &Memory| (part.at_peak(memory), memory.needed());
+        state.shown().filter_map(|slot| slot.answer(|_, memory, _| share(memory))).collect::<Vec<_>>()
+    };
+    let (mut large, mut small) = (Vec::new(), Vec::new());
+    for part in Part::all() {
+        let shares = shares(part);
+        if shares.iter().any(|(bytes, whole)| bytes.percent_of(*whole) >= SMALL) {
+            large.push(part);
+        } else if shares.iter().any(|(bytes, _)| *bytes > Bytes::ZERO) {
+            small.push(part);
+        }
+    }
+    // one row folded into one saves nothing
+    if let [one] = small[..] {
+        small.clear();
+        large = Part::all().filter(|part| *part == one || large.contains(part)).collect();
+    }
+    (large, small)
+}
+
+/// The small parts together, and the way to each.
+#[component]
+fn Small(
+    /// Which they are.
+    sizes: Memo<Sizes>,
+    /// Whether they are listed.
+    open: RwSignal<bool>,
+) -> impl IntoView {
+    let state = State::of_page();
+    let none = Signal::derive(move || sizes.with(|(_, small)| small.is_empty()));
+    let sum = move |memory: &Memory| -> Bytes {
+        sizes.with(|(_, small)| small.iter().map(|part| part.at_peak(memory)).sum())
+    };
+    let label = Signal::derive(move || format!("{} small parts", sizes.with(|(_, small)| small.len())));
+    let cell = move |position: usize| {
+        let text = Signal::derive(move || {
+            let bytes = state.slots[position].answer(|_, memory, _| sum(memory));
+            bytes.map(|bytes| state.unit().amount(bytes)).unwrap_or_default()
+        });
+        view! { <td hidden=free(state, position)>{text}</td> }
+    };
+    let share = Signal::derive(move || {
+        state.current().answer(|_, memory, _| percent(sum(memory), memory.needed())).unwrap_or_default()
+    });
+    let compared = Signal::derive(move || !state.alone());
+    view! {
+        <tr class="part-row small" hidden=none on:click=move |_| open.update(|open| *open = !*open)>
+            <th scope="row">
+                <button type="button" aria-expanded=Signal::derive(move || open.get().to_string())>
+                    <i class="swatch"></i>
+                    {label}
+                </button>
+            </th>
+            {(0..MOST_SCENARIOS).map(cell).collect::<Vec<_>>()}
+            <td class="share" hidden=compared>
+                {share}
+            </td>
+            <td class="bar" hidden=compared></td>
+        </tr>
+    }
+}
+
 /// A part at the peak, or all of them.
 fn bytes_of(part: Option<Part>, memory: &Memory) -> Bytes {
     part.map_or_else(|| memory.needed(), |part| part.at_peak(memory))
@@ -89,18 +179,19 @@ fn Amounts(
     let state = State::of_page();
     let amount = move |position: usize| state.slots[position].answer(|_, memory, _| bytes_of(part, memory));
     let cell = move |position: usize| {
-        let text = move || match amount(position) {
+        let text = Signal::derive(move || match amount(position) {
             None | Some(Bytes::ZERO) => "–".to_owned(),
             Some(bytes) => state.unit().amount(bytes),
-        };
+        });
+        let exactly = Signal::derive(move || amount(position).map(exact).unwrap_or_default());
         let difference = move || {
             let (bytes, first) = (amount(position)?, amount(0)?);
             let class = if bytes < first { "delta less" } else { "delta more" };
-            let told = move || state.unit().difference(first, bytes);
+            let told = state.unit().difference(first, bytes);
             (bytes != first).then(|| view! { " " <small class=class>{told}</small> })
         };
         view! {
-            <td hidden=move || state.is_free(position) title=move || amount(position).map(exact)>
+            <td hidden=free(state, position) title=exactly>
                 {text}
                 {difference}
             </td>
@@ -114,21 +205,19 @@ fn Amounts(
 fn Row(
     /// Which part.
     part: Part,
+    /// Which parts are open.
+    opened: Opened,
 ) -> impl IntoView {
     let state = State::of_page();
-    let open = RwSignal::new(false);
-    let compared = move || !state.alone();
-    // A part that no scenario has is not listed.
-    let absent = move || {
-        state
-            .shown()
-            .all(|slot| slot.answer(|_, memory, _| part.at_peak(memory)).unwrap_or_default() == Bytes::ZERO)
-    };
+    let place = Part::all().position(|other| other == part).unwrap_or_default();
+    let open = opened.with_value(|opened| opened[place]);
+    let compared = Signal::derive(move || !state.alone());
     let of_active = move |look: fn(Part, &Memory) -> String| {
         state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
     };
-    let width =
-        move || state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned());
+    let width = Signal::derive(move || {
+        state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned())
+    });
     let explanation = move || {
         open.get().then(|| {
             let lines = state.current().close_look().map(|detail| detail.lines.clone()).unwrap_or_default();
@@ -138,13 +227,12 @@ fn Row(
     };
     let id = format!("why-{}", part.slug());
     view! {
-        <tr class=format!("part-row {}", part.class()) hidden=absent>
+        <tr class=format!("part-row {}", part.class()) on:click=move |_| open.update(|open| *open = !*open)>
             <th scope="row">
                 <button
                     type="button"
-                    aria-expanded=move || open.get().to_string()
+                    aria-expanded=Signal::derive(move || open.get().to_string())
                     aria-controls=id.clone()
-                    on:click=move |_| open.update(|open| *open = !*open)
                 >
                     <i class="swatch"></i>
                     {part.label()}
@@ -152,7 +240,7 @@ fn Row(
             </th>
             <Amounts part=Some(part) />
             <td class="share" hidden=compared>
-                {move || of_active(|part, memory| percent(part.at_peak(memory), memory.needed()))}
+                {Signal::derive(move || of_active(|part, memory| percent(part.at_peak(memory), memory.needed())))}
             </td>
             <td class="bar" aria-hidden="true" hidden=compared>
                 <svg>
@@ -160,7 +248,7 @@ fn Row(
                 </svg>
             </td>
         </tr>
-        <tr class="why" id=id hidden=move || absent() || !open.get()>
+        <tr class="why" id=id hidden=Signal::derive(move || !open.get())>
             <td colspan="7">{explanation}</td>
         </tr>
     }

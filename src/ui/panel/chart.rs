@@ -6,7 +6,21 @@ use leptos::prelude::*;
 use crate::ui::browser;
 
 /// What the width is taken for until it is measured.
-const USUAL_WIDTH: u32 = 720;
+pub const USUAL_WIDTH: u32 = 720;
+
+/// Keeps a signal at the width of an element in CSS pixels.
+pub fn follow_width(place: NodeRef<html::Div>, width: RwSignal<u32>) {
+    Effect::new(move || {
+        if let Some(element) = place.get() {
+            browser::watch_width(&element, move |now| {
+                let now = now as u32;
+                if now > 0 && width.get_untracked() != now {
+                    width.set(now);
+                }
+            });
+        }
+    });
+}
 
 /// A drawing with a name.
 #[component]
@@ -18,16 +32,7 @@ pub fn Chart(
 ) -> impl IntoView {
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
-    Effect::new(move || {
-        if let Some(element) = place.get() {
-            browser::watch_width(&element, move |now| {
-                let now = now as u32;
-                if now > 0 && width.get_untracked() != now {
-                    width.set(now);
-                }
-            });
-        }
-    });
+    follow_width(place, width);
     view! {
         <figure class="chart" aria-label=label>
             <div class="drawing" node_ref=place inner_html=move || draw(width.get())></div>

@@ -15,20 +15,31 @@ use crate::units::shortest;
 #[component]
 pub fn Tabs() -> impl IntoView {
     let state = State::of_page();
-    let names = Memo::new(move |_| summary::names(&state.scenarios()));
     let tab = move |position: usize| {
-        let active = move || state.active.get() == position;
-        let name = move || names.with(|names| names.get(position).cloned().unwrap_or_default());
+        let active = Signal::derive(move || state.active.get() == position);
+        let name = Signal::derive(move || {
+            state.names.with(|names| names.get(position).cloned().unwrap_or_default())
+        });
         view! {
-            <li hidden=move || state.is_free(position) class:active=active>
+            <li hidden=Signal::derive(move || state.is_free(position)) class:active=active>
                 <button
                     type="button"
                     class="tab"
-                    aria-pressed=move || active().to_string()
+                    aria-pressed=Signal::derive(move || active.get().to_string())
                     on:click=move |_| state.active.set(position)
                 >
                     <b>{letter(position)}</b>
                     <span title=name>{name}</span>
+                </button>
+                <button
+                    type="button"
+                    class="remove"
+                    hidden=position == 0
+                    title="Compare the others with this one"
+                    aria-label=format!("Swap {} and A", letter(position))
+                    on:click=move |_| state.swap(position)
+                >
+                    "⇄"
                 </button>
                 <button
                     type="button"
@@ -41,23 +52,23 @@ pub fn Tabs() -> impl IntoView {
             </li>
         }
     };
-    let counts = move || state.current().answer(|_, memory, _| counts(&memory.parameters));
-    let is_full = move || !state.is_free(MOST_SCENARIOS - 1);
-    let why = move || {
-        if is_full() {
+    let counts = Signal::derive(move || {
+        state.current().answer(|_, memory, _| counts(&memory.parameters)).unwrap_or_default()
+    });
+    let is_full = Signal::derive(move || !state.is_free(MOST_SCENARIOS - 1));
+    let why = Signal::derive(move || {
+        if is_full.get() {
             format!("{MOST_SCENARIOS} scenarios at most: remove one first")
         } else {
             "Keeps this scenario and puts a copy beside it to change".to_owned()
         }
-    };
+    });
     view! {
         <div class="tabs" role="group" aria-label="Scenarios">
-            <p class="title" hidden=move || !state.alone()>
-                {move || state.current().scenario.with(summary::title)}
-                " · "
-                <span>{counts}</span>
+            <p class="title" hidden=Signal::derive(move || !state.alone())>
+                {counts}
             </p>
-            <ul hidden=move || state.alone()>{(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}</ul>
+            <ul hidden=Signal::derive(move || state.alone())>{(0..MOST_SCENARIOS).map(tab).collect::<Vec<_>>()}</ul>
             <button
                 type="button"
                 class="compare"
@@ -88,7 +99,7 @@ pub fn Differences() -> impl IntoView {
     let state = State::of_page();
     let table = move || (!state.alone()).then(|| differences(&state.scenarios()));
     view! {
-        <section class="panel" hidden=move || state.alone()>
+        <section class="panel" hidden=Signal::derive(move || state.alone())>
             <h2>"What differs"</h2>
             <div class="table-box">{table}</div>
         </section>

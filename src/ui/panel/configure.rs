@@ -1,86 +1,150 @@
-//! The form: every input of a scenario, placed by the table of keys.
+//! The form: what most people choose at its top, every other input of a scenario under "All settings", placed by the table
+//! of keys.
 
-use leptos::ev::{MouseEvent, SubmitEvent};
+use leptos::html;
 use leptos::prelude::*;
 
-use super::control::{Control, messages};
+use super::control::{Control, issues};
 use crate::issue::Field;
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, KEYS, Key, Place};
-use crate::ui::live::{on, switch, text};
+use crate::ui::controls::Messages;
 use crate::ui::presets;
 use crate::ui::state::State;
 
-/// The inputs of a group that stand at a place.
-fn keys(group: Group, place: Place) -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(move |key| key.group == group && key.place == place)
+/// Whether most people choose this input.
+fn is_on_surface(key: &Key) -> bool {
+    key.place == Place::Surface
 }
 
 /// Whether an issue names an input that is folded away.
 fn is_folded(field: Field) -> bool {
-    Key::of(field).is_some_and(|key| key.place == Place::Folded)
+    Key::of(field).is_some_and(|key| !is_on_surface(key))
 }
 
 /// All controls of the active scenario.
 #[component]
 pub fn Configure() -> impl IntoView {
     let state = State::of_page();
-    let elsewhere = messages(state, |field| Key::of(field).is_none());
+    let elsewhere = issues(state, |field| Key::of(field).is_none());
+    let surface = Group::ALL
+        .into_iter()
+        .flat_map(|group| KEYS.iter().filter(move |key| key.group == group && is_on_surface(key)));
     view! {
-        <form class="configure" aria-label="Scenario" on:submit=on(|event: SubmitEvent| event.prevent_default())>
+        <form
+            class="configure"
+            id="settings"
+            aria-label="Scenario"
+            on:submit=|event| event.prevent_default()
+        >
             <Presets />
+            <div role="presentation">
+                <Messages issues=elsewhere />
+            </div>
+            <fieldset>
+                <legend class="unseen">"What most people choose"</legend>
+                {surface.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}
+            </fieldset>
+            <Rest />
             <p class="remark scope">
                 "Supervised fine-tuning on one GPU. Several GPUs, DPO, GRPO and inference are not estimated yet."
             </p>
-            <div inner_html=text(move || elsewhere.get())></div>
-            {Group::ALL.map(|group| view! { <Controls group=group place=Place::Front /> })}
-            <Rest />
         </form>
     }
 }
 
-/// The controls of a group that stand at a place; nothing where there are none.
+/// The folded inputs that are not at their default.
+pub fn changed(scenario: &Scenario) -> Vec<&'static Key> {
+    let defaults = scenario.defaults();
+    KEYS.iter().filter(|key| !is_on_surface(key) && key.is_changed(scenario, &defaults)).collect()
+}
+
+/// `2 changed`; nothing where none is.
+pub fn count_changed(scenario: &Scenario) -> String {
+    match changed(scenario).len() {
+        0 => String::new(),
+        count => format!("{count} changed"),
+    }
+}
+
+/// The rest, folded away and drawn when it is opened for the first time; what of it is changed stays in sight.
 #[component]
-fn Controls(group: Group, place: Place) -> impl IntoView {
+fn Rest() -> impl IntoView {
     let state = State::of_page();
-    let idle = move || {
-        state.current().scenario.with(|scenario| !keys(group, place).any(|key| key.matters(scenario)))
+    let place = NodeRef::<html::Details>::new();
+    let drawn = RwSignal::new(false);
+    Effect::new(move || {
+        let open = state.unfolded.get();
+        if open && !drawn.get_untracked() {
+            drawn.set(true);
+        }
+        if let Some(place) = place.get() {
+            place.set_open(open);
+        }
+    });
+    let turned = move |_| {
+        let open = place.get_untracked().is_some_and(|place| place.open());
+        if state.unfolded.get_untracked() != open {
+            state.unfolded.set(open);
+        }
     };
-    let is_any = keys(group, place).next().is_some();
+    let controls = move || drawn.get().then(|| Group::ALL.map(|group| view! { <Controls group=group /> }));
+    let count = Signal::derive(move || state.current().scenario.with(count_changed));
+    let folded = issues(state, is_folded);
+    view! {
+        <Changed />
+        // Where the settings are open each stands beside its control: the style sheet hides these.
+        <div class="folded-messages" hidden=Signal::derive(move || state.unfolded.get())>
+            <Messages issues=folded />
+        </div>
+        <details class="all-settings" node_ref=place on:toggle=turned>
+            <summary id="all-settings">
+                <span>"All settings"</span>
+                " "
+                <span class="changed-count">{count}</span>
+            </summary>
+            {controls}
+        </details>
+    }
+}
+
+/// The folded controls of a group; nothing where there are none.
+#[component]
+fn Controls(group: Group) -> impl IntoView {
+    let state = State::of_page();
+    let keys = move || KEYS.iter().filter(move |key| key.group == group && !is_on_surface(key));
+    let idle = Signal::derive(move || {
+        state.current().scenario.with(|scenario| !keys().any(|key| key.matters(scenario)))
+    });
+    let is_any = keys().next().is_some();
     is_any.then(|| {
         view! {
-            <fieldset hidden=switch(idle)>
+            <fieldset hidden=idle>
                 <legend>{group.label()}</legend>
-                {keys(group, place).map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}
+                {keys().map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}
             </fieldset>
         }
     })
 }
 
-/// The folded inputs that are not at their default.
-fn changed(scenario: &Scenario) -> Vec<&'static Key> {
-    let defaults = scenario.defaults();
-    KEYS.iter().filter(|key| key.place == Place::Folded && key.is_changed(scenario, &defaults)).collect()
-}
-
-/// What is rarely changed, folded away; what of it is changed stays in sight.
+/// What is not at its default, each with the way back.
 #[component]
-fn Rest() -> impl IntoView {
+fn Changed() -> impl IntoView {
     let state = State::of_page();
-    let count = move || match state.current().scenario.with(changed).len() {
-        0 => String::new(),
-        count => format!("{count} changed"),
-    };
-    let problems = messages(state, is_folded);
-    let chip = move |key: &'static Key| {
-        let (said, usual) = state.current().scenario.with(|scenario| {
-            let usual = key.words(&scenario.defaults());
-            (format!("{}: {}", key.label, key.words(scenario)), usual)
-        });
-        let reset = move |_: MouseEvent| {
+    let keys = Memo::new(move |_| {
+        state.current().scenario.with(|scenario| {
+            let usual = scenario.defaults();
+            let said = |key: &'static Key| (key.name, key.label, key.words(scenario), key.words(&usual));
+            changed(scenario).into_iter().map(said).collect::<Vec<_>>()
+        })
+    });
+    let chip = move |(name, label, words, usual): (&'static str, &'static str, String, String)| {
+        let reset = move |_| {
             state.change(|scenario| {
                 let usual = scenario.defaults();
-                key.copy(scenario, &usual);
+                if let Some(key) = Key::find(name) {
+                    key.copy(scenario, &usual);
+                }
             });
         };
         view! {
@@ -89,31 +153,23 @@ fn Rest() -> impl IntoView {
                     type="button"
                     class="chip"
                     title=format!("Set back to {usual}")
-                    aria-label=format!("{said}. Set back to {usual}")
-                    on:click=on(reset)
+                    aria-label=format!("{label}: {words}. Set back to {usual}")
+                    on:click=reset
                 >
-                    {said.clone()}
+                    {format!("{label}: {words}")}
                     <span aria-hidden="true">" ×"</span>
                 </button>
             </li>
         }
     };
-    let chips = move || state.current().scenario.with(changed).into_iter().map(chip).collect::<Vec<_>>();
-    let none = move || state.current().scenario.with(|scenario| changed(scenario).is_empty());
     view! {
-        <details class="all-settings">
-            <summary>
-                <span>"All settings"</span>
-                " "
-                <span class="changed-count">{text(count)}</span>
-            </summary>
-            {Group::ALL.map(|group| view! { <Controls group=group place=Place::Folded /> })}
-        </details>
-        <ul class="changed-settings" aria-label="Changed settings" hidden=switch(none)>
-            {chips}
+        <ul
+            class="changed-settings"
+            aria-label="Changed settings"
+            hidden=Signal::derive(move || keys.with(Vec::is_empty))
+        >
+            {move || keys.get().into_iter().map(chip).collect::<Vec<_>>()}
         </ul>
-        // Where the settings are open each stands beside its control: the style sheet hides these.
-        <div class="folded-messages" inner_html=text(move || problems.get())></div>
     }
 }
 
@@ -122,10 +178,9 @@ fn Rest() -> impl IntoView {
 fn Presets() -> impl IntoView {
     let state = State::of_page();
     let button = |preset: &'static presets::Preset| {
-        let open =
-            move |_: MouseEvent| state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
+        let open = move |_| state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
         view! {
-            <button type="button" class="chip" title=preset.help on:click=on(open)>
+            <button type="button" class="chip" title=preset.help on:click=open>
                 {preset.label}
             </button>
         }
@@ -134,7 +189,7 @@ fn Presets() -> impl IntoView {
         <div class="presets" role="group" aria-label="Examples">
             <span aria-hidden="true">"Examples"</span>
             {presets::PRESETS.iter().map(button).collect::<Vec<_>>()}
-            <button type="button" class="chip quiet" on:click=on(move |_: MouseEvent| state.reset())>
+            <button type="button" class="chip quiet" on:click=move |_| state.reset()>
                 "Reset"
             </button>
         </div>

@@ -2,12 +2,11 @@
 
 use leptos::prelude::*;
 
-use crate::issue::Field;
+use crate::estimate::Estimate;
+use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Count, Key, ValueKind};
 use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario};
-use crate::ui::controls::{Combobox, Messages, Select, Slider, Switch, TextBox};
-use crate::ui::live::switch;
-use crate::ui::markup;
+use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
 use crate::ui::own::OwnModel;
 use crate::ui::picks;
 use crate::ui::scale::{self, Scale};
@@ -15,13 +14,14 @@ use crate::ui::state::State;
 use crate::units::Bytes;
 
 /// The issues of the active scenario that name one of some fields.
-pub fn messages(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Messages {
-    Signal::derive(move || {
-        state
-            .current()
-            .estimate
-            .with(|estimate| markup::issues(estimate.issues.iter().filter(|issue| is_of(issue.field))))
-    })
+pub fn issues(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Signal<Vec<Issue>> {
+    let found = Memo::new(move |_| {
+        let issues = |estimate: &Estimate| {
+            estimate.issues.iter().filter(|issue| is_of(issue.field)).cloned().collect::<Vec<_>>()
+        };
+        state.current().estimate.with(issues)
+    });
+    found.into()
 }
 
 /// The control of an input; hidden where the input makes no difference.
@@ -41,7 +41,7 @@ pub fn Control(
         ValueKind::Switch => toggle(key).into_any(),
         ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
     };
-    view! { <div class="control" hidden=switch(idle)>{control}</div> }
+    view! { <div class="control" hidden=Signal::derive(idle)>{control}</div> }
 }
 
 /// The sentence on an input.
@@ -75,7 +75,7 @@ fn choice(key: &'static Key, choices: &'static [Choice]) -> impl IntoView {
             choices=choices
             value=lens.value
             set=lens.set
-            messages=messages(state, move |field| field == key.field)
+            messages=issues(state, move |field| field == key.field)
         />
     }
 }
@@ -104,7 +104,7 @@ fn number(key: &'static Key, count: Count) -> impl IntoView {
             scale=scale(count)
             value=lens.value
             set=lens.set
-            messages=messages(state, move |field| field == key.field)
+            messages=issues(state, move |field| field == key.field)
             unit=""
         />
     }
@@ -123,7 +123,7 @@ fn toggle(key: &'static Key) -> impl IntoView {
             help=help(key)
             value=lens.value
             set=lens.set
-            messages=messages(state, move |field| field == key.field)
+            messages=issues(state, move |field| field == key.field)
         />
     }
 }
@@ -143,7 +143,7 @@ fn text(key: &'static Key) -> impl IntoView {
             help=format!("{}: {}.", key.help, key.valid())
             value=Signal::derive(move || state.current().scenario.with(|scenario| key.write(scenario)))
             set=Callback::new(read)
-            messages=messages(state, move |field| field == key.field)
+            messages=issues(state, move |field| field == key.field)
         />
     }
 }
@@ -189,11 +189,11 @@ fn Model(key: &'static Key) -> impl IntoView {
                 })
                 find=picks::find_models
                 pick=Callback::new(pick)
-                messages=messages(state, move |field| field == key.field)
+                messages=issues(state, move |field| field == key.field)
             />
             <OwnModel />
         </div>
-        <div hidden=switch(is_real)>
+        <div hidden=Signal::derive(is_real)>
             <Slider
                 id="billions"
                 label="Model size"
@@ -201,7 +201,7 @@ fn Model(key: &'static Key) -> impl IntoView {
                 scale=&scale::BILLIONS
                 value=billions.value
                 set=billions.set
-                messages=Signal::stored(String::new())
+                messages=Signal::stored(Vec::new())
                 unit="B"
             />
         </div>
@@ -230,9 +230,9 @@ fn Card(key: &'static Key) -> impl IntoView {
             chosen=gpu.value
             find=picks::find_gpus
             pick=gpu.set
-            messages=messages(state, move |field| field == key.field)
+            messages=issues(state, move |field| field == key.field)
         />
-        <div hidden=switch(is_real)>
+        <div hidden=Signal::derive(is_real)>
             <Slider
                 id="memory"
                 label="GPU memory"
@@ -240,7 +240,7 @@ fn Card(key: &'static Key) -> impl IntoView {
                 scale=&scale::CARD
                 value=gib.value
                 set=gib.set
-                messages=Signal::stored(String::new())
+                messages=Signal::stored(Vec::new())
                 unit="GiB"
             />
         </div>
@@ -273,16 +273,16 @@ fn Targets(key: &'static Key) -> impl IntoView {
                 choices=LoraTargets::CHOICES
                 value=group.value
                 set=group.set
-                messages=messages(state, move |field| field == key.field)
+                messages=issues(state, move |field| field == key.field)
             />
-            <div hidden=switch(is_group)>
+            <div hidden=Signal::derive(is_group)>
                 <TextBox
                     id="modules"
                     label="Layer names"
                     help="As in peft's target_modules, with commas between them."
                     value=Signal::derive(names)
                     set=Callback::new(read)
-                    messages=Signal::stored(String::new())
+                    messages=Signal::stored(Vec::new())
                 />
             </div>
         </div>

@@ -4,6 +4,7 @@ use leptos::either::EitherOf4;
 use leptos::html;
 use leptos::prelude::*;
 
+use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
@@ -89,6 +90,12 @@ pub fn Table() -> impl IntoView {
         }
     });
     let conditions = move || state.current().scenario.with(conditions);
+    // On a card that is not followed nothing is promised.
+    let foreign = move || {
+        let is_own = asked.get() == 0;
+        let is_foreign = |gpu: Gpu| gpu.vendor != Vendor::Nvidia;
+        is_own && state.current().scenario.with(|scenario| scenario.gpu().is_ok_and(is_foreign))
+    };
     let head = |method: &Method| view! { <th scope="col">{method.label()}</th> };
     let row = |index| view! { <Row index=index rows=rows /> };
     view! {
@@ -102,13 +109,16 @@ pub fn Table() -> impl IntoView {
                     scale=&scale::CARD
                     value=Signal::derive(move || (memory().as_gib() * 10.).round() / 10.)
                     set=Callback::new(move |gib: f64| asked.set((gib * 1024.) as usize))
-                    messages=Signal::stored(String::new())
+                    messages=Signal::stored(Vec::new())
                     unit="GiB"
                 />
             </div>
             <p class="remark">{conditions}</p>
+            <p class="message warning" hidden=Signal::derive(move || !foreign())>
+                "By its tensors alone: this card’s kernels and allocator are not followed."
+            </p>
             <div class="table-box">
-                <table class="fits" aria-busy=move || busy.get().to_string()>
+                <table class="fits" class:foreign=foreign aria-busy=Signal::derive(move || busy.get().to_string())>
                     <caption class="unseen">"The largest micro-batch by model and method"</caption>
                     <thead>
                         <tr>
@@ -192,8 +202,13 @@ fn Row(
         view! { <span>{name}</span> " " <small>{count.map(parameters)}</small> }
     };
     let usual = move || scenario().with(|scenario| scenario.sequence);
+    // What was computed of the model that stood here before is not shown under the name of this one.
+    let expected = move || model.map_or_else(|| scenario().with(Scenario::model_name), str::to_owned);
     let cell = move |column: usize| {
-        let found = move |rows: &Vec<Option<FitRow>>| rows[index].as_ref()?.cells.get(column).cloned();
+        let found = move |rows: &Vec<Option<FitRow>>| {
+            let row = rows[index].as_ref().filter(|row| row.model == expected())?;
+            row.cells.get(column).cloned()
+        };
         let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
         let open = move |_| {
             if let Some(FitCell::Fits { batch, scenario }) = rows.with_untracked(found) {

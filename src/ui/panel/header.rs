@@ -1,8 +1,9 @@
-//! The top of the page: its name, the unit, the theme, the link.
+//! The top of the page: its name, undo, the unit, the theme, what can be taken along.
 
 use leptos::prelude::*;
 
-use crate::ui::browser;
+use super::take::Take;
+use crate::ui::controls::Explained;
 use crate::ui::format::Unit;
 use crate::ui::state::State;
 use crate::ui::sync::Address;
@@ -14,38 +15,28 @@ pub fn Header(
     /// What the address says.
     address: Address,
     /// The colours that were chosen.
-    theme: Theme,
+    theme: RwSignal<Theme>,
+    /// Turns them.
+    turn: Callback<()>,
 ) -> impl IntoView {
     let state = State::of_page();
-    let theme = RwSignal::new(theme);
-    let turn = move |_| {
-        theme.update(|theme| *theme = theme.next());
-        theme.get_untracked().apply();
-    };
-    let copy = move |_| {
-        address.flush();
-        browser::copy(&browser::address(), move |copied| {
-            state.tell(if copied {
-                "Link copied: it opens exactly what you see"
-            } else {
-                "The browser did not allow copying; the address bar holds the link"
-            });
-        });
-    };
     let unit = move |unit: Unit| {
         view! {
             <button
                 type="button"
-                title=unit.help()
-                aria-pressed=move || (state.unit() == unit).to_string()
+                aria-pressed=Signal::derive(move || (state.unit() == unit).to_string())
                 on:click=move |_| state.decimal.set(unit == Unit::Decimal)
             >
                 {unit.label()}
             </button>
         }
     };
+    let units = || Unit::ALL.map(|unit| view! { <p>{unit.help()} "."</p> });
     view! {
         <header class="page-header">
+            <a class="skip" href="#" on:click=skip>
+                "Skip to the answer"
+            </a>
             <h1>
                 <a class="brand" href=".">
                     <svg class="logo" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true">
@@ -57,19 +48,53 @@ pub fn Header(
             </h1>
             <p class="tagline">"Will this training run fit, and where does the memory go?"</p>
             <div class="tools">
+                <div class="travel" role="group" aria-label="History">
+                    <button
+                        type="button"
+                        class="tool icon"
+                        aria-label="Undo the last change"
+                        title="Undo (Ctrl Z)"
+                        disabled=Signal::derive(move || !state.ways.get().0)
+                        on:click=move |_| state.undo()
+                    >
+                        <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+                            <path d="M6 3 2.5 6.5 6 10M3 6.5h6a4 4 0 0 1 0 8H7" />
+                        </svg>
+                    </button>
+                    <button
+                        type="button"
+                        class="tool icon"
+                        aria-label="Redo the last change"
+                        title="Redo (Ctrl Shift Z)"
+                        disabled=Signal::derive(move || !state.ways.get().1)
+                        on:click=move |_| state.redo()
+                    >
+                        <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+                            <path d="m10 3 3.5 3.5L10 10m3-3.5H7a4 4 0 0 0 0 8h2" />
+                        </svg>
+                    </button>
+                </div>
                 <div class="units" role="group" aria-label="Unit">
                     {Unit::ALL.map(unit)}
                 </div>
-                <button type="button" class="tool" title="Light, dark, or as the system" on:click=turn>
+                <Explained id="unit-help" face="?" name="Help: GiB and GB" heading="GiB and GB">
+                    {units()}
+                    <p>"A card that is sold as 24 GB has about 24 GiB, less what the driver keeps for itself."</p>
+                </Explained>
+                <button type="button" class="tool" title="Theme: system, light or dark" on:click=move |_| turn.run(())>
                     <span class="theme-icon" aria-hidden="true"></span>
                     <span class="unseen">"Theme: "</span>
-                    <span class="theme-name">{move || theme.get().label()}</span>
+                    <span class="theme-name">{Signal::derive(move || theme.get().label().to_owned())}</span>
                 </button>
-                <button type="button" class="tool strong" aria-label="Copy link" on:click=copy>
-                    <span class="roomy">"Copy link"</span>
-                    <span class="tight">"Link"</span>
-                </button>
+                <Take address=address />
             </div>
         </header>
     }
+}
+
+/// To the answer, past all that comes before it.
+fn skip(event: leptos::ev::MouseEvent) {
+    // The address holds the scenario: it is not to be overwritten by the name of a place.
+    event.prevent_default();
+    crate::ui::browser::focus("answer");
 }

@@ -9,6 +9,10 @@ mod control;
 mod fit;
 mod footer;
 mod header;
+mod levers;
+mod sentence;
+mod take;
+mod timeline;
 mod verdict;
 
 pub use answer::Panels;
@@ -16,4 +20,5 @@ pub use compare::Tabs;
 pub use configure::Configure;
 pub use footer::Footer;
 pub use header::Header;
+pub use sentence::Sentence;
 pub use verdict::Verdict;

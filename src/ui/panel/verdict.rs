@@ -1,11 +1,20 @@
 //! The verdict: the first thing one reads.
 
+use leptos::either::Either;
 use leptos::prelude::*;
 
+use crate::estimate::Estimate;
+use crate::hardware::Gpu;
+use crate::memory::Memory;
+use crate::plan::fits;
+use crate::scenario::Scenario;
 use crate::ui::browser::Later;
-use crate::ui::live::{follow, text};
+use crate::ui::controls::{Explained, message};
+use crate::ui::detail::Detail;
+use crate::ui::format::{Unit, exact};
+use crate::ui::part::Part;
 use crate::ui::state::State;
-use crate::ui::verdict;
+use crate::ui::verdict::{self, Figure};
 
 /// How long the figures must rest before they are read aloud.
 const REST: u32 = 700;
@@ -17,19 +26,24 @@ const REST: u32 = 700;
 #[component]
 pub fn Verdict() -> impl IntoView {
     let state = State::of_page();
-    let class = move || state.current().fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned();
-    let html = move || {
+    let class = Signal::derive(move || {
+        state.current().fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned()
+    });
+    let words = move || {
         let slot = state.current();
         let unit = state.unit();
         let detail = slot.close_look();
-        let answer = slot
-            .answer(|scenario, memory, gpu| verdict::html(scenario, memory, gpu, detail.as_deref(), unit));
-        answer.unwrap_or_else(|| slot.estimate.with(verdict::excuse))
+        let answer =
+            slot.answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), unit));
+        match answer {
+            Some(answer) => Either::Left(answer),
+            None => Either::Right(slot.estimate.with(excuse)),
+        }
     };
     let spoken = RwSignal::new(String::new());
     let later = Later::default();
     let mut first = true;
-    follow(move || {
+    Effect::new(move || {
         let unit = state.unit();
         let slot = state.current();
         let told = slot.fit();
@@ -47,12 +61,147 @@ pub fn Verdict() -> impl IntoView {
             role="status"
             aria-live="off"
             aria-label="Verdict"
-            aria-busy=move || (state.current().is_awaited() && !state.troubled.get()).to_string()
-            data-fit=text(class)
-            inner_html=text(html)
-        ></section>
+            aria-busy=Signal::derive(move || (state.current().is_awaited() && !state.troubled.get()).to_string())
+            data-fit=class
+        >
+            {words}
+            <Known />
+        </section>
         <div class="unseen" aria-live="polite">
-            {text(move || spoken.get())}
+            {spoken}
         </div>
+    }
+}
+
+fn answer(
+    scenario: &Scenario,
+    memory: &Memory,
+    gpu: &Gpu,
+    detail: Option<&Detail>,
+    unit: Unit,
+) -> impl IntoView + use<> {
+    let fit = fits(memory, gpu);
+    let verdict = Detail::verdict(detail, scenario, &fit);
+    let (number, name) = unit.split(fit.needed);
+    let [share, peak] = verdict::aside(memory, &fit, unit);
+    let remark = verdict::remark(scenario, verdict, detail, unit)
+        .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
+    let meter = meter(memory, fit.needed.max(fit.capacity));
+    view! {
+        <div class="gist" id="answer" tabindex="-1">
+            <p class="total" title=exact(fit.needed)>
+                <strong>{number}</strong>
+                " "
+                <span>{name}</span>
+            </p>
+            <div class="words">
+                <p class="sentence">
+                    <span class="stamp">{verdict.label()}</span>
+                    " "
+                    {verdict::circumstances(&fit, verdict, scenario, unit)}
+                </p>
+                <p class="aside">
+                    <span>{share}</span>
+                    <span>{peak}</span>
+                </p>
+                {remark}
+            </div>
+            {meter}
+        </div>
+        <dl class="figures">{verdict::figures(memory, gpu, detail, unit).into_iter().map(figure).collect::<Vec<_>>()}</dl>
+    }
+}
+
+fn figure(figure: Figure) -> impl IntoView {
+    view! {
+        <div>
+            <dt>{figure.name}</dt>
+            " "
+            <dd>
+                <b>{figure.amount}</b>
+                " "
+                <small>{figure.note}</small>
+            </dd>
+        </div>
+    }
+}
+
+/// A bar as narrow as can be, for the verdict that stays in view on a phone.
+fn meter(memory: &Memory, whole: crate::units::Bytes) -> impl IntoView + use<> {
+    let mut start = 0.;
+    let parts: Vec<_> = Part::all()
+        .map(|part| {
+            let width = part.at_peak(memory).percent_of(whole);
+            let at = start;
+            start += width;
+            let class = format!("part {}", part.class());
+            view! { <rect class=class x=format!("{at:.2}") width=format!("{width:.2}") height="1" /> }
+        })
+        .collect();
+    view! {
+        <svg class="meter" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">
+            {parts}
+        </svg>
+    }
+}
+
+/// What is said where there is no figure.
+fn excuse(estimate: &Estimate) -> impl IntoView + use<> {
+    let why = estimate.errors().map(message).collect::<Vec<_>>();
+    view! {
+        <div class="gist" id="answer" tabindex="-1">
+            <p class="total" aria-hidden="true">
+                <strong>"–"</strong>
+            </p>
+            <div class="words">
+                <p class="sentence">
+                    <span class="stamp">"No answer"</span>
+                    " for this scenario"
+                </p>
+                {why}
+            </div>
+        </div>
+    }
+}
+
+/// How sure the figures are, and how they are known.
+#[component]
+fn Known() -> impl IntoView {
+    let state = State::of_page();
+    let band = move || state.current().close_look().map(|detail| detail.band);
+    let sure =
+        Signal::derive(move || band().map(|band| verdict::accuracy(&band)).unwrap_or_else(|| "…".to_owned()));
+    let rests_on = Signal::derive(move || band().map(|band| verdict::rests_on(&band)).unwrap_or_default());
+    let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
+    let told = move || {
+        let sentences = verdict::known(band().as_ref());
+        sentences.into_iter().map(|sentence| view! { <p>{sentence}</p> }).collect::<Vec<_>>()
+    };
+    view! {
+        <p class="known" hidden=unknown>
+            <span class="known-name">"Measured error"</span>
+            " "
+            <b>{sure}</b>
+            " "
+            <small>{rests_on}</small>
+            " "
+            <Explained id="how-we-know" face="How we know" name="How we know" heading="How we know">
+                {told}
+            </Explained>
+        </p>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate;
+    use crate::scenario::ModelChoice;
+
+    #[test]
+    fn without_an_answer_the_reasons_stand_there() {
+        let scenario = Scenario { model: ModelChoice::Catalogue("<nobody>".into()), ..Scenario::default() };
+        let html = excuse(&estimate(&scenario)).to_html();
+        assert!(html.contains("No answer") && html.contains("&lt;nobody&gt;"), "{html}");
     }
 }

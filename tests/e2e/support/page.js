@@ -24,6 +24,13 @@ export class HeadroomPage {
     return this.page.getByRole("combobox", { name, exact: true });
   }
 
+  /** Opens the settings that are folded away. */
+  async unfold() {
+    const settings = this.page.locator("details.all-settings");
+    if ((await settings.getAttribute("open")) === null) await settings.locator("summary").click();
+    await expect(settings.locator("fieldset").first()).toBeVisible();
+  }
+
   /** The slider of a number. */
   slider(name) {
     return this.page.getByRole("slider", { name, exact: true });

@@ -1,0 +1,119 @@
+//! What was done on the page, to be undone and done again.
+
+use crate::scenario::Scenario;
+
+/// How many steps back are kept.
+const MOST: usize = 100;
+/// Changes that follow each other within so many milliseconds are one step: a slider's way, a word that is typed.
+const PAUSE: f64 = 800.;
+
+/// What a moment of the page can be brought back to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// The scenarios on the page, in order.
+    pub scenarios: Vec<Scenario>,
+    /// Which of them the controls change.
+    pub active: usize,
+}
+
+/// The one history of the page.
+#[derive(Debug, Default)]
+pub struct History {
+    past: Vec<Snapshot>,
+    future: Vec<Snapshot>,
+    /// When the last change was made that others may join.
+    changed: Option<f64>,
+}
+
+impl History {
+    /// Keeps what was there before an act.
+    pub fn act(&mut self, before: Snapshot) {
+        self.changed = None;
+        self.push(before);
+    }
+
+    /// Keeps what was there before a change of a control, unless it goes on with the last one.
+    pub fn change(&mut self, now: f64, before: impl FnOnce() -> Snapshot) {
+        let goes_on = self.changed.is_some_and(|last| now - last < PAUSE);
+        self.changed = Some(now);
+        if !goes_on {
+            self.push(before());
+        }
+    }
+
+    fn push(&mut self, before: Snapshot) {
+        self.future.clear();
+        if self.past.len() >= MOST {
+            self.past.remove(0);
+        }
+        self.past.push(before);
+    }
+
+    /// One step back from what is there now.
+    pub fn undo(&mut self, now: Snapshot) -> Option<Snapshot> {
+        let before = self.past.pop()?;
+        self.changed = None;
+        self.future.push(now);
+        Some(before)
+    }
+
+    /// One step forward again.
+    pub fn redo(&mut self, now: Snapshot) -> Option<Snapshot> {
+        let after = self.future.pop()?;
+        self.changed = None;
+        self.past.push(now);
+        Some(after)
+    }
+
+    /// Whether there is a step back, and one forward.
+    pub fn ways(&self) -> (bool, bool) {
+        (!self.past.is_empty(), !self.future.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(batch: u64) -> Snapshot {
+        Snapshot { scenarios: vec![Scenario { batch, ..Scenario::default() }], active: 0 }
+    }
+
+    #[test]
+    fn every_step_can_be_undone_and_done_again() {
+        let mut history = History::default();
+        assert_eq!(history.undo(with(9)), None);
+        history.act(with(1));
+        history.act(with(2));
+        assert_eq!(history.undo(with(3)), Some(with(2)));
+        assert_eq!(history.undo(with(2)), Some(with(1)));
+        assert_eq!(history.ways(), (false, true));
+        assert_eq!(history.redo(with(1)), Some(with(2)));
+        // something new is done: what was undone is gone
+        history.act(with(2));
+        assert_eq!(history.redo(with(7)), None);
+    }
+
+    #[test]
+    fn the_way_of_a_slider_is_one_step() {
+        let mut history = History::default();
+        for (time, batch) in [(0., 1), (100., 2), (700., 3), (1400., 4)] {
+            history.change(time, || with(batch));
+        }
+        history.change(5000., || with(5));
+        assert_eq!(history.undo(with(6)), Some(with(5)));
+        assert_eq!(history.undo(with(5)), Some(with(1)));
+        assert_eq!(history.undo(with(1)), None);
+    }
+
+    #[test]
+    fn an_old_past_is_forgotten() {
+        let mut history = History::default();
+        (0..300).for_each(|batch| history.act(with(batch)));
+        let mut steps = 0;
+        while history.undo(with(0)).is_some() {
+            steps += 1;
+        }
+        assert_eq!(steps, MOST);
+    }
+}

@@ -1,0 +1,100 @@
+//! The scenario as a sentence, always in sight: each part of it leads to its control.
+
+use leptos::prelude::*;
+
+use super::configure::count_changed;
+use crate::scenario::{Method, Scenario};
+use crate::ui::browser;
+use crate::ui::format::Unit;
+use crate::ui::state::State;
+use crate::ui::summary;
+use crate::units::grouped;
+
+/// A part of the sentence: what stands before it, the control that it leads to, what it is for those who only hear it, and
+/// its words.
+type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> String);
+
+const PIECES: [Piece; 5] = [
+    ("Train", "model", "Model", |scenario, _| summary::model(scenario)),
+    ("with", "method", "Method", |scenario, _| method(scenario)),
+    ("on", "gpu", "GPU", |scenario, unit| format!("1 × {}", summary::card(scenario, unit))),
+    ("·", "seq-length", "Sequence length", |scenario, _| format!("{} tokens", grouped(scenario.sequence))),
+    ("·", "batch-size", "Micro-batch size", |scenario, _| format!("batch {}", grouped(scenario.batch))),
+];
+
+/// `QLoRA, rank 16`.
+fn method(scenario: &Scenario) -> String {
+    let rank = grouped(scenario.lora.rank);
+    match scenario.method {
+        Method::Full => "full fine-tuning".to_owned(),
+        Method::Lora => format!("LoRA, rank {rank}"),
+        Method::Qlora => format!("QLoRA, rank {rank}"),
+    }
+}
+
+/// The sentence.
+#[component]
+pub fn Sentence() -> impl IntoView {
+    let state = State::of_page();
+    let piece = move |(before, id, name, words): Piece| {
+        let said = Memo::new(move |_| {
+            let unit = state.unit();
+            state.current().scenario.with(|scenario| words(scenario, unit))
+        });
+        view! {
+            <span class="joint">{before}</span>
+            " "
+            <button
+                type="button"
+                aria-label=Signal::derive(move || format!("{name}: {}. Change it", said.get()))
+                on:click=move |_| browser::edit(id)
+            >
+                {said}
+            </button>
+            " "
+        }
+    };
+    let changed = Memo::new(move |_| match state.current().scenario.with(count_changed) {
+        none if none.is_empty() => "All settings".to_owned(),
+        changed => format!("All settings, {changed}"),
+    });
+    let unfold = move |_| {
+        state.unfolded.set(true);
+        browser::edit("all-settings");
+    };
+    view! {
+        <div class="sentence-bar" role="group" aria-label="The scenario in a sentence">
+            <p>
+                {PIECES.map(piece)} <span class="joint">"·"</span> " "
+                <button type="button" class="rest" on:click=unfold>
+                    {changed}
+                </button>
+            </p>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::keys::Key;
+
+    #[test]
+    fn every_part_leads_to_a_control_of_that_name() {
+        for (_, id, name, _) in PIECES {
+            assert_eq!(Key::find(id).map(|key| key.label), Some(name));
+        }
+    }
+
+    #[test]
+    fn the_first_answer_is_a_sentence() {
+        let words: Vec<_> = PIECES
+            .iter()
+            .map(|(before, _, _, words)| format!("{before} {}", words(&Scenario::default(), Unit::Binary)))
+            .collect();
+        assert_eq!(
+            words.join(" "),
+            "Train Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! What can be taken along: the link, the answer as a text or a file, the chart as a picture, the page on paper.
+
+use leptos::prelude::*;
+
+use super::answer;
+use crate::ui::browser;
+use crate::ui::desk::Place;
+use crate::ui::question::{Answer, Form, Question};
+use crate::ui::state::State;
+use crate::ui::sync::Address;
+
+/// How wide a picture is, in CSS pixels.
+const WIDTH: u32 = 960;
+
+/// The button and its menu.
+#[component]
+pub fn Take(
+    /// What the address says.
+    address: Address,
+) -> impl IntoView {
+    let state = State::of_page();
+    let link = {
+        let address = address.clone();
+        move || {
+            address.flush();
+            copy(state, &browser::address(), "Link copied: it opens exactly what you see");
+        }
+    };
+    let copied = link.clone();
+    let item = |label: &'static str, act: Box<dyn Fn()>| {
+        view! {
+            <li>
+                <button
+                    type="button"
+                    popovertarget="take"
+                    popovertargetaction="hide"
+                    on:click=move |_| act()
+                >
+                    {label}
+                </button>
+            </li>
+        }
+    };
+    let items = vec![
+        item("Copy link", Box::new(link)),
+        item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
+        item("Download CSV", Box::new(move || export(state, Form::Csv))),
+        item("Download JSON", Box::new(move || export(state, Form::Json))),
+        item("Chart as SVG", Box::new(move || picture(state, false))),
+        item("Chart as PNG", Box::new(move || picture(state, true))),
+        item("Print", Box::new(browser::print)),
+    ];
+    view! {
+        <button type="button" class="tool" popovertarget="take" aria-haspopup="true">
+            "Export"
+            <span class="caret" aria-hidden="true"></span>
+        </button>
+        <ul class="menu" id="take" popover="auto" aria-label="Export">
+            {items}
+        </ul>
+        <button type="button" class="tool strong roomy" on:click=move |_| copied()>
+            "Copy link"
+        </button>
+    }
+}
+
+fn copy(state: State, text: &str, told: &'static str) {
+    browser::copy(text, move |copied| {
+        state.tell(if copied {
+            told
+        } else {
+            "The browser did not allow copying; the address bar holds the link"
+        });
+    });
+}
+
+/// Has the answer written beside the page, and hands it over.
+fn export(state: State, form: Form) {
+    let scenarios = untrack(|| state.scenarios());
+    let page = browser::address();
+    let page = page.split('#').next().unwrap_or_default().to_owned();
+    let question = Question::Export(scenarios, form, page);
+    state.desk.with_value(|desk| {
+        desk.ask(Place::Export, question, move |answer| match answer.and_then(Answer::text) {
+            None => state.tell("That could not be written: the worker beside the page did not answer"),
+            Some(text) => match form {
+                Form::Markdown => copy(state, &text, "Markdown copied: paste it into an issue or a chat"),
+                Form::Csv => browser::save("headroom.csv", "text/csv", &text),
+                Form::Json => browser::save("headroom.json", "application/json", &text),
+            },
+        });
+    });
+}
+
+/// Draws the chart by itself, with what it is of and its legend, and hands it over.
+fn picture(state: State, in_pixels: bool) {
+    let (svg, size) = untrack(|| answer::card(state, WIDTH));
+    let Some(svg) = browser::styled(&svg) else { return state.tell("This browser cannot draw the picture") };
+    if in_pixels {
+        browser::save_picture("headroom.png", &svg, size, move |saved| {
+            if !saved {
+                state.tell("This browser cannot draw the picture");
+            }
+        });
+    } else {
+        browser::save("headroom.svg", "image/svg+xml", &svg);
+    }
+}

@@ -1,0 +1,65 @@
+// What can be taken along.
+import { readFileSync } from "node:fs";
+import { expect, test } from "./support/test.js";
+
+/** Takes something from the menu. */
+async function take(headroom, name) {
+  await headroom.button("Export").click();
+  await headroom.button(name).click();
+}
+
+/** The file that is handed over. */
+async function file(headroom, name) {
+  const [download] = await Promise.all([headroom.page.waitForEvent("download"), take(headroom, name)]);
+  return [download.suggestedFilename(), readFileSync(await download.path())];
+}
+
+test("the answer as Markdown, with a link that opens it", async ({ headroom, page, context }) => {
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+  await headroom.open("#v=1&b=2");
+  await take(headroom, "Copy as Markdown");
+  await expect(page.getByText("Markdown copied")).toBeVisible();
+  const text = await page.evaluate(() => navigator.clipboard.readText());
+  expect(text).toContain("| Needed | ");
+  const [, link] = text.match(/\[Open in Headroom\]\((.*)\)/);
+  expect(new URL(link).hash).toBe("#v=1&b=2");
+});
+
+test("as CSV and JSON, of all scenarios", async ({ headroom }) => {
+  await headroom.open("#v=1&2.b=2");
+  const [csv, lines] = await file(headroom, "Download CSV");
+  expect(csv).toBe("headroom.csv");
+  expect(lines.toString()).toMatch(/^Micro-batch size,1,2\r$/m);
+  const [json, text] = await file(headroom, "Download JSON");
+  expect(json).toBe("headroom.json");
+  expect(JSON.parse(text).map(({ verdict }) => verdict)).toHaveLength(2);
+});
+
+test("the chart as a picture that stands by itself", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const [name, drawing] = await file(headroom, "Chart as SVG");
+  expect(name).toBe("headroom.svg");
+  const svg = drawing.toString();
+  for (const part of ["Llama-3.1-8B", "Fits on the GeForce RTX 4090", "Weights 7.", "headroom"]) expect(svg).toContain(part);
+  expect(svg).toContain('xmlns="http://www.w3.org/2000/svg"');
+  expect(svg).not.toContain("var(--");
+  const colours = new Set(svg.match(/fill="[^"]+"/g));
+  expect(colours.size).toBeGreaterThan(6);
+
+  const [picture, pixels] = await file(headroom, "Chart as PNG");
+  expect(picture).toBe("headroom.png");
+  expect([...pixels.subarray(1, 4)]).toEqual([..."PNG"].map((letter) => letter.charCodeAt(0)));
+  expect(pixels.length).toBeGreaterThan(10_000);
+  await expect(page.getByText("cannot draw")).toBeHidden();
+});
+
+test("on paper: the sentence, what was changed, the answer; no buttons to press", async ({ headroom, page }) => {
+  await headroom.open("#v=1&o=sgd");
+  await page.emulateMedia({ media: "print" });
+  await expect(page.getByText("with QLoRA, rank 16").or(page.getByRole("button", { name: /QLoRA, rank 16/ })).first()).toBeVisible();
+  await expect(page.getByText("Optimizer: SGD")).toBeVisible();
+  await expect(headroom.parts).toBeVisible();
+  await expect(headroom.button("Export")).toBeHidden();
+  await expect(headroom.slider("Micro-batch size")).toBeHidden();
+});

@@ -1,0 +1,130 @@
+// What a visitor finds, at three widths and in both themes: the sentence, the answer, the ways in; nothing that axe objects to.
+import { AxeBuilder } from "@axe-core/playwright";
+import { expect, test } from "./support/test.js";
+
+const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+
+/** Whether an element lies within the window. */
+const within = (locator) =>
+  locator.evaluate((element) => {
+    const { top, left, bottom, right } = element.getBoundingClientRect();
+    return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+  });
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [390, 1280, 1920]) {
+    test.describe(`${width} pixels wide, ${colorScheme}`, () => {
+      test.use({ colorScheme, viewport: { width, height: 800 }, reducedMotion: "reduce" });
+
+      test("the sentence leads to every control, the answer comes first, and what opens can be read", async ({ headroom, page }) => {
+        await headroom.open();
+        const sentence = page.getByRole("group", { name: "The scenario in a sentence" });
+        await expect(sentence).toHaveText(
+          "Train Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1 · All settings",
+          { useInnerText: true },
+        );
+        for (const name of ["Model", "Method", "Sequence length", "Micro-batch size"]) {
+          await sentence.getByRole("button", { name: new RegExp(`^${name}: `) }).click();
+          const control = page.locator(":focus");
+          await expect(control).toBeInViewport();
+          expect(await control.evaluate((element) => element.labels[0].textContent)).toBe(name);
+          await page.keyboard.press("Escape");
+          // always in sight
+          await expect(sentence).toBeInViewport();
+        }
+        // the answer is before the controls where there is no room beside them
+        const [answer, form] = await Promise.all(
+          [headroom.parts, page.getByRole("form", { name: "Scenario" })].map((part) => part.boundingBox()),
+        );
+        if (width < 900) expect(answer.y).toBeLessThan(form.y);
+        else expect(answer.x).toBeGreaterThan(form.x + form.width - 1);
+
+        await sentence.getByRole("button", { name: /^All settings/ }).click();
+        await expect(headroom.choice("Optimizer")).toBeVisible();
+        // help can be read to its end, wherever its button is
+        const help = page.locator("#optimizer-help");
+        await headroom.button("Help: Optimizer").click();
+        await expect(help).toBeVisible();
+        await expect.poll(() => within(help)).toBe(true);
+        await help.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+        await expect(help.locator("dd").last()).toBeInViewport();
+        await page.keyboard.press("Escape");
+
+        await headroom.button("Export").click();
+        await expect.poll(() => within(page.locator("#take"))).toBe(true);
+        const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
+        expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(" ")}`)).toEqual([]);
+        const overflow = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
+        expect(overflow).toBeLessThanOrEqual(0);
+      });
+    });
+  }
+}
+
+test("the surface holds what most people choose, all else is one step away", async ({ headroom, page }) => {
+  await headroom.open("#v=1&o=sgd");
+  const form = page.getByRole("form", { name: "Scenario" });
+  await expect(form.getByRole("combobox")).toHaveCount(3);
+  await expect(form.getByRole("spinbutton")).toHaveCount(3);
+  await expect(headroom.button("Optimizer: SGD. Set back to AdamW (fused)")).toBeVisible();
+  await headroom.unfold();
+  expect(await form.getByRole("combobox").count()).toBeGreaterThan(12);
+});
+
+test("boxes are large enough on touch screens, so that iOS does not zoom in", async ({ browser, server }) => {
+  const context = await browser.newContext({ hasTouch: true, isMobile: true, viewport: { width: 390, height: 844 }, serviceWorkers: "block" });
+  const page = await context.newPage();
+  await page.goto(server.url);
+  await expect(page.locator("html")).toHaveAttribute("data-state", "ready");
+  const sizes = await page.locator("input[type=text], select").evaluateAll((all) => all.map((one) => parseFloat(getComputedStyle(one).fontSize)));
+  expect(Math.min(...sizes)).toBeGreaterThanOrEqual(16);
+  await context.close();
+});
+
+test("with storage blocked the theme still turns, both ways", async ({ headroom, page }) => {
+  await page.addInitScript(() => {
+    Object.defineProperty(window, "localStorage", {
+      get() {
+        throw new DOMException("blocked", "SecurityError");
+      },
+    });
+  });
+  await page.emulateMedia({ colorScheme: "light" });
+  await headroom.open();
+  const button = page.getByRole("button", { name: /^Theme/ });
+  const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  const light = await background();
+  await button.click();
+  await expect(button).toHaveText(/Dark/);
+  await expect.poll(background).not.toBe(light);
+  await button.click();
+  await expect(button).toHaveText(/Auto/);
+  await expect.poll(background).toBe(light);
+});
+
+test("small parts are folded into one row, and every row opens wherever it is clicked", async ({ headroom, page }) => {
+  await headroom.open();
+  const small = headroom.parts.getByRole("button", { name: "4 small parts" });
+  await expect(headroom.parts.getByRole("row", { name: /Input tokens/ })).toHaveCount(0);
+  await small.click();
+  await expect(headroom.parts.getByRole("row", { name: /Input tokens/ })).toBeVisible();
+  await headroom.parts.getByRole("row", { name: /^Weights/ }).locator("td.share").click();
+  await expect(page.locator("#why-weights")).toBeVisible();
+  // the way out is on every row, seen without a pointer
+  const chevrons = await headroom.parts
+    .locator(".part-row button")
+    .evaluateAll((buttons) => buttons.map((button) => getComputedStyle(button, "::after").opacity));
+  expect(new Set(chevrons)).toEqual(new Set(["1"]));
+});
+
+test("no label lies under the end of the card", async ({ headroom }) => {
+  await headroom.open("#v=1&gpu=rtx-3060-12gb");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const crossed = await headroom.chart.locator("svg").evaluate((svg) => {
+    const line = svg.querySelector(".capacity").getBoundingClientRect();
+    return [...svg.querySelectorAll(".label, .free")]
+      .map((label) => label.getBoundingClientRect())
+      .filter(({ left, right }) => left < line.right && right > line.left).length;
+  });
+  expect(crossed).toBe(0);
+});

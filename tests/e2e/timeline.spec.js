@@ -1,0 +1,66 @@
+// The timeline can be asked: with a pointer, a finger, the arrow keys.
+import { expect, test } from "./support/test.js";
+
+test("any moment is read out, and the peak to begin with", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  const moment = page.locator("#moment");
+  await expect(moment).toContainText("At the peak, in the");
+  const [peak] = (await headroom.verdict.innerText()).split("\n");
+  await expect(moment.locator(".moment-head b")).toContainText(peak.trim().split(" ")[0]);
+  // the drawing names it, too
+  await expect(page.getByRole("figure", { name: "Over one step" }).getByText(/^peak \d/)).toBeVisible();
+
+  await scrubber.focus();
+  const at = await scrubber.getAttribute("aria-valuenow");
+  await scrubber.press("Home");
+  await expect(scrubber).toHaveAttribute("aria-valuenow", "1");
+  await expect(scrubber).toHaveAttribute("aria-valuetext", /GiB in the forward pass\. Weights/);
+  await expect(moment).not.toContainText("At the peak");
+  await scrubber.press("ArrowRight");
+  await expect(scrubber).toHaveAttribute("aria-valuenow", "2");
+  // the worker says what happens there and what is alive
+  await expect(moment).toContainText(/(makes|frees) [\w.: -]+/);
+  await expect(moment.locator(".alive li")).toHaveCount(5);
+  await scrubber.press("End");
+  await expect(moment).toContainText("In the optimizer step");
+  await scrubber.press("Escape");
+  await expect(scrubber).toHaveAttribute("aria-valuenow", at);
+});
+
+test("a pointer looks and a click stays", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  const moment = page.locator("#moment");
+  const peak = await moment.innerText();
+  await scrubber.hover({ position: { x: 120, y: 100 } });
+  await expect(moment).toContainText("In the forward pass");
+  await page.mouse.move(5, 5);
+  await expect(moment).toHaveText(peak, { useInnerText: true });
+  await scrubber.click({ position: { x: 120, y: 100 } });
+  await page.mouse.move(5, 5);
+  await expect(moment).toContainText("In the forward pass");
+  // another scenario is looked at from its peak
+  await headroom.box("Sequence length").fill("1024");
+  await expect(moment).toContainText("At the peak");
+});
+
+test("every part that is drawn is in the legend, with its amount at the moment", async ({ headroom, page }) => {
+  await headroom.open();
+  const figure = page.getByRole("figure", { name: "Over one step" });
+  const drawn = await figure.locator(".area").evaluateAll((areas) => areas.map((area) => area.classList[2]).sort());
+  const legend = page.getByRole("list", { name: "Parts at this moment" }).getByRole("listitem");
+  const named = await legend.evaluateAll((items) => items.map((item) => item.classList[0]).sort());
+  expect(named).toEqual(drawn);
+  expect(named).toContain("part-temporaries");
+});
+
+test("the same as a table", async ({ headroom, page }) => {
+  await headroom.open();
+  await page.getByText("As a table").click();
+  const rows = page.getByRole("table", { name: "Memory over one step" }).getByRole("row");
+  await expect(rows).toHaveCount(10);
+  await expect(rows.nth(2)).toContainText(/The forward pass is highest\s+\d+\.\d+ GiB\s+Weights/);
+});
