@@ -290,7 +290,8 @@ mod tests {
 
     #[test]
     fn the_band_says_what_it_rests_on() {
-        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Evidence::SameFamily, rows: 7 };
+        let band =
+            Band { percent: 1.0, reserved_percent: Some(2.0), evidence: Evidence::SameFamily, rows: 7 };
         assert_eq!(
             (accuracy(&band), rests_on(&band)),
             ("±1.0%".to_owned(), "7 runs of this family".to_owned())
@@ -301,7 +302,7 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("at most 2.0% there"), "{told}");
-        let elsewhere = Band { basis: Evidence::OtherFamilies, ..band };
+        let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
         assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
     }
 
