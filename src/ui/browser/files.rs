@@ -75,7 +75,10 @@ impl Palette {
     fn new() -> Option<Palette> {
         let canvas =
             document().create_element("canvas").ok()?.dyn_into::<web_sys::HtmlCanvasElement>().ok()?;
-        let brush = canvas.get_context("2d").ok()??.dyn_into().ok()?;
+        // Otherwise browsers warn that reading is slow.
+        let options = js_sys::Object::new();
+        js_sys::Reflect::set(&options, &"willReadFrequently".into(), &true.into()).ok()?;
+        let brush = canvas.get_context_with_context_options("2d", &options).ok()??.dyn_into().ok()?;
         Some(Palette { brush, known: HashMap::new() })
     }
 
