@@ -14,7 +14,7 @@ pub const REAL_GPU_PERCENT: f64 = 0.96;
 
 /// What the band of an answer rests on, closest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub enum Basis {
+pub enum Evidence {
     /// The same family, method, precision, checkpointing and attention were measured.
     SameKind,
     /// The same family was measured under other settings.
@@ -27,20 +27,21 @@ pub enum Basis {
 
 /// How far an answer may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[non_exhaustive]
 pub struct Band {
     /// The allocated peak: in percent, to either side.
     pub percent: f64,
     /// The reserved peak, likewise; none where it was not measured.
     pub reserved_percent: Option<f64>,
     /// What it rests on.
-    pub basis: Basis,
+    pub evidence: Evidence,
     /// Measured rows behind it.
     pub rows: u64,
 }
 
 /// Measured rows of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kind {
+pub struct RunKind {
     /// The stack and the loss, as [`software`] writes them.
     pub software: String,
     /// `model_type` of the config.
@@ -70,14 +71,14 @@ pub fn software(scenario: &Scenario) -> String {
 }
 
 /// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
-fn all() -> &'static [Kind] {
-    static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+fn all() -> &'static [RunKind] {
+    static KINDS: OnceLock<Vec<RunKind>> = OnceLock::new();
     KINDS.get_or_init(|| include_str!("../data/accuracy.tsv").lines().filter_map(kind).collect())
 }
 
-fn kind(line: &str) -> Option<Kind> {
+fn kind(line: &str) -> Option<RunKind> {
     let mut fields = line.split('\t');
-    Some(Kind {
+    Some(RunKind {
         software: fields.next()?.to_owned(),
         family: fields.next()?.to_owned(),
         settings: fields.next()?.to_owned(),
@@ -89,21 +90,32 @@ fn kind(line: &str) -> Option<Kind> {
 
 /// The band of an answer: the worst errors of the closest kind that was measured, and never less than the null device's
 /// own distance from real GPUs.
+///
+/// ```
+/// let scenario = headroom::scenario::Scenario::default();
+/// let band = headroom::accuracy::band(&scenario.architecture().unwrap(), &scenario);
+/// assert!(band.percent >= headroom::accuracy::REAL_GPU_PERCENT && band.rows > 0);
+/// ```
 pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let (settings, software) = (key(scenario), software(scenario));
-    let is_software = |kind: &&Kind| kind.software == software;
-    let is_family = |kind: &&Kind| is_software(kind) && kind.family == architecture.model_type;
-    let is_kind = |kind: &&Kind| is_family(kind) && kind.settings == settings;
-    worst(Basis::SameKind, all().iter().filter(is_kind))
-        .or_else(|| worst(Basis::SameFamily, all().iter().filter(is_family)))
-        .or_else(|| worst(Basis::OtherFamilies, all().iter().filter(is_software)))
-        .or_else(|| worst(Basis::OtherSoftware, all().iter()))
-        .unwrap_or(Band { percent: 100.0, reserved_percent: None, basis: Basis::OtherSoftware, rows: 0 })
+    let is_software = |kind: &&RunKind| kind.software == software;
+    let is_family = |kind: &&RunKind| is_software(kind) && kind.family == architecture.model_type;
+    let is_kind = |kind: &&RunKind| is_family(kind) && kind.settings == settings;
+    worst(Evidence::SameKind, all().iter().filter(is_kind))
+        .or_else(|| worst(Evidence::SameFamily, all().iter().filter(is_family)))
+        .or_else(|| worst(Evidence::OtherFamilies, all().iter().filter(is_software)))
+        .or_else(|| worst(Evidence::OtherSoftware, all().iter()))
+        .unwrap_or(Band {
+            percent: 100.0,
+            reserved_percent: None,
+            evidence: Evidence::OtherSoftware,
+            rows: 0,
+        })
 }
 
 /// The worst errors of some kinds, if there are any.
-fn worst<'a>(basis: Basis, kinds: impl Iterator<Item = &'a Kind>) -> Option<Band> {
-    let none = Band { percent: REAL_GPU_PERCENT, reserved_percent: None, basis, rows: 0 };
+fn worst<'a>(evidence: Evidence, kinds: impl Iterator<Item = &'a RunKind>) -> Option<Band> {
+    let none = Band { percent: REAL_GPU_PERCENT, reserved_percent: None, evidence, rows: 0 };
     let band = kinds.fold(none, |band, kind| Band {
         percent: band.percent.max(kind.worst_percent),
         reserved_percent: match (band.reserved_percent, kind.worst_reserved_percent) {
@@ -111,7 +123,7 @@ fn worst<'a>(basis: Basis, kinds: impl Iterator<Item = &'a Kind>) -> Option<Band
             (None, Some(worst)) => Some(worst.max(REAL_GPU_PERCENT)),
             (before, None) => before,
         },
-        basis,
+        evidence,
         rows: band.rows + kind.rows,
     });
     (band.rows > 0).then_some(band)

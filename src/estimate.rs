@@ -8,6 +8,7 @@ use crate::units::Bytes;
 
 /// The answer to a [`Scenario`]: always one, even to a scenario that cannot be estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Estimate {
     /// What is wrong, doubtful or assumed.
     pub issues: Vec<Issue>,
@@ -25,6 +26,22 @@ impl Estimate {
 /// Executes one training step of the scenario without data and says what it needs.
 ///
 /// Total: any scenario gets an answer, at worst one whose [`Estimate::issues`] say why there is no figure.
+///
+/// ```
+/// use headroom::scenario::{Method, Optimizer, Precision, Scenario};
+/// use headroom::{estimate, memory::Category, units::Bytes};
+///
+/// let scenario = Scenario {
+///     method: Method::Full,
+///     precision: Precision::Bf16,
+///     optimizer: Optimizer::AdamWFused,
+///     ..Scenario::default()
+/// };
+/// let memory = estimate(&scenario).memory.expect("nothing stands in the way");
+/// // two moments of 2 bytes for each of Llama-3.1-8B's 8,030,261,248 parameters, and the steps' counters
+/// let state = memory.peak().1.parts.get(Category::Optimizer);
+/// assert!((Bytes(32_121_044_992)..Bytes(32_121_500_000)).contains(&state), "{}", state.0);
+/// ```
 pub fn estimate(scenario: &Scenario) -> Estimate {
     let architecture = scenario.architecture();
     let mut issues = scenario.validate_with(architecture.as_deref().ok());

@@ -88,6 +88,17 @@ impl Known {
 const KINDS: usize = 12;
 
 /// Explains the tensors at the peak, part by part, the largest first.
+///
+/// ```
+/// use headroom::explain::explain;
+/// use headroom::{allocator::Settings, scenario::Scenario, step::Recording};
+///
+/// let scenario = Scenario::default();
+/// let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+/// let recording = Recording::of(&model, &scenario, &gpu).unwrap();
+/// let lines = explain(&recording.tensors_at_peak(Settings::default()), &scenario);
+/// assert!(lines.iter().any(|line| line.formula.contains("128,256")), "the logits");
+/// ```
 pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     let known = Known::of(scenario);
     let batch = Batch::from(scenario).laid_out(scenario.stack);

@@ -20,6 +20,7 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each names the field of `Scenario` of that name")]
+#[non_exhaustive]
 pub enum Field {
     Model,
     Method,
@@ -56,6 +57,7 @@ pub enum Field {
 
 /// One thing that is wrong, doubtful or good to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Issue {
     /// How bad.
     pub severity: Severity,

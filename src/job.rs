@@ -1,9 +1,137 @@
-//! What runs on a card: models with everything that belongs to them, and what each is given.
+//! What runs on a card: models with everything that belongs to them, and what is done with them round after round.
+//!
+//! A [`Scenario`] is the job of one model: training, then the optimizer's step. Direct preference optimisation (DPO) is two
+//! models, of which one is trained and the other scores the same batch:
+//!
+//! ```
+//! use headroom::job::{Act, Batch, Job, Loss, Member};
+//! use headroom::scenario::{Checkpointing, Mask, Method, ModelChoice, Precision, Scenario, Stack};
+//! use headroom::{memory::Stage, step};
+//!
+//! let scenario = Scenario {
+//!     model: ModelChoice::Catalogue("Qwen/Qwen3-0.6B".into()),
+//!     stack: Stack::Trl,
+//!     method: Method::Full,
+//!     precision: Precision::AmpBf16,
+//!     mask: Mask::Ones,
+//!     batch: 2, // a chosen and a rejected answer
+//!     sequence: 512,
+//!     ..Scenario::default()
+//! };
+//! let policy = Member::from(&scenario);
+//! let reference = Member { training: None, checkpointing: Checkpointing::Off, ..policy.clone() };
+//! let (batch, loss) = (Batch::from(&scenario), Loss::Preference { reference: 1, prompt: 2 });
+//! let job = Job {
+//!     members: vec![policy, reference],
+//!     round: vec![Act::Train { member: 0, batch, loss, times: 1 }, Act::Update { member: 0 }],
+//! };
+//! let memory = step::run_job(&job, &scenario.gpu()?)?;
+//! let stages: Vec<Stage> = memory.steady.phases.iter().map(|(phase, _)| phase.stage).collect();
+//! assert_eq!(stages, [Stage::Forward, Stage::Score, Stage::Backward, Stage::Step]);
+//! # Ok::<(), headroom::issue::Issue>(())
+//! ```
 
+use std::sync::Arc;
+
+use crate::issue::Issue;
+use crate::model::Architecture;
 use crate::scenario::{
     AttentionKernel, Checkpointing, Lengths, Lora, LossKernel, Mask, Method, ModelChoice, Offloading,
     Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
 };
+
+/// Models on one card, and what is done with them in every round (iteration).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// The models.
+    pub members: Vec<Member>,
+    /// What is done, in order.
+    pub round: Vec<Act>,
+}
+
+/// Something that is done with a model; members are named by their place in [`Job::members`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Forward and backward passes: the micro-batches of one step.
+    Train {
+        /// Who is trained.
+        member: usize,
+        /// What each pass is given.
+        batch: Batch,
+        /// What it is trained towards.
+        loss: Loss,
+        /// How many micro-batches (gradient accumulation).
+        times: u64,
+    },
+    /// Clipping, the optimizer's step, `zero_grad`.
+    Update {
+        /// Whose parameters step.
+        member: usize,
+    },
+    /// A forward pass without gradients and without a loss. trl's fused head makes log-probabilities, which wait until the
+    /// end of the round; other code makes logits, which go at once.
+    Score {
+        /// Who scores.
+        member: usize,
+        /// What it is given.
+        batch: Batch,
+    },
+}
+
+/// What a model is trained towards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The labels of the batch: cross entropy.
+    Labels,
+    /// Answers that are preferred to others (DPO): the batch holds the chosen ones, then as many rejected ones. The
+    /// reference scores it while the trained model's graph waits for backward, as trl's `DPOTrainer` has it.
+    Preference {
+        /// Who scores the batch beside.
+        reference: usize,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+    },
+}
+
+impl Act {
+    /// The batch that it is given.
+    pub fn batch(&self) -> Option<Batch> {
+        match self {
+            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Update { .. } => None,
+        }
+    }
+
+    /// The members that it runs: whose act it is, and a reference.
+    pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
+        let (member, reference) = match *self {
+            Act::Train { member, loss: Loss::Preference { reference, .. }, .. } => (member, Some(reference)),
+            Act::Train { member, loss: Loss::Labels, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. } => (member, None),
+        };
+        [member].into_iter().chain(reference)
+    }
+}
+
+impl Job {
+    /// The architectures of its members, in their order.
+    ///
+    /// # Errors
+    /// An [`Issue`] where the catalogue has no such model or its config cannot be understood.
+    pub fn architectures(&self) -> Result<Vec<Arc<Architecture>>, Issue> {
+        self.members.iter().map(|member| member.model.architecture()).collect()
+    }
+}
+
+impl From<&Scenario> for Job {
+    fn from(scenario: &Scenario) -> Job {
+        let (batch, times) = (Batch::from(scenario), scenario.accumulation);
+        let round =
+            vec![Act::Train { member: 0, batch, loss: Loss::Labels, times }, Act::Update { member: 0 }];
+        Job { members: vec![Member::from(scenario)], round }
+    }
+}
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use crate::units::Bytes;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
 pub enum Category {
     /// The model's weights, frozen or trained.
     Weights,
@@ -159,6 +160,7 @@ impl Parts {
 
 /// What is done in a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[non_exhaustive]
 pub enum Stage {
     /// Forward pass and loss.
     #[default]
@@ -167,6 +169,8 @@ pub enum Stage {
     Backward,
     /// Clipping and the optimizer's step.
     Step,
+    /// A forward pass without gradients: a reference, a reward.
+    Score,
 }
 
 /// A phase of an iteration: a stage of one of the acts that make it up.
@@ -185,6 +189,7 @@ impl Phase {
             Stage::Forward => "forward",
             Stage::Backward => "backward",
             Stage::Step => "step",
+            Stage::Score => "score",
         }
     }
 
@@ -194,6 +199,7 @@ impl Phase {
             Stage::Forward => "forward pass",
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
+            Stage::Score => "scoring pass",
         }
     }
 }

@@ -132,6 +132,11 @@ fn any_scenario_is_answered() {
     assert!(wrong.is_empty(), "{} of {ran}: {}", wrong.len(), wrong.join("\n"));
 }
 
+/// dbrx-base, from its config.json.
+const DBRX: &str = "dbrx(attn_config:(clip_qkv:8,kv_n_heads:8),d_model:6144,emb_pdrop:0.0,ffn_config:(ffn_hidden_size:10752,\
+                    moe_num_experts:16,moe_top_k:4),max_seq_len:32768,model_type:dbrx,n_heads:48,n_layers:40,resid_pdrop:0.0,\
+                    tie_word_embeddings:!f,vocab_size:100352)";
+
 /// Scenarios whose parts did not sum to their peak, or whose fast path said something else than their recording.
 #[test]
 fn what_once_differed_is_the_same() {
@@ -167,6 +172,12 @@ fn what_once_differed_is_the_same() {
         "m=ai21labs/Jamba-v0.1&method=lora&s=128&gc=off",
         // an optimizer's local that meets the next layer's first parameter
         "m=mistralai/Mistral-Nemo-Instruct-2407&method=lora&t=attention&prep=off&p=fp16&o=adafactor-torch",
+        // lengths that vary about nothing
+        "m=google/flan-t5-large&dq=off&len=0~2547&stn=off&cache=on",
+        // experts whose matrices lie in flat tensors (dbrx's own config)
+        &format!("m={DBRX}&method=full"),
+        &format!("m={DBRX}&method=full&ga=8&s=4096"),
+        &format!("m={DBRX}&method=lora&b=100&gc=reentrant&loss=chunked"),
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
     ] {

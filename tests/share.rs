@@ -36,6 +36,7 @@ fn a_fragment_without_keys_leaves_the_query() {
         "?v=1&b=4&method=full#",
         "#v=1&b=4&method=full",
         "?x=1#v=1&b=4&method=full",
+        "?v=1&b=4&method=full#_=_",
     ] {
         let shared = decode(link);
         assert_eq!((shared.scenarios[0].batch, shared.scenarios[0].method), (4, Method::Full), "{link}");

@@ -58,10 +58,11 @@ impl Metric {
 
 /// One measured figure beside the predicted one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Row {
     /// The measurement's name.
     pub id: String,
-    /// What it is of.
+    /// Which of PyTorch's figures was measured.
     pub metric: Metric,
     /// Measured bytes.
     pub measured: Bytes,
@@ -73,6 +74,7 @@ pub struct Row {
 
 /// A row that cannot be expressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Unsupported {
     /// The measurement's name.
     pub id: String,
@@ -82,6 +84,7 @@ pub struct Unsupported {
 
 /// What a file of measurements says about the predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Every figure that was predicted.
     pub rows: Vec<Row>,
@@ -92,7 +95,7 @@ pub struct Report {
     /// The verdicts on cards around what was measured, over the rows whose allocated and reserved peaks are those of a run
     /// without a limit.
     pub verdicts: Confusion,
-    /// The same by part of the peak, where it was asked for.
+    /// Measured and predicted by part of the peak, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartRow>,
 }
@@ -169,7 +172,7 @@ pub fn check(text: &str, with_parts: bool) -> Result<Report, CheckError> {
     check_with(read, text, with_parts)
 }
 
-/// The same where the caller reads the rows: those of further formats itself, the others by [`read`].
+/// [`check`] for rows that the caller reads: those of further formats itself, the others by [`read`].
 ///
 /// # Errors
 /// As [`check`].

@@ -20,7 +20,7 @@ pub struct PartRow {
     pub measured: Bytes,
     /// The predicted figure.
     pub predicted: Bytes,
-    /// As of a row.
+    /// Predicted over measured less one, in percent.
     pub error_pct: f64,
 }
 
@@ -61,6 +61,7 @@ pub(super) fn compare(id: &str, row: &Value, memory: &Memory) -> Vec<PartRow> {
             Stage::Forward => "fwd",
             Stage::Backward => "bwd",
             Stage::Step => "step",
+            Stage::Score => "score",
         };
         if let Some(total) = row.pointer(&format!("/measured/peak/steady/{name}")).and_then(Value::as_u64) {
             push(phase.slug(), "total", total, peak.bytes.0);

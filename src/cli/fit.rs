@@ -7,8 +7,8 @@ use super::Output;
 use super::input::Input;
 use super::table::aligned;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, conditions, row, table};
-use crate::scenario::{Allocator, Method, Scenario};
+use crate::plan::{FitCell, FitRow, conditions, set_row};
+use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::share;
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
@@ -39,21 +39,28 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let base = asked.scenarios.first().cloned().unwrap_or_default();
+    let named = |model: Option<&str>| {
+        let model = model.map(|id| ModelChoice::Catalogue(id.to_owned()));
+        let scenario = Scenario { model: model.unwrap_or_else(|| base.model.clone()), ..base.clone() };
+        scenario.filled(|key| asked.gives(key.name))
+    };
     let memory = match arguments.memory {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let known = if asked.names_model { &[] } else { catalogue::entries() };
+    let known = if asked.names_model() { &[] } else { catalogue::entries() };
     let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
-    let rows = if asked.names_model {
-        vec![row(&base, memory)]
+    let rows = if asked.names_model() {
+        vec![set_row(&named(None), memory)]
     } else {
-        let ids: Vec<_> = known.iter().take(listed).map(|entry| entry.id).collect();
-        table(&ids, &base, memory)
+        known.iter().take(listed).map(|entry| set_row(&named(Some(entry.id)), memory)).collect()
     };
-    let mut output =
-        Output::of(if arguments.json { to_json(&rows, memory) } else { to_text(&rows, &base, memory) });
+    let mut output = Output::of(if arguments.json {
+        to_json(&rows, memory)
+    } else {
+        to_text(&rows, &named(None), memory)
+    });
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }

@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
 use crate::model::read::LONGEST_CONFIG;
-use crate::scenario::keys::{KEYS, Key, Kind, slugs};
+use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
 
@@ -31,21 +31,34 @@ pub(super) struct Asked {
     pub scenarios: Vec<Scenario>,
     /// What in a link could not be followed.
     pub notices: Vec<String>,
-    /// Whether a model was named, by a flag, a config, or where the scenario comes from.
-    pub names_model: bool,
+    /// The keys that were given: by flags, by a config, or where the first scenario comes from.
+    pub given: Vec<&'static Key>,
+}
+
+impl Asked {
+    /// Whether a model was named.
+    pub fn names_model(&self) -> bool {
+        self.gives("model")
+    }
+
+    /// Whether the key of that name was given.
+    pub fn gives(&self, name: &str) -> bool {
+        self.given.iter().any(|key| key.name == name)
+    }
 }
 
 impl Input {
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
         let mut asked = match &self.source {
-            None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), names_model: false },
+            None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), given: Vec::new() },
             Some(source) => from_source(source)?,
         };
         for scenario in &mut asked.scenarios {
             self.put_over(scenario)?;
         }
-        asked.names_model |= self.config.is_some() || self.flags.iter().any(|(key, _)| key.name == "model");
+        asked.given.extend(self.flags.iter().map(|(key, _)| *key));
+        asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
         Ok(asked)
     }
 
@@ -67,8 +80,8 @@ impl Input {
 
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
-    let names_model = members.contains_key("model") || members.contains_key("m");
-    Asked { scenarios: vec![scenario], notices: Vec::new(), names_model }
+    let given = KEYS.iter().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
+    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect() }
 }
 
 /// `-`, a file, or a link.
@@ -93,7 +106,7 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
             Ok(Asked {
                 scenarios: shared.scenarios,
                 notices: shared.notices.iter().map(ToString::to_string).collect(),
-                names_model: share::names(link, "model"),
+                given: KEYS.iter().filter(|key| share::names(link, key.name)).collect(),
             })
         }
         Some(_) | None => Err(format!(
@@ -193,8 +206,10 @@ fn flag(key: &'static Key) -> Arg {
     let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
     match key.kind() {
         // `--gradient-checkpointing` alone switches it on.
-        Kind::Switch => flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help),
-        Kind::Choice(choices) => {
+        ValueKind::Switch => {
+            flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help)
+        }
+        ValueKind::Choice(choices) => {
             let slugs = slugs(choices);
             let flag = flag.help(format!("{} [{}]", key.help, slugs.join(", ")));
             if slugs.contains(&"on") {
@@ -203,12 +218,12 @@ fn flag(key: &'static Key) -> Arg {
                 flag.value_name("NAME")
             }
         }
-        Kind::Model => flag.value_name("ID").help(key.help),
-        Kind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
-        Kind::Count(_) => flag.value_name("N").help(key.help),
-        Kind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
-        Kind::Dropout => flag.value_name("P").help(key.help),
-        Kind::Gpu => flag.value_name("CARD").help(key.help),
+        ValueKind::Model => flag.value_name("ID").help(key.help),
+        ValueKind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
+        ValueKind::Count(_) => flag.value_name("N").help(key.help),
+        ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
+        ValueKind::Dropout => flag.value_name("P").help(key.help),
+        ValueKind::Gpu => flag.value_name("CARD").help(key.help),
     }
 }
 

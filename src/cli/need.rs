@@ -96,8 +96,8 @@ fn in_words(cell: &NeedCell) -> String {
         NeedCell::Needs { needed, verdict: Verdict::Close, .. } => format!("close: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Tight, .. } => format!("tight: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Over, .. } => format!("needs {needed}"),
-        NeedCell::Needs { verdict: Verdict::WouldNotRun, .. } => "would not run".to_owned(),
         NeedCell::Needs { needed, verdict: Verdict::NotFollowed, .. } => format!("not followed: {needed}"),
+        NeedCell::Needs { verdict: Verdict::WouldNotRun, .. } => "would not run".to_owned(),
         NeedCell::Unknown(_) => "no answer".to_owned(),
     }
 }

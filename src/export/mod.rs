@@ -22,6 +22,7 @@ pub use sheet::{Cell, Line, Sheet};
 
 /// A scenario and all that is said of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Answer {
     /// The question.
     pub scenario: Scenario,
@@ -97,12 +98,12 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     out
 }
 
-/// Text in a table or between: it neither ends a cell nor begins a tag.
+/// Text in a table or between: it neither ends a cell nor begins a tag, a link or an image.
 fn in_markdown(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "\\<")
+    text.replace('|', "\\|").replace('<', "\\<").replace('[', "\\[")
 }
 
-/// The same as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
+/// The answers as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
@@ -131,7 +132,7 @@ fn quote(cell: &str) -> String {
     }
 }
 
-/// The same in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
+/// The answers in aligned columns: figures of several answers to the right, so that they compare; one answer to the left.
 pub fn text(answers: &[Answer]) -> String {
     let sheet = Sheet::of(answers);
     let label = sheet.lines().map(|line| line.label.chars().count()).max().unwrap_or(0);

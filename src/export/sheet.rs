@@ -4,7 +4,7 @@ use super::Answer;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
+use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -234,13 +234,13 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
     }
     let text = || Cell::Text(one_line(&key.words(scenario)));
     match key.kind() {
-        Kind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
-        Kind::Model
-        | Kind::Choice(_)
-        | Kind::Targets
-        | Kind::Switch
-        | Kind::Lengths
-        | Kind::Dropout
-        | Kind::Gpu => text(),
+        ValueKind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
+        ValueKind::Model
+        | ValueKind::Choice(_)
+        | ValueKind::Targets
+        | ValueKind::Switch
+        | ValueKind::Lengths
+        | ValueKind::Dropout
+        | ValueKind::Gpu => text(),
     }
 }

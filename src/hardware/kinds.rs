@@ -43,6 +43,7 @@ impl std::error::Error for NotACapability {}
 
 /// Who makes a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Vendor {
     /// NVIDIA.
     Nvidia,
@@ -74,6 +75,7 @@ impl Vendor {
 
 /// Where a card is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Class {
     /// Desktops.
     Consumer,
@@ -102,6 +104,7 @@ impl Class {
 
 /// What the figure [`Gpu::memory`] rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Basis {
     /// PyTorch's own report of the card's total.
     Torch,

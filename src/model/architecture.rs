@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use super::blocks::{
-    Activation, Block, Dropout, FeedForward, Layout, Linear, Norm, Param, ParamRole, Piece, Table, Visit,
-    in_layout,
+    Activation, Block, Dropout, FeedForward, Linear, Norm, Param, ParamRole, Registration, Submodule, Table,
+    Visit, in_layout,
 };
 use super::modeling::Modeling;
 
@@ -93,8 +93,8 @@ pub struct Encoder {
     pub order: Vec<u16>,
     /// The norm after the last layer.
     pub final_norm: Option<Norm>,
-    /// As the model's.
-    pub layout: Layout,
+    /// In which order the encoder registers what is outside its layers; see [`Architecture::layout`].
+    pub layout: Registration,
 }
 
 impl Encoder {
@@ -112,10 +112,10 @@ impl Encoder {
     }
 }
 
-/// What stands for all the layers in a [`Layout`] of a model.
+/// What stands for all the layers in a [`Registration`] of a model.
 pub const LAYERS: &str = "layers";
 
-/// What stands for the whole encoder in a [`Layout`] of a model.
+/// What stands for the whole encoder in a [`Registration`] of a model.
 pub const ENCODER: &str = "encoder";
 
 fn marker(name: &str) -> Param {
@@ -124,7 +124,7 @@ fn marker(name: &str) -> Param {
 
 /// Hands over parameters in the order of a layout, with the layers' own in place of their marker.
 fn with_layers(
-    layout: Layout,
+    layout: Registration,
     blocks: &[Block],
     order: &[u16],
     visit: Visit<'_>,
@@ -162,6 +162,7 @@ fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
 ///
 /// Invariant: every index in `order` is within `blocks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Architecture {
     /// `model_type` of the config: `llama`.
     pub model_type: String,
@@ -186,21 +187,22 @@ pub struct Architecture {
     /// Dropout on the activation inside the feed-forward networks (bart).
     pub inner_dropout: Dropout,
     /// Parameters of the model that belong to no part: deberta's relative positions.
-    pub loose: Vec<Piece>,
+    pub extra: Vec<Submodule>,
     /// The head.
     pub head: Head,
     /// Parts that are loaded and not run.
     pub towers: Vec<Tower>,
     /// In which order transformers registers what is outside the layers; `layers` stands for all of them. Empty:
     /// embeddings, layers, final norm, head, towers.
-    pub layout: Layout,
+    pub layout: Registration,
     /// What the reader of the config had to assume; shown to the user.
     pub notes: Vec<String>,
     /// How many parameters it has.
     pub(crate) counted: Counted,
 }
 
-/// A count that is taken once. A copy, which may be changed, has to take it anew; it makes no difference between two models.
+/// The number of parameters, counted when it is asked for first. A clone of the model may be changed, so it counts anew; two
+/// models are equal whether they were counted or not.
 #[derive(Debug, Default)]
 pub(crate) struct Counted(OnceLock<u64>);
 
@@ -323,7 +325,7 @@ impl Architecture {
         if let Some(norm) = &self.final_norm {
             norm.visit(visit);
         }
-        self.loose.iter().for_each(|piece| piece.visit(visit));
+        self.extra.iter().for_each(|submodule| submodule.visit(visit));
         match &self.head.transform {
             None => {}
             Some(HeadTransform::Project(linear)) => linear.visit(visit),

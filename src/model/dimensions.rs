@@ -9,7 +9,7 @@ use super::read;
 
 /// Which of the two common decoders the dimensions are of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum Decoder {
     /// Llama: RMSNorm, rotary positions, gated feed-forward, no biases.
     #[default]
     Llama,
@@ -21,7 +21,7 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dimensions {
     /// Which decoder.
-    pub shape: Shape,
+    pub decoder: Decoder,
     /// Hidden size.
     pub hidden: u64,
     /// Layers.
@@ -44,7 +44,7 @@ impl Default for Dimensions {
     /// Llama-3.1-8B.
     fn default() -> Dimensions {
         Dimensions {
-            shape: Shape::Llama,
+            decoder: Decoder::Llama,
             hidden: 4096,
             layers: 32,
             heads: 32,
@@ -127,7 +127,7 @@ impl Dimensions {
         let layers = (between(|anchor| anchor.layers).round() as u64).max(1);
         let heads = hidden / head_dim;
         let start = Dimensions {
-            shape: Shape::Llama,
+            decoder: Decoder::Llama,
             hidden,
             layers,
             heads,
@@ -155,9 +155,9 @@ impl Dimensions {
         let (heads, kv_heads) = model.blocks.iter().find_map(heads).unwrap_or((hidden / 128, hidden / 128));
         let heads = divisor(heads, hidden);
         let widths = model.block_counts().filter_map(|(block, count)| Some((count, width(block)?)));
-        let shape = if model.embeddings.positions.is_some() { Shape::Gpt2 } else { Shape::Llama };
+        let decoder = if model.embeddings.positions.is_some() { Decoder::Gpt2 } else { Decoder::Llama };
         Dimensions {
-            shape,
+            decoder,
             hidden,
             layers: model.depth().max(1),
             heads,
@@ -171,8 +171,8 @@ impl Dimensions {
 
     /// The `config.json` of a model of these dimensions.
     pub fn config(&self) -> String {
-        match self.shape {
-            Shape::Llama => json!({
+        match self.decoder {
+            Decoder::Llama => json!({
                 "model_type": "llama",
                 "hidden_size": self.hidden,
                 "num_hidden_layers": self.layers,
@@ -183,7 +183,7 @@ impl Dimensions {
                 "max_position_embeddings": self.positions,
                 "tie_word_embeddings": self.tied,
             }),
-            Shape::Gpt2 => json!({
+            Decoder::Gpt2 => json!({
                 "model_type": "gpt2",
                 "n_embd": self.hidden,
                 "n_layer": self.layers,
@@ -206,7 +206,8 @@ impl Dimensions {
         if self.heads == 0 || !self.hidden.is_multiple_of(self.heads) {
             return refuse(format!("the hidden size {} is no multiple of {} heads", self.hidden, self.heads));
         }
-        if self.shape == Shape::Llama && (self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads)) {
+        if self.decoder == Decoder::Llama && (self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads))
+        {
             return refuse(format!(
                 "{} heads cannot share {} key and value heads",
                 self.heads, self.kv_heads
@@ -293,7 +294,7 @@ mod tests {
     fn dimensions_by_hand_count_as_the_models_do() {
         assert_eq!(Dimensions::default().architecture().unwrap().parameters(), 8_030_261_248);
         let gpt2 = Dimensions {
-            shape: Shape::Gpt2,
+            decoder: Decoder::Gpt2,
             hidden: 768,
             layers: 12,
             heads: 12,

@@ -28,7 +28,7 @@ impl ModelError {
         ModelError { place: Some(place.into()), ..ModelError::new(problem) }
     }
 
-    /// The same with what would be right.
+    /// The error with what would be right.
     pub(crate) fn with_fix(self, fix: impl Into<String>) -> ModelError {
         ModelError { fix: Some(fix.into()), ..self }
     }

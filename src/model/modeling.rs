@@ -178,6 +178,11 @@ pub struct Modeling {
     pub checkpoints: bool,
     /// Whether its layers are given their mask by position; by name they are given all else but the hidden state.
     pub mask_by_position: bool,
+    /// Whether its model's forward keeps what it asks for masks with in a dictionary: the first hidden state and the positions,
+    /// which then go after the masks.
+    pub mask_arguments: bool,
+    /// Whether `from_pretrained` leaves a layer in float32 where weights are float16 (t5's `_keep_in_fp32_modules = ["wo"]`).
+    pub float32_beside_fp16: bool,
     /// Whether texts that share a sequence are followed: some families make positions or masks of their own, which do not
     /// follow position ids that start anew.
     pub packs: bool,
@@ -222,7 +227,9 @@ const LLAMA: Modeling = Modeling {
     own_cache: false,
     caches_with_labels: true,
     checkpoints: true,
+    float32_beside_fp16: false,
     mask_by_position: false,
+    mask_arguments: false,
     packs: true,
     flash_attn: true,
     runs_encoder: false,
@@ -242,14 +249,21 @@ const fn own(code: Code) -> Modeling {
     Modeling { code, packs: false, flash_attn: false, ..LLAMA }
 }
 
+/// qwen2 and those that ask for their masks as it does.
+const QWEN: Modeling = Modeling { mask_arguments: true, ..LLAMA };
 /// Experts whose weights peft adapts as they are.
 const MOE: Modeling = Modeling { peft: EXPERTS, ..LLAMA };
 /// deepseek_v3 and those that took its router.
 const GROUPS: Modeling = Modeling { router: Router::Groups, ..MOE };
 const GEMMA: Modeling = Modeling { scale_buffer: true, ..LLAMA };
-const GEMMA3: Modeling =
-    Modeling { head_norms: HeadNorms::Last, rotary_tables: RotaryTables::ByKind, ..GEMMA };
-const GEMMA4: Modeling = Modeling { packs: true, scale_buffer: true, ..own(Code::Gemma4) };
+const GEMMA3: Modeling = Modeling {
+    head_norms: HeadNorms::Last,
+    rotary_tables: RotaryTables::ByKind,
+    mask_arguments: true,
+    ..GEMMA
+};
+const GEMMA4: Modeling =
+    Modeling { packs: true, scale_buffer: true, mask_arguments: true, ..own(Code::Gemma4) };
 const GRANITE: Modeling = Modeling { scales_branches: true, ..LLAMA };
 const GRANITE_MOE: Modeling = Modeling { router: Router::BestFirst, ..GRANITE };
 const GLM: Modeling = Modeling { rotary_join: RotaryJoin::Replacing, ..LLAMA };
@@ -257,67 +271,78 @@ const COHERE: Modeling = Modeling { float_rotary: FloatRotary::CastFirst, ..LLAM
 const ERNIE: Modeling = Modeling { float_rotary: FloatRotary::Pairs, ..LLAMA };
 const KEPT: Modeling = Modeling { rotary_join: RotaryJoin::Kept, ..LLAMA };
 const QWEN3_5: Modeling =
-    Modeling { rotary_join: RotaryJoin::Replacing, rotary_tables: RotaryTables::Grid, ..LLAMA };
+    Modeling { rotary_join: RotaryJoin::Replacing, rotary_tables: RotaryTables::Grid, ..QWEN };
 /// Text models whose config is a part of another.
 const INNER: Modeling = Modeling { own_cache: true, packs: false, ..LLAMA };
 const MAMBA: Modeling = Modeling { peft: NO_OUT_PROJ, ..LLAMA };
 const BERT: Modeling = Modeling { mask_by_position: true, ..own(Code::Bert) };
 const ROBERTA: Modeling = Modeling { positions: PositionIds::Counted, ..BERT };
-const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, ..LLAMA };
+const SEQ2SEQ: Modeling = Modeling { runs_encoder: true, float32_beside_fp16: true, ..LLAMA };
 const BART: Modeling =
     Modeling { runs_encoder: true, caches_with_labels: false, logits_bias: true, ..own(Code::Bart) };
-const SPARSE: Modeling = Modeling { router: Router::Groups, peft: EXPERTS, ..own(Code::DeepseekSparse) };
+const SPARSE: Modeling =
+    Modeling { router: Router::Groups, peft: EXPERTS, mask_arguments: true, ..own(Code::DeepseekSparse) };
 
 /// The row of a model type; none where it has no row.
 pub fn of(model_type: &str) -> Option<Modeling> {
     Some(match model_type {
         "llama" | "internlm" | "internlm2" | "baichuan" | "minicpm" | "mistral" | "mistral3"
-        | "ministral" | "ministral3" | "smollm3" | "arcee" | "starcoder2" | "qwen2" | "qwen2_vl_text"
-        | "qwen2_5_vl_text" | "qwen3" | "qwen3_vl_text" | "olmo" | "olmo2" | "olmo3" | "phi3" | "cwm"
+        | "ministral3" | "arcee" | "starcoder2" | "qwen3_vl_text" | "olmo" | "olmo2" | "phi3"
         | "seed_oss" | "hyperclovax" | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone"
-        | "hunyuan_v1_dense" | "youtu" | "minicpm3" | "codegen" | "vaultgemma" | "chatglm" | "lfm2"
-        | "dbrx" => LLAMA,
+        | "hunyuan_v1_dense" | "youtu" | "minicpm3" | "codegen" | "chatglm" | "dbrx" => LLAMA,
+        "ministral" | "smollm3" | "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" | "qwen3" | "olmo3"
+        | "cwm" | "vaultgemma" | "lfm2" => QWEN,
         "xglm" => Modeling { mask_by_position: true, ..LLAMA },
-        "gemma" | "gemma2" => GEMMA,
+        "gemma" => GEMMA,
+        "gemma2" => Modeling { mask_arguments: true, ..GEMMA },
         "gemma3" | "gemma3_text" => GEMMA3,
         "gemma4" => Modeling { replaces_placeholders: true, ..GEMMA4 },
         "gemma4_text" => GEMMA4,
         "granite" => GRANITE,
-        "granitemoe" | "granitemoeshared" | "granitemoehybrid" => GRANITE_MOE,
+        "granitemoe" | "granitemoeshared" => GRANITE_MOE,
+        "granitemoehybrid" => Modeling { mask_arguments: true, ..GRANITE_MOE },
         "cohere" => Modeling { head_norms: HeadNorms::Last, ..COHERE },
-        "cohere2" => COHERE,
+        "cohere2" => Modeling { mask_arguments: true, ..COHERE },
         "ernie4_5" => ERNIE,
         "ernie4_5_moe" => Modeling { router: Router::Corrected, peft: EXPERTS, ..ERNIE },
         "glm" | "glm4" => GLM,
         "glm4_moe" => Modeling { head_norms: HeadNorms::Last, rotary_join: RotaryJoin::Replacing, ..GROUPS },
-        "glm4_moe_lite" | "deepseek_v3" | "kimi_k2" | "dots1" => GROUPS,
+        "glm4_moe_lite" | "deepseek_v3" | "kimi_k2" => GROUPS,
+        "dots1" => Modeling { mask_arguments: true, ..GROUPS },
         "solar_open" => Modeling { rotary_join: RotaryJoin::Replacing, ..GROUPS },
-        "exaone_moe" => Modeling { head_norms: HeadNorms::Last, ..GROUPS },
+        "exaone_moe" => Modeling { head_norms: HeadNorms::Last, mask_arguments: true, ..GROUPS },
         "deepseek_v32" => SPARSE,
         "glm_moe_dsa" => Modeling { shares_indexer_choice: true, ..SPARSE },
         "deepseek_v2" => Modeling { router: Router::SoftGroups, ..MOE },
-        "deepseek" | "deepseek_v4" | "mistral4" | "phimoe" | "lfm2_moe" => LLAMA,
+        "deepseek" | "deepseek_v4" | "mistral4" | "phimoe" => LLAMA,
+        "lfm2_moe" => QWEN,
         "nemotron" => Modeling { rotary_join: RotaryJoin::Together, ..LLAMA },
-        "nemotron_h" => Modeling { router: Router::Groups, ..MAMBA },
-        "apertus" | "exaone4" => Modeling { head_norms: HeadNorms::Last, ..LLAMA },
+        "nemotron_h" => Modeling { router: Router::Groups, mask_arguments: true, ..MAMBA },
+        "apertus" => Modeling { head_norms: HeadNorms::Last, ..LLAMA },
+        "exaone4" => Modeling { head_norms: HeadNorms::Last, ..QWEN },
         "nanochat" => Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA },
-        "phi" => Modeling { rotary_join: RotaryJoin::Kept, ..own(Code::Phi) },
+        "phi" => Modeling { rotary_join: RotaryJoin::Kept, head_norms: HeadNorms::Last, ..own(Code::Phi) },
         "persimmon" => KEPT,
         "stablelm" => Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT },
         "mixtral" => Modeling { router: Router::Mixtral, ..MOE },
         "olmoe" => Modeling { router: Router::Plain, ..MOE },
-        "qwen2_moe" => Modeling { router: Router::Plain, ..LLAMA },
+        "qwen2_moe" => Modeling { router: Router::Plain, ..QWEN },
         "qwen3_moe" | "hunyuan_v1_moe" | "flex_olmo" => MOE,
         "qwen3_vl_moe_text" => LLAMA,
-        "qwen3_next" => Modeling { rotary_join: RotaryJoin::Replacing, frees_queries_first: true, ..MOE },
+        "qwen3_next" => Modeling {
+            rotary_join: RotaryJoin::Replacing,
+            frees_queries_first: true,
+            mask_arguments: true,
+            ..MOE
+        },
         "qwen3_5" | "qwen3_5_text" | "qwen3_5_moe" | "qwen3_5_moe_text" => QWEN3_5,
         "minimax_m2" => Modeling { router: Router::Sigmoid, rotary_join: RotaryJoin::Replacing, ..MOE },
-        "gpt_oss" => Modeling { router: Router::BestFirstInPlace, ..LLAMA },
-        "llama4" => Modeling { packs: false, flash_attn: false, ..LLAMA },
-        "llama4_text" => LLAMA,
+        "gpt_oss" => Modeling { router: Router::BestFirstInPlace, ..QWEN },
+        "llama4" => Modeling { packs: false, flash_attn: false, ..QWEN },
+        "llama4_text" => QWEN,
         "mllama" | "qwen2_vl" | "qwen2_5_vl" | "qwen3_vl" | "qwen3_vl_moe" => INNER,
-        "jamba" => Modeling { casts_scan_arguments: false, ..LLAMA },
-        "bamba" => LLAMA,
+        "jamba" => Modeling { casts_scan_arguments: false, ..QWEN },
+        "bamba" => QWEN,
         "mamba" | "mamba2" | "falcon_mamba" => MAMBA,
         "gpt2" => Modeling { mask_by_position: true, ..own(Code::Gpt2) },
         "gpt_bigcode" => own(Code::GptBigCode),

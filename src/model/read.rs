@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Result<Architecture, ModelError> {
     Ok(noted(architecture, log.notes()))
 }
 
-/// The same, together with the part of the config that mattered.
+/// Reads the text of a `config.json`, and says which part of it mattered.
 ///
 /// # Errors
 /// As [`parse`].
@@ -94,7 +94,7 @@ fn json(text: &str) -> Result<Value, ModelError> {
     })
 }
 
-/// The members of an object that were read; of an object in it, the members that were read in turn.
+/// An object without the members that no reader asked for; objects inside it likewise.
 fn reduced(object: &Map<String, Value>, path: &str, read: &BTreeSet<String>) -> Map<String, Value> {
     let keep = |(key, value): (&String, &Value)| {
         let here = format!("{path}{key}");

@@ -41,7 +41,7 @@ pub fn fits(memory: &Memory, gpu: &Gpu) -> Fit {
     within(memory.needed(), gpu.memory)
 }
 
-/// The same for an amount of memory without a card.
+/// Whether so much fits into an amount of memory.
 pub fn within(needed: Bytes, capacity: Bytes) -> Fit {
     let margin = if needed <= capacity {
         Margin::Headroom(capacity.saturating_sub(needed))

@@ -94,17 +94,18 @@ fn cell(scenario: Scenario, card: &Gpu) -> Result<NeedCell, Issue> {
         return Err(answer.errors().next().cloned().unwrap_or(nothing));
     };
     let architecture = scenario.architecture()?;
-    let fit = fits(tensors, card);
+    let percent = accuracy::band(&architecture, &scenario).percent;
+    let mut fit = fits(tensors, card);
     // tensors that do not fit need no replay
-    let replayed = match fit.fits() {
-        true => Some(Replayed::of(&architecture, &scenario, card, tensors)?),
-        false => None,
+    let on_card = if fit.fits() {
+        let replayed = Replayed::of(&architecture, &scenario, card, tensors)?;
+        fit = fits(&replayed.memory, card);
+        Some(replayed.on_card)
+    } else {
+        None
     };
-    let fit = replayed.as_ref().map_or(fit, |replayed| fits(&replayed.memory, card));
-    let band = accuracy::band(&architecture, &scenario);
-    let on_card = replayed.as_ref().map(|replayed| &replayed.on_card);
-    let (needed, verdict) = (fit.needed, Verdict::on(&scenario, &fit, on_card, band.percent));
-    Ok(NeedCell::Needs { needed, verdict, scenario: Box::new(scenario) })
+    let verdict = Verdict::on(&scenario, &fit, on_card.as_ref(), percent);
+    Ok(NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(scenario) })
 }
 
 #[cfg(test)]

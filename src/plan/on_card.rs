@@ -24,11 +24,12 @@ pub enum Outcome {
 
 /// A run on a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[non_exhaustive]
 pub struct OnCard {
     /// Whether it gets through.
     pub outcome: Outcome,
     /// Whether it would end otherwise if as much more were needed, or as much less, as the estimate may be off by, or if the
-    /// CUDA context took all that it may.
+    /// CUDA context took all that it may. What runs with another allocator only hangs on more than that, and is not close.
     pub close: bool,
     /// Peak of `memory_reserved()` under the card's capacity; up to the failure where it fails.
     pub reserved: Bytes,
@@ -49,7 +50,8 @@ impl OnCard {
                 let least = room(gpu, gpu.context_most, percent);
                 (allocation.retries > 0 || allocation.reserved_peak > least) && !runs(least)
             }
-            Outcome::RunsExpandable | Outcome::Fails(_) => runs(room(gpu, gpu.context, -percent)),
+            Outcome::RunsExpandable => false,
+            Outcome::Fails(_) => runs(room(gpu, gpu.context, -percent)),
         };
         let reserved = allocation.reserved_peak;
         OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }
@@ -67,7 +69,7 @@ pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Byte
     run(recording, allocator, room).0
 }
 
-/// The same with the settings that the figures of that run are of, and the counters.
+/// [`outcome_of`], the settings of the run whose figures are shown, and what its allocator counted.
 fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Allocation) {
     let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
     let chosen = allocator == Allocator::Expandable;
@@ -85,7 +87,7 @@ fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Se
 }
 
 impl Memory {
-    /// The same with the peaks that the allocator counts, by blocks.
+    /// The estimate with the peaks that the allocator counts, by blocks, in place of those of tensors.
     pub fn replayed(&self, recording: &Recording, settings: Settings) -> Memory {
         let Replay { first, steady, resting, .. } = recording.replay(settings);
         Memory { counted: Counted::Blocks, first, steady, resting, ..self.clone() }

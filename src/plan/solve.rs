@@ -16,6 +16,17 @@ use crate::units::Bytes;
 ///
 /// # Errors
 /// As [`step::run`].
+///
+/// ```
+/// use headroom::export::Answer;
+/// use headroom::{plan, scenario::Scenario};
+///
+/// let scenario = Scenario::default();
+/// let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+/// let largest = plan::largest_batch(&model, &scenario, &gpu).unwrap().expect("one sequence runs");
+/// let run = |batch| Answer::of(Scenario { batch, allocator: largest.allocator, ..scenario.clone() }).runs();
+/// assert_eq!((run(largest.number), run(largest.number + 1)), (Some(true), Some(false)));
+/// ```
 pub fn largest_batch(
     architecture: &Architecture,
     scenario: &Scenario,

@@ -6,7 +6,6 @@ use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
-use crate::scenario::keys::KEYS;
 use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::{Bytes, grouped};
 
@@ -38,9 +37,9 @@ pub struct FitRow {
     pub cells: Vec<FitCell>,
 }
 
-/// What holds for every cell of a table, in two sentences: the rule of [`asked`] and [`with_method`].
+/// What holds for every cell of a table, in two sentences: the rule of [`set_row`] and [`with_method`].
 pub fn conditions(base: &Scenario) -> String {
-    let checkpointing = match asked(base).checkpointing {
+    let checkpointing = match base.checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
         Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
             "with gradient checkpointing"
@@ -49,15 +48,13 @@ pub fn conditions(base: &Scenario) -> String {
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
     format!(
         "Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
-         other than its own, and what it leaves at its default, have the precision and optimizer that {} is usually run \
-         with{half}.",
+         other than its own, and what it leaves open, have the precision and optimizer that {} is usually run with{half}.",
         grouped(base.sequence),
         base.stack.label(),
     )
 }
 
-/// The table for an amount of memory. All that is no matter of the method is the base's, so far as [`asked`] goes; so is
-/// the card where its memory is just that.
+/// The table for an amount of memory: a [`row`] for each model.
 pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
     let named = |model: &&str| {
         row(&Scenario { model: ModelChoice::Catalogue((*model).to_owned()), ..base.clone() }, memory)
@@ -65,15 +62,36 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
     models.iter().map(named).collect()
 }
 
-/// The row of that table for the base's own model.
+/// The row of a scenario that says only some of its settings: those that are as [`Scenario::default`] has them are taken to
+/// be left open ([`Scenario::filled`]). Where it is known what was said, fill the rest and ask for [`set_row`].
+///
+/// ```
+/// use headroom::plan::{FitCell, row};
+/// use headroom::{scenario::Scenario, units::Bytes};
+///
+/// let row = row(&Scenario::default(), Bytes::gib(24.0));
+/// let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
+/// assert!(matches!(full, FitCell::TooLarge { needed } if *needed > Bytes::gib(55.0)));
+/// assert!(matches!(qlora, FitCell::Fits { .. }), "{qlora:?}");
+/// ```
 pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
+    row_of(base, memory, asked)
+}
+
+/// The row of a scenario whose settings are all chosen. All that is no matter of the method is the scenario's; so is the card
+/// where its memory is just that, and sequences are no longer than the model's positions.
+pub fn set_row(base: &Scenario, memory: Bytes) -> FitRow {
+    row_of(base, memory, within_positions)
+}
+
+fn row_of(base: &Scenario, memory: Bytes, finished: fn(&Scenario) -> Scenario) -> FitRow {
     let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
     let base = Scenario { gpu, batch: 1, ..base.clone() };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
-            cell(architecture, gpu, asked(&with_method(&base, *method))).unwrap_or_else(FitCell::Unknown)
+            cell(architecture, gpu, finished(&with_method(&base, *method))).unwrap_or_else(FitCell::Unknown)
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
@@ -107,23 +125,17 @@ pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
     other
 }
 
-/// The scenario that somebody asks about who says nothing but its model, method and card.
-///
-/// What the scenario leaves as [`Scenario::default`] has it takes the default of its training library, method, card and
-/// model (see [`Scenario::defaults`]): fp16 where the card has no bfloat16, torchtune's own precision. Sequences are no
-/// longer than the model's positions, beyond which it fails or was never trained.
+/// The scenario that somebody asks about who says nothing but its model, method and card: what is as [`Scenario::default`]
+/// has it is taken to be left open.
 pub fn asked(scenario: &Scenario) -> Scenario {
-    let (plain, usual) = (Scenario::default(), scenario.defaults());
-    let mut asked = scenario.clone();
-    for key in KEYS {
-        if !key.is_same(&plain, &usual) && key.is_same(scenario, &plain) {
-            key.copy(&mut asked, &usual);
-        }
-    }
-    if let Some(most) = scenario.positions() {
-        asked.sequence = asked.sequence.min(most);
-    }
-    asked
+    let plain = Scenario::default();
+    within_positions(&scenario.filled(|key| !key.is_same(scenario, &plain)))
+}
+
+/// The scenario with sequences no longer than the model's positions, beyond which it fails or was never trained.
+fn within_positions(scenario: &Scenario) -> Scenario {
+    let most = scenario.positions().unwrap_or(scenario.sequence);
+    Scenario { sequence: scenario.sequence.min(most), ..scenario.clone() }
 }
 
 #[cfg(test)]
@@ -172,7 +184,14 @@ mod tests {
             assert_eq!((scenario.precision, scenario.sequence), (Precision::AmpFp16, 1024));
             assert!(scenario.validate().is_empty(), "{:?}", scenario.validate());
         }
-        // what was chosen stays
+        // what was chosen stays, if it is as a link has it by default too
+        let unsloth = Scenario { stack: Stack::Unsloth, method: Method::Lora, ..Scenario::default() };
+        let optimizer = |row: FitRow| match &row.cells[1] {
+            FitCell::Fits { scenario, .. } => scenario.optimizer,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(optimizer(super::row(&unsloth, Bytes::gib(80.))), Optimizer::AdamW8bit);
+        assert_eq!(optimizer(set_row(&unsloth, Bytes::gib(80.))), Optimizer::AdamWFused);
         let chosen = Scenario { precision: Precision::Bf16, sequence: 512, ..base };
         assert_eq!(asked(&chosen), chosen);
     }

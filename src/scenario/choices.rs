@@ -17,6 +17,7 @@ macro_rules! choices {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $slug:literal, $label:literal, $help:literal;)+ }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum $name { $(#[doc = $help] $(#[$vmeta])* $variant,)+ }
 
         impl $name {
@@ -91,7 +92,7 @@ choices! {
         Fp16 = "fp16", "fp16 (pure)", "The same in IEEE half precision, without a scaler; for measuring, not for training.";
         AmpBf16 = "amp-bf16", "bf16 mixed (fp32 weights)", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
         AmpBf16Weights = "amp-bf16-weights", "bf16 mixed (bf16 weights)", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
-        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True).";
+        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True). Over 16-bit weights PyTorch refuses it (\"Attempting to unscale FP16 gradients\").";
     }
 }
 

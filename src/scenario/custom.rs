@@ -9,7 +9,7 @@ impl CustomModel {
     /// Reads the text of a `config.json` and keeps the part of it that decides sizes.
     ///
     /// # Errors
-    /// As [`parse_with_essence`]; and where a link could not carry the model.
+    /// Where the text is no config that can be read, and where a link could not carry the model.
     pub fn read(name: &str, text: &str) -> Result<CustomModel, Issue> {
         let Parsed { architecture, essence } = parse_with_essence(text)?;
         let config = serde_json::from_str(&essence).ok();

@@ -86,6 +86,17 @@ impl Scenario {
         KEYS.iter().filter(|key| key.is_changed(self, &defaults)).collect()
     }
 
+    /// The scenario with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
+    /// precision. Which settings were given the caller knows.
+    pub fn filled(&self, given: impl Fn(&Key) -> bool) -> Scenario {
+        let (plain, usual) = (Scenario::default(), self.defaults());
+        let mut filled = self.clone();
+        for key in KEYS.iter().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
+            key.copy(&mut filled, &usual);
+        }
+        filled
+    }
+
     /// Changes a choice that defaults hang on: what was at its default is so afterwards.
     ///
     /// ```

@@ -3,21 +3,19 @@
 //! group or a control does not compile.
 
 mod table;
+mod values;
 mod words;
 
 use super::validate::LARGEST;
-use super::{
-    Choice, CustomModel, Field, GpuChoice, Issue, LoraTargets, ModelChoice, Modules, Scenario, compact,
-};
+use super::{Choice, Field, Issue, LoraTargets, Scenario};
 use crate::model::dimensions::SIZES;
-use crate::text::short;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, grouped, ungrouped};
+use crate::units::grouped;
 
 pub use table::KEYS;
 
 /// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ValueKind {
     /// A Hub id, a size such as `7b`, or a model of the user's own.
     Model,
     /// One of a closed set.
@@ -97,7 +95,7 @@ pub enum Place {
 
 /// How a value is read, written and said.
 pub struct Value {
-    kind: Kind,
+    kind: ValueKind,
     get: fn(&Scenario) -> String,
     set: fn(&mut Scenario, &str) -> Result<(), String>,
     words: fn(&Scenario) -> String,
@@ -116,9 +114,9 @@ pub struct Key {
     pub label: &'static str,
     /// One sentence on what it is, without a full stop.
     pub help: &'static str,
-    /// What its issues name.
+    /// The field that issues about this input name.
     pub field: Field,
-    /// What it stands with.
+    /// The inputs that it is shown with.
     pub group: Group,
     /// Where it is shown.
     pub place: Place,
@@ -139,7 +137,7 @@ impl Key {
     }
 
     /// What values it takes.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         self.value.kind
     }
 
@@ -195,20 +193,20 @@ impl Key {
     /// What would be right, after "use".
     pub fn valid(&self) -> String {
         match self.value.kind {
-            Kind::Model => {
+            ValueKind::Model => {
                 let (least, most) = (SIZES.start(), SIZES.end());
                 format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
             }
-            Kind::Choice(choices) => one_of(&slugs(choices)),
-            Kind::Targets => {
+            ValueKind::Choice(choices) => one_of(&slugs(choices)),
+            ValueKind::Targets => {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            Kind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
-            Kind::Switch => "on or off".to_owned(),
-            Kind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
-            Kind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
-            Kind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
+            ValueKind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
+            ValueKind::Switch => "on or off".to_owned(),
+            ValueKind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
+            ValueKind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
+            ValueKind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
         }
     }
 }
@@ -222,138 +220,6 @@ fn one_of(slugs: &[&str]) -> String {
     match slugs {
         [head @ .., last] if !head.is_empty() => format!("{} or {last}", head.join(", ")),
         _ => slugs.concat(),
-    }
-}
-
-fn write_model(model: &ModelChoice) -> String {
-    match model {
-        ModelChoice::Catalogue(id) => compact::write(id, None),
-        ModelChoice::Size(billions) => format!("{billions}b"),
-        ModelChoice::Custom(custom) => match serde_json::from_str(&custom.config) {
-            Ok(config) => compact::write(&custom.name, Some(&config)),
-            // Unreachable for a `CustomModel` that was read; a name alone at least says which model was meant.
-            Err(_) => compact::write(&custom.name, None),
-        },
-    }
-}
-
-fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    let (name, config) =
-        compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
-    scenario.model = match config {
-        Some(config) => {
-            let custom = CustomModel::read(&name, &config.to_string()).map_err(|issue| issue.to_string())?;
-            ModelChoice::Custom(custom.into())
-        }
-        None if name.is_empty() => return Err("there is no model".to_owned()),
-        None => match size_in_billions(&name) {
-            Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
-            Some(_) => return Err(format!("{} is out of range", short(&name))),
-            None => ModelChoice::Catalogue(name),
-        },
-    };
-    Ok(())
-}
-
-/// `7b` and `0.5B` are sizes; `meta-llama/Llama-2-7b` and `gpt2` are names.
-fn size_in_billions(name: &str) -> Option<f64> {
-    let number = name.strip_suffix(['b', 'B'])?;
-    number
-        .starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.')
-        .then(|| number.parse().ok())
-        .flatten()
-}
-
-fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    if let Some(group) = LoraTargets::from_slug(text).filter(|group| *group != LoraTargets::Named) {
-        (scenario.lora.targets, scenario.lora.modules) = (group, Modules::NONE);
-        return Ok(());
-    }
-    match text.parse::<Modules>() {
-        Ok(modules) => {
-            (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
-            Ok(())
-        }
-        Err(name) => Err(format!("no layer is called {:?}", short(&name))),
-    }
-}
-
-fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
-    let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
-    let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
-    // The cast saturates.
-    let count = value as u64;
-    if count as f64 == value && (1..=LARGEST).contains(&count) {
-        *place = count;
-        return Ok(());
-    }
-    Err(format!("{} is out of range or not whole", short(text)))
-}
-
-fn not_a_number(text: &str) -> String {
-    let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
-    format!("{:?} is not a number{comma}", short(text))
-}
-
-fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    scenario.lengths = text.parse().map_err(|()| format!("{:?} says nothing about lengths", short(text)))?;
-    Ok(())
-}
-
-fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
-    *place = match text.to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => true,
-        "off" | "false" | "no" | "0" => false,
-        other => match other.parse::<f64>() {
-            // lora-dropout 0.05: only whether it is above 0 matters.
-            Ok(number) if number >= 0.0 => number > 0.0,
-            _ => return Err(format!("{:?} is neither on nor off", short(text))),
-        },
-    };
-    Ok(())
-}
-
-fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    if text == "config" {
-        scenario.dropout = None;
-        return Ok(());
-    }
-    let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
-    if !(0.0..=1.0).contains(&p) {
-        return Err(format!("{} is not within 0 and 1", short(text)));
-    }
-    scenario.dropout = Some((p * 10_000.0).round() as u16);
-    Ok(())
-}
-
-/// From here on a bare number is bytes, as old links wrote what is no whole MiB; below it a unit was forgotten, for nobody has
-/// a card of a million gigabytes.
-const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
-
-fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
-        let memory = match text.parse::<u64>() {
-            Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
-            _ => text.parse::<Bytes>().map_err(|error| error.to_string())?,
-        };
-        if memory == Bytes::ZERO {
-            return Err("a card has more memory than none".to_owned());
-        }
-        scenario.gpu = GpuChoice::Custom(memory);
-    } else if text.is_empty() {
-        return Err("there is no card".to_owned());
-    } else {
-        scenario.gpu = GpuChoice::Catalogue(text.to_ascii_lowercase());
-    }
-    Ok(())
-}
-
-/// The amount in the largest unit that is exact.
-fn exact_amount(memory: Bytes) -> String {
-    let units = [(BYTES_PER_GB, "GB"), (BYTES_PER_GIB, "GiB"), (BYTES_PER_MIB, "MiB")];
-    match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", memory.0 / unit),
-        None => format!("{}B", memory.0),
     }
 }
 

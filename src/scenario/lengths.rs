@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::text::short;
+
 /// The lengths of the batches. Where they vary, so do the sizes of all activations, and what PyTorch's allocator cached
 /// for one batch does not fit the next: reserved memory grows far above what is ever allocated. Where texts are packed
 /// ([`Mask::Packed`](super::Mask)) sequences are as good as full, and this is how long the texts in them are.
@@ -12,6 +14,7 @@ use std::str::FromStr;
 /// let lengths: Lengths = "3234~2547".parse().unwrap();
 /// assert_eq!(lengths, Lengths::Spread { mean: 3234, deviation: 2547 });
 /// assert_eq!("3234±2547".parse(), Ok(lengths));
+/// assert_eq!("long".parse::<Lengths>().unwrap_err().to_string(), "\"long\" says nothing about lengths");
 /// assert!(lengths.draw(1, 2048, 100).iter().all(|length| (1..=2048).contains(length)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -74,20 +77,35 @@ impl fmt::Display for Lengths {
     }
 }
 
+/// A text that says nothing about lengths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseLengthsError {
+    /// What was written, or its beginning.
+    text: String,
+}
+
+impl fmt::Display for ParseLengthsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} says nothing about lengths", self.text)
+    }
+}
+
+impl std::error::Error for ParseLengthsError {}
+
 impl FromStr for Lengths {
-    type Err = ();
+    type Err = ParseLengthsError;
 
     /// Reads what `Display` writes; people may write `±` or `+-` for the `~`.
-    fn from_str(text: &str) -> Result<Lengths, ()> {
+    fn from_str(text: &str) -> Result<Lengths, ParseLengthsError> {
+        let spread = || {
+            let (mean, deviation) = ["~", "±", "+-"].iter().find_map(|sign| text.split_once(sign))?;
+            let number = |text: &str| text.trim().parse().ok();
+            Some(Lengths::Spread { mean: number(mean)?, deviation: number(deviation)? })
+        };
         match text {
             "equal" => Ok(Lengths::Equal),
             "uniform" => Ok(Lengths::Uniform),
-            _ => {
-                let signs = ["~", "±", "+-"];
-                let (mean, deviation) = signs.iter().find_map(|sign| text.split_once(sign)).ok_or(())?;
-                let number = |text: &str| text.trim().parse().map_err(|_| ());
-                Ok(Lengths::Spread { mean: number(mean)?, deviation: number(deviation)? })
-            }
+            _ => spread().ok_or_else(|| ParseLengthsError { text: short(text) }),
         }
     }
 }
@@ -139,7 +157,7 @@ mod tests {
             assert_eq!(lengths.to_string().parse(), Ok(lengths));
         }
         for text in ["", "±", "a±b", "5", "-5±3"] {
-            assert_eq!(text.parse::<Lengths>(), Err(()), "{text}");
+            assert_eq!(text.parse::<Lengths>(), Err(ParseLengthsError { text: text.to_owned() }), "{text}");
         }
         assert_eq!("5+-3".parse(), Ok(Lengths::Spread { mean: 5, deviation: 3 }));
     }

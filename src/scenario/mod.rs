@@ -24,8 +24,8 @@ pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
     Optimizer, Precision, Stack, StepTime, WeightFormat,
 };
-pub use lengths::Lengths;
-pub use modules::Modules;
+pub use lengths::{Lengths, ParseLengthsError};
+pub use modules::{Modules, UnknownModule};
 pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::model::Architecture;
 use crate::model::blocks::{Param, ParamRole};
+use crate::text::short;
 
 /// Every layer name that can be asked for. A name matches a layer whose path is it or ends in `.` and it, as in peft.
 pub const NAMES: [&str; 72] = [
@@ -98,7 +99,7 @@ pub const NAMES: [&str; 72] = [
 /// use headroom::scenario::Modules;
 /// let modules: Modules = "q_proj,v_proj".parse().unwrap();
 /// assert!(modules.adapts("self_attn.q_proj") && !modules.adapts("self_attn.k_proj"));
-/// assert_eq!("q_porj".parse::<Modules>(), Err("q_porj".to_owned()));
+/// assert_eq!("q_porj".parse::<Modules>().unwrap_err().to_string(), "no layer is called \"q_porj\"");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modules(u128);
@@ -180,13 +181,28 @@ impl fmt::Display for Modules {
     }
 }
 
-impl std::str::FromStr for Modules {
-    /// The name that no layer is known by.
-    type Err = String;
+/// A name that no layer is known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownModule {
+    /// The name, or its beginning.
+    name: String,
+}
 
-    fn from_str(text: &str) -> Result<Modules, String> {
+impl fmt::Display for UnknownModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no layer is called {:?}", self.name)
+    }
+}
+
+impl std::error::Error for UnknownModule {}
+
+impl std::str::FromStr for Modules {
+    type Err = UnknownModule;
+
+    fn from_str(text: &str) -> Result<Modules, UnknownModule> {
         let names = text.split([',', ' ']).filter(|name| !name.is_empty());
-        names.into_iter().try_fold(Modules::NONE, |set, name| set.with(name).ok_or_else(|| name.to_owned()))
+        let with = |set: Modules, name| set.with(name).ok_or_else(|| UnknownModule { name: short(name) });
+        names.into_iter().try_fold(Modules::NONE, with)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::keys::{KEYS, Key, Kind};
+use super::keys::{KEYS, Key, ValueKind};
 use super::{CustomModel, ModelChoice, Scenario};
 use crate::text::short;
 
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 fn to_json(key: &Key, scenario: &Scenario) -> Value {
-    if let (Kind::Model, ModelChoice::Custom(custom)) = (key.kind(), &scenario.model) {
+    if let (ValueKind::Model, ModelChoice::Custom(custom)) = (key.kind(), &scenario.model) {
         let config = serde_json::from_str(&custom.config).unwrap_or(Value::Null);
         return Value::Object(Map::from_iter([
             ("name".to_owned(), Value::String(custom.name.clone())),
@@ -97,9 +97,15 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
     }
     let text = key.write(scenario);
     match key.kind() {
-        Kind::Switch => Value::Bool(text == "on"),
-        Kind::Count(_) | Kind::Dropout => serde_json::from_str(&text).unwrap_or(Value::String(text)),
-        Kind::Model | Kind::Choice(_) | Kind::Targets | Kind::Lengths | Kind::Gpu => Value::String(text),
+        ValueKind::Switch => Value::Bool(text == "on"),
+        ValueKind::Count(_) | ValueKind::Dropout => {
+            serde_json::from_str(&text).unwrap_or(Value::String(text))
+        }
+        ValueKind::Model
+        | ValueKind::Choice(_)
+        | ValueKind::Targets
+        | ValueKind::Lengths
+        | ValueKind::Gpu => Value::String(text),
     }
 }
 
@@ -112,12 +118,12 @@ fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), St
         Value::Array(items) => {
             let names = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
             match (key.kind(), names) {
-                (Kind::Targets, Some(names)) => names.join(","),
+                (ValueKind::Targets, Some(names)) => names.join(","),
                 _ => return Err(format!("{}: this is a list (use {})", key.name, key.valid())),
             }
         }
         Value::Object(map) => match (key.kind(), map.get("config")) {
-            (Kind::Model, Some(config)) => {
+            (ValueKind::Model, Some(config)) => {
                 let name = map.get("name").and_then(Value::as_str).unwrap_or("custom model");
                 let custom = CustomModel::read(name, &config.to_string())
                     .map_err(|issue| format!("model: {issue}"))?;

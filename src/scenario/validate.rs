@@ -20,7 +20,7 @@ impl Scenario {
         self.validate_with(self.architecture().as_deref().ok())
     }
 
-    /// The same where the model was looked up.
+    /// [`Scenario::validate`] for a model that was looked up before; none where it could not be.
     pub(crate) fn validate_with(&self, architecture: Option<&Architecture>) -> Vec<Issue> {
         validate(self, architecture)
     }
@@ -64,6 +64,11 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
         issues.push(emulated());
     }
+    let modeling = architecture.and_then(|architecture| architecture.modeling);
+    if scenario.precision == Precision::Fp16 && modeling.is_some_and(|modeling| modeling.float32_beside_fp16)
+    {
+        issues.push(halved());
+    }
     if scenario.stack == Stack::Unsloth {
         unsloth(scenario, &mut issues);
     }
@@ -98,6 +103,12 @@ const fn is_bfloat16(precision: Precision) -> bool {
 fn emulated() -> Issue {
     let message = "the card does not compute in bfloat16 itself: PyTorch emulates it, slowly";
     Issue::new(Severity::Note, Field::Precision, message).with_fix("choose fp16")
+}
+
+fn halved() -> Issue {
+    let message = "this is the model after model.half(): from_pretrained leaves wo in float32 beside float16 weights, and hidden \
+                   states with it, which needs more";
+    Issue::warning(Field::Precision, message).with_fix("choose bf16 or a mixed precision")
 }
 
 fn texts_see_each_other() -> Issue {
@@ -201,6 +212,17 @@ mod tests {
             errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
             "{errors:?}"
         );
+    }
+
+    #[test]
+    fn t5_in_float16_is_that_of_half() {
+        let issues = |precision| {
+            let model = ModelChoice::Catalogue("google-t5/t5-small".to_owned());
+            Scenario { model, method: Method::Full, precision, sequence: 512, ..Scenario::default() }
+                .validate()
+        };
+        assert!(issues(Precision::Fp16).iter().any(|issue| issue.message.contains("model.half()")));
+        assert!(!issues(Precision::Bf16).iter().any(|issue| issue.message.contains("model.half()")));
     }
 
     #[test]

@@ -65,6 +65,12 @@ fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(Strin
 /// Reads a link, its query string, or what is left of it. Anything is answered with at least one scenario: keys that
 /// are unknown are ignored; a bad value leaves the default, or becomes the choice whose name is nearly that, and a notice
 /// says so.
+///
+/// ```
+/// let shared = headroom::share::decode("https://example.org/#v=1&b=4&o=adamv");
+/// assert_eq!((shared.scenarios[0].batch, shared.scenarios[0].optimizer.slug()), (4, "adamw"));
+/// assert!(shared.notices[0].to_string().starts_with("o=adamv in the link was read as adamw: "));
+/// ```
 pub fn decode(link: &str) -> Shared {
     let mut notices = Vec::new();
     let default = Scenario::default();

@@ -28,13 +28,16 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
+/// What some log-ins leave behind as a fragment, which says nothing.
+const LEFT_BY_LOG_INS: &str = "_=_";
+
 /// Reads the pairs of a query string or of a whole link: those of its fragment, else those of its query. Never fails:
 /// what is no escape stays as it is, bytes that are no UTF-8 become replacement characters, a name without `=` has an
 /// empty value.
 pub(super) fn read(link: &str) -> Vec<(String, String)> {
     let (address, fragment) = link.split_once('#').unwrap_or((link, ""));
     let text = match address.split_once('?') {
-        _ if fragment.contains('=') => fragment,
+        _ if fragment.contains('=') && fragment != LEFT_BY_LOG_INS => fragment,
         Some((before, query)) if !before.contains(['=', '&']) => query,
         _ => address,
     };

@@ -107,8 +107,8 @@ impl<'a> Feed<'a> {
             Event::Becomes(id, category) => {
                 let bytes = self.bytes(id);
                 let from = std::mem::replace(&mut self.categories[id as usize], category);
-                self.subtract(from, bytes);
-                self.add(category, bytes);
+                self.parts.subtract(from, bytes);
+                self.parts.add(category, bytes);
             }
             Event::Mark(phase) => self.phase = Some(phase),
             Event::EmptyCache => self.allocator.empty_cache(),
@@ -126,7 +126,7 @@ impl<'a> Feed<'a> {
             self.blocks[id as usize] = Some(self.allocator.malloc(requested, Stream::of(storage.aside))?);
             let bytes = rounded(requested);
             self.tensors = self.tensors.saturating_add(bytes);
-            self.add(self.categories[id as usize], bytes);
+            self.parts.add(self.categories[id as usize], bytes);
         }
         Ok(())
     }
@@ -136,22 +136,12 @@ impl<'a> Feed<'a> {
             let bytes = self.bytes(id);
             self.allocator.free(block);
             self.tensors = self.tensors.saturating_sub(bytes);
-            self.subtract(self.categories[id as usize], bytes);
+            self.parts.subtract(self.categories[id as usize], bytes);
         }
     }
 
     fn bytes(&self, id: StorageId) -> u64 {
         rounded(self.recording.storages[id as usize].bytes())
-    }
-
-    fn add(&mut self, category: Category, bytes: u64) {
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_add(bytes);
-    }
-
-    fn subtract(&mut self, category: Category, bytes: u64) {
-        let part = &mut self.parts.0[category.index()];
-        *part = part.saturating_sub(bytes);
     }
 
     /// `memory_allocated()`.

@@ -1,22 +1,24 @@
 //! Autograd without data: the graph that forward leaves, with what its nodes save. [`engine`] walks it backwards.
 //!
-//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}, torch/utils/checkpoint.py.
+//! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}.
 
+mod checkpoint;
 mod derivative;
 mod engine;
 mod offload;
 
+pub(super) use checkpoint::HELD;
 pub(super) use derivative::{
     Results, chain, fresh, like, only, saved_gradient, saved_gradients, share, share_view,
 };
 pub(super) use offload::Offload;
 
 use super::heap::{NOTHING, Storage, StorageId};
-use super::machine::{Machine, State};
-use super::params::ParamId;
-use super::tensor::{Layout, Tensor, Value};
+use super::machine::State;
+use super::tensor::{Layout, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use checkpoint::Frame;
 use derivative::{Derivative, Function};
 
 /// Where a gradient flows.
@@ -118,41 +120,6 @@ enum Saved {
     Tracked(StorageId),
 }
 
-/// The most arguments of a checkpointed layer.
-pub(super) const HELD: usize = 6;
-
-/// A checkpointed layer (torch.utils.checkpoint's `_CheckpointFrame`).
-#[derive(Debug)]
-pub(super) struct Frame {
-    /// Saved variables that its forward would have kept.
-    slots: u32,
-    /// The recomputed ones.
-    recomputed: Vec<StorageId>,
-    /// Whether it was recomputed.
-    done: bool,
-    /// Nodes that have not released their slots yet.
-    nodes: u32,
-    /// The layer's input.
-    input: Value,
-    /// The layer's arguments, kept until the last of those nodes is through: `input` and what all layers share.
-    held: [StorageId; HELD],
-    /// Which layer it is.
-    layer: usize,
-    /// The input's number where it waits in the CPU's memory.
-    packed: Option<u32>,
-    /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
-    /// the function that runs both.
-    kept: Vec<StorageId>,
-    /// Where checkpointing is reentrant: outputs beside the layer's result. The function that runs the layer again holds their
-    /// gradients too, which autograd makes of zeros where nobody used the output.
-    returned: Vec<Value>,
-    /// Where checkpointing is reentrant: arguments that the layer is given by name. They are attributes of the function that
-    /// runs it again, which stay as long as the graph does.
-    named: Vec<StorageId>,
-    /// Where checkpointing is reentrant: leaves that the layer made, which go with the function that ran it again.
-    leaves: Vec<ParamId>,
-}
-
 /// Nodes `first..end` stand for `times` identical runs.
 #[derive(Clone, Copy, Debug)]
 struct Repeated {
@@ -231,31 +198,6 @@ impl Graph {
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
     pub fn take_held(&mut self) -> Vec<StorageId> {
         std::mem::take(&mut self.held)
-    }
-
-    /// The layer whose first pass runs, where checkpointing is reentrant.
-    fn reentrant_frame(&mut self) -> Option<&mut Frame> {
-        let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
-        self.frames.get_mut(frame)
-    }
-
-    /// Notes which of the running layer's arguments beside its input it is given by name, by their place among them.
-    pub fn note_named(&mut self, by_name: impl Fn(usize) -> bool) {
-        let Some(frame) = self.reentrant_frame() else { return };
-        let [shared @ .., _] = &mut frame.held;
-        for (_, argument) in shared.iter_mut().enumerate().filter(|(place, _)| by_name(*place)) {
-            frame.named.push(std::mem::replace(argument, NOTHING));
-        }
-    }
-
-    /// Notes a leaf that the running layer makes; whether it goes with that layer's frame.
-    pub fn note_leaf(&mut self, leaf: ParamId) -> bool {
-        let frame = self.reentrant_frame();
-        let belongs = frame.is_some();
-        if let Some(frame) = frame {
-            frame.leaves.push(leaf);
-        }
-        belongs
     }
 
     /// Where the gradients of a node's outputs wait.
@@ -489,88 +431,5 @@ impl State {
             }
             None => NOTHING,
         }
-    }
-
-    /// Notes what the running checkpointed layer returns beside its result.
-    pub fn note_returned(&mut self, value: &Value) {
-        let frame = self.graph.reentrant_frame().filter(|_| value.requires_grad());
-        if let Some(frame) = frame {
-            frame.returned.push(*value);
-        }
-    }
-
-    /// Keeps what the running recomputation returned until the layer's backward is through, where checkpointing is reentrant.
-    pub fn keep_output(&mut self, storage: StorageId) {
-        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| self.graph.reentrant);
-        if let Some(frame) = frame {
-            self.retain(storage);
-            self.graph.frames[frame].kept.push(storage);
-        }
-    }
-
-    /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.
-    pub fn recomputed(&self) -> &[StorageId] {
-        let frame = (self.graph.recomputing as usize).checked_sub(1).filter(|_| !self.graph.reentrant);
-        frame.and_then(|frame| self.graph.frames.get(frame)).map_or(&[], |frame| &frame.recomputed)
-    }
-}
-
-impl Machine {
-    /// Runs `body`, the forward of layer `layer`, checkpointed (use_reentrant=False): what it saves is dropped and comes
-    /// back through [`Machine::backward`]'s `recompute`.
-    pub fn checkpointed<'m>(
-        &'m self,
-        layer: usize,
-        input: &Tensor<'m>,
-        shared: [StorageId; HELD - 1],
-        body: impl FnOnce() -> Tensor<'m>,
-    ) -> Tensor<'m> {
-        self.checkpointed_from(layer, input.value, shared, body)
-    }
-
-    /// The same with what will be the layer's input when it is recomputed.
-    pub fn checkpointed_from<'m>(
-        &'m self,
-        layer: usize,
-        input: Value,
-        shared: [StorageId; HELD - 1],
-        body: impl FnOnce() -> Tensor<'m>,
-    ) -> Tensor<'m> {
-        {
-            let mut state = self.state.borrow_mut();
-            let mut held = [input.storage; HELD];
-            held[..HELD - 1].copy_from_slice(&shared);
-            let packed = if state.graph.offload.is_some() { state.pack_input(&input) } else { None };
-            if packed.is_some() {
-                held[HELD - 1] = NOTHING;
-            }
-            held.into_iter().for_each(|storage| state.retain(storage));
-            let frame = Frame {
-                slots: 0,
-                recomputed: Vec::new(),
-                done: false,
-                nodes: 0,
-                input,
-                held,
-                layer,
-                packed,
-                kept: Vec::new(),
-                returned: Vec::new(),
-                named: Vec::new(),
-                leaves: Vec::new(),
-            };
-            state.graph.frames.push(frame);
-            state.graph.recording = state.graph.frames.len() as u32;
-        }
-        let output = body();
-        let mut state = self.state.borrow_mut();
-        let index = std::mem::replace(&mut state.graph.recording, 0) as usize - 1;
-        // A layer through which no gradient flows saves nothing, not even its arguments.
-        if state.graph.frames[index].nodes == 0 {
-            let frame = &mut state.graph.frames[index];
-            let (held, named) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.named));
-            held.into_iter().chain(named).for_each(|storage| state.release(storage));
-        }
-        output
     }
 }

@@ -23,15 +23,16 @@ impl Device {
         let capability = gpu
             .capability
             .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
-        // Multiprocessors of one card of each generation (T4, A100, RTX 4090, H100, B200), for all of them: the catalogue
-        // says nothing of a card's own, an RTX 3060 (28) and a 3090 (82) run as 128. They size the scratch space of large
+        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), for all of them: the
+        // catalogue says nothing of a card's own, an RTX 3060 (28) runs as a 3090 (82). They size the scratch space of large
         // sums, choose bitsandbytes' kernel for products of few tokens (`four_bit`), split flash's keys and values over
         // blocks (`splits`) and are the rows of Liger's partial sums. Seven scenarios on a 3090 (4-bit, LoRA, full, Liger,
         // 128 to 4096 tokens) peak alike with 28 and with 128.
         let (multiprocessors, threads) = match capability {
             0..=75 => (40, 1024),
             76..=80 => (108, 2048),
-            81..=89 => (128, 1536),
+            81..=86 => (82, 1536),
+            87..=89 => (128, 1536),
             90..=99 => (132, 2048),
             _ => (148, 2048),
         };

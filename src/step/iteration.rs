@@ -1,107 +1,30 @@
-//! The training loop: iterations of forward, backward, clip, step and zero_grad.
+//! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 use std::cell::RefCell;
 
-use super::device::Device;
 use super::forward::{Apart, Model, Output};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
-use super::machine::Machine;
+use super::machine::{Machine, State};
 use super::optimizer::Stepper;
-use super::plan::Plan;
-use super::support;
+use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::hardware::Gpu;
-use crate::issue::Issue;
-use crate::job::{self, Batch, Member};
-use crate::memory::{Category, Counted, Iteration, Memory, Parameters, Peak, Phase, Stage};
-use crate::model::Architecture;
-use crate::scenario::{Checkpointing, Mask, Method, Offloading, Scenario, Stack, StepTime};
-use crate::units::Bytes;
-
-/// Executes the step on behalf of all layers of a kind at once and says what it needs.
-///
-/// # Errors
-/// An [`Issue`] where the architecture has a part that is not modelled.
-pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let device = Device::of(gpu);
-    let (member, given) = (&Member::from(scenario), Batch::from(scenario));
-    let batch = given.laid_out(member.stack);
-    let modeling = support::modeling(architecture, (member, batch), device)?;
-    let named = architecture;
-    let architecture = &*super::forward::stacks::architecture(architecture, member, batch)?;
-    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if member.offloading == Offloading::On { Apart::All } else { Apart::Few };
-    loop {
-        if apart == Apart::All {
-            Plan::of(architecture, modeling, (member, given), scenario.accumulation, device)?;
-        }
-        let machine = Machine::new(device, false);
-        let model = Model::load(&machine, architecture, modeling, (member, batch), device, apart);
-        support::adapted(&model, named)?;
-        let memory = summarised(model, batch, scenario.accumulation, gpu);
-        support::followed(&machine, member, memory.peak().1.bytes)?;
-        if apart == Apart::All || machine.state.borrow().alike {
-            return Ok(memory);
-        }
-        apart = apart.further();
-    }
-}
-
-/// What a model's training needs, as far as the layers that run on behalf of others are like them.
-fn summarised(model: Model<'_>, batch: Batch, accumulation: u64, gpu: &Gpu) -> Memory {
-    let (machine, architecture, member) = (model.machine, model.architecture, model.member);
-    let mut training = Training::new(model, batch, accumulation);
-    training.prepare();
-    let [first, steady] = training.first_and_later();
-    let resting = machine.state.borrow().ledger.parts;
-    let offloaded = machine.state.borrow().graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
-    let memory = Memory {
-        counted: Counted::Tensors,
-        parameters: parameters(architecture, member, machine),
-        first,
-        steady,
-        resting,
-        context: gpu.context,
-        offloaded: Bytes(offloaded),
-    };
-    drop(training);
-    memory
-}
-
-fn parameters(architecture: &Architecture, member: &Member, machine: &Machine) -> Parameters {
-    let trained: u64 = machine
-        .state
-        .borrow()
-        .params
-        .list
-        .iter()
-        .filter(|param| param.trainable)
-        .map(|param| param.numel.saturating_mul(u64::from(param.times)))
-        .fold(0, u64::saturating_add);
-    let adapters = if member.method == Method::Full { 0 } else { trained };
-    Parameters { total: architecture.parameters().saturating_add(adapters), trainable: trained }
-}
+use crate::job::{Act, Batch, Loss, Training};
+use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
-/// The phases of an iteration: training is its first act, the optimizer's step the second.
-const FORWARD: Phase = Phase { act: 0, stage: Stage::Forward };
-const BACKWARD: Phase = Phase { act: 0, stage: Stage::Backward };
-const STEP: Phase = Phase { act: 1, stage: Stage::Step };
-
-/// A model in training.
-pub(super) struct Training<'a> {
-    model: Model<'a>,
-    batch: Batch,
-    /// Micro-batches of one step.
-    accumulation: u64,
-    /// The output that the script keeps alive, and what the graph behind it holds.
-    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
-    has_state: bool,
+/// A job on a machine, round after round.
+pub(super) struct Rounds<'a> {
+    machine: &'a Machine,
+    round: &'a [Act],
+    members: Vec<Running<'a>>,
+    /// Log-probabilities that wait for the end of the round.
+    scored: Vec<Tensor<'a>>,
     notes: Notes<'a>,
     /// The batch's token ids.
     ids: StorageId,
@@ -109,189 +32,271 @@ pub(super) struct Training<'a> {
     stepped: usize,
 }
 
-impl<'a> Training<'a> {
-    /// A model before its first iteration.
-    pub fn new(model: Model<'a>, batch: Batch, accumulation: u64) -> Training<'a> {
-        let notes = Notes { machine: model.machine, peaks: Vec::with_capacity(8) };
-        Training {
-            model,
-            batch,
-            accumulation,
-            kept: Default::default(),
-            has_state: false,
-            notes,
+/// A member in the course of a job.
+struct Running<'a> {
+    model: Model<'a>,
+    /// The output that the script keeps alive, and what the graph behind it holds.
+    kept: (Vec<Tensor<'a>>, Vec<StorageId>),
+    /// Whether its optimizer has made its state.
+    has_state: bool,
+}
+
+impl Running<'_> {
+    /// What happens to its gradients.
+    fn on_grad(&self) -> OnGrad {
+        match self.model.member.training {
+            Some(Training { optimizer, step: StepTime::InBackward, .. }) => {
+                Stepper { optimizer, has_state: self.has_state }.hook()
+            }
+            Some(Training { step: StepTime::AfterBackward, .. }) | None => OnGrad::Keep,
+        }
+    }
+
+    /// cuBLASLt's workspaces of the script's and of autograd's thread. `addmm` with a bias goes through it; only
+    /// recomputation runs that in autograd's thread.
+    fn light_workspaces(&self) -> [u64; 2] {
+        match (self.model.has_bias(), self.model.member.checkpointing) {
+            ((false, _), _) => [0, 0],
+            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
+            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
+        }
+    }
+}
+
+impl<'a> Rounds<'a> {
+    /// A job before its first round.
+    pub fn new(machine: &'a Machine, ready: &'a Ready<'_>, models: Vec<Model<'a>>) -> Rounds<'a> {
+        let running = |model| Running { model, kept: Default::default(), has_state: false };
+        Rounds {
+            machine,
+            round: &ready.round,
+            members: models.into_iter().map(running).collect(),
+            scored: Vec::new(),
+            notes: Notes { machine, peaks: RefCell::new(Vec::with_capacity(8)) },
             ids: NOTHING,
             stepped: 0,
         }
     }
 
-    fn machine(&self) -> &'a Machine {
-        self.model.machine
+    /// The batches and the cuBLAS workspaces (one per thread: the script's and autograd's).
+    pub fn prepare(&mut self) {
+        let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
+        for act in self.round {
+            let (member, batch, times) = match *act {
+                Act::Train { member, batch, times, .. } => (member, batch, times),
+                Act::Score { member, batch } => (member, batch, 1),
+                Act::Update { .. } => continue,
+            };
+            let stack = self.members[member].model.member.stack;
+            if !brought.contains(&(batch, stack)) {
+                brought.push((batch, stack));
+                self.bring(batch, stack, times);
+            }
+        }
+        let light = self.members.iter().map(Running::light_workspaces);
+        let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
+        self.machine.with(|state| {
+            let workspace = state.device.workspace;
+            state.due_workspaces = light.map(|light| [workspace, light]);
+        });
     }
 
-    /// The batch and the cuBLAS workspaces (one per thread: the script's and autograd's).
-    pub fn prepare(&mut self) {
-        let (member, batch) = (self.model.member, self.batch);
-        let mut state = self.machine().state.borrow_mut();
+    /// Puts a batch on the machine.
+    fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = match (member.stack, batch.mask) {
+        let tensors: u64 = match (stack, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Stack::Torchtune, _) => 1,
             (_, Mask::None) => 2,
             (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
-        let batches = if member.stack == Stack::Trl { self.accumulation } else { 1 };
+        let batches = if stack == Stack::Trl { times } else { 1 };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
-            self.ids = state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
-        }
-        // `addmm` with a bias goes through cuBLASLt, whose workspace is one of its own per thread; only recomputation
-        // runs it in autograd's thread
-        let light = match (self.model.has_bias(), member.checkpointing) {
-            ((false, _), _) => [0, 0],
-            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
-            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
-        };
-        let workspace = state.device.workspace;
-        state.due_workspaces = light.map(|light| [workspace, light]);
-        if let Some(training) = member.training.filter(|training| training.step == StepTime::InBackward) {
-            state.on_grad = OnGrad::Step(Stepper { optimizer: training.optimizer, has_state: false });
+            let bring =
+                |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+            self.ids = self.machine.with(bring);
         }
     }
 
-    /// One iteration: all micro-batches, then the step.
-    pub fn iteration(&mut self) -> Iteration {
-        self.notes.peaks.clear();
-        self.micro_batches();
-        self.optimize();
-        self.forget_gradients();
-        highest(&self.notes.peaks)
-    }
-
-    /// One iteration over micro-batches of their own lengths.
-    pub fn iteration_of(&mut self, batches: &[Batch]) -> Iteration {
-        self.notes.peaks.clear();
-        for batch in batches {
-            self.forward_and_backward(*batch);
+    /// One round. Where lengths vary, the micro-batches of its training are those that were `drawn`.
+    pub fn round(&mut self, drawn: &[Batch]) -> Iteration {
+        self.notes.peaks.borrow_mut().clear();
+        for act in 0..self.round.len() {
+            self.act(act, drawn);
+            if let Act::Update { member } = self.round[act] {
+                self.forget_gradients(member);
+            }
         }
-        self.optimize();
-        self.forget_gradients();
-        highest(&self.notes.peaks)
+        self.scored.clear();
+        highest(&self.notes.peaks.borrow())
     }
 
-    /// The first iteration and a later one.
+    /// The first round and a later one.
     ///
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
-    fn first_and_later(&mut self) -> [Iteration; 2] {
-        let alters = |training: job::Training| {
+    pub fn first_and_later(&mut self) -> [Iteration; 2] {
+        let alters = |training: Training| {
             training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
         };
-        if self.model.apart == Apart::All || self.model.member.training.is_none_or(alters) {
-            return [self.iteration(), self.iteration()];
+        let member = match self.round {
+            [Act::Train { member, loss: Loss::Labels, .. }, Act::Update { member: updated }]
+                if member == updated =>
+            {
+                *member
+            }
+            _ => return [self.round(&[]), self.round(&[])],
+        };
+        let model = &self.members[member].model;
+        if model.apart == Apart::All || model.member.training.is_none_or(alters) {
+            return [self.round(&[]), self.round(&[])];
         }
-        self.micro_batches();
-        self.optimize();
-        let first = highest(&self.notes.peaks);
-        self.notes.peaks.retain(|(phase, _)| phase.stage != Stage::Step);
-        let resting = self.machine().state.borrow().ledger.parts;
-        for (_, peak) in &mut self.notes.peaks {
+        self.act(0, &[]);
+        self.act(1, &[]);
+        let first = highest(&self.notes.peaks.borrow());
+        self.notes.peaks.borrow_mut().retain(|(phase, _)| phase.stage != Stage::Step);
+        let resting = self.machine.with(|state| state.ledger.parts);
+        for (_, peak) in self.notes.peaks.borrow_mut().iter_mut() {
             for category in [Category::Optimizer, Category::Workspace] {
                 let more = resting.get(category).saturating_sub(peak.parts.get(category));
                 *peak = peak.with(category, more.0);
             }
         }
         // the gradients are there still, as the next iteration's will be
-        self.optimize();
-        self.forget_gradients();
-        [first, highest(&self.notes.peaks)]
+        self.act(1, &[]);
+        self.forget_gradients(member);
+        [first, highest(&self.notes.peaks.borrow())]
     }
 
-    fn micro_batches(&mut self) {
-        // every micro-batch after the second repeats the second
-        for _ in 0..self.accumulation.clamp(1, 2) {
-            self.forward_and_backward(self.batch);
-        }
-    }
-
-    fn optimize(&mut self) {
-        let Some(training) = self.model.member.training else { return };
-        self.notes.begin(STEP);
-        {
-            let mut state = self.machine().state.borrow_mut();
-            match &mut state.on_grad {
-                OnGrad::Step(stepper) => stepper.has_state = true,
-                OnGrad::Keep => {
-                    if training.clips {
-                        state.clip();
-                    }
-                    if self.has_state {
-                        state.step(training.optimizer);
-                    } else {
-                        state.first_step(training.optimizer);
-                    }
+    /// One act of the round, by its number.
+    fn act(&mut self, index: usize, drawn: &[Batch]) {
+        let act = u16::try_from(index).unwrap_or(u16::MAX);
+        match self.round[index] {
+            Act::Train { member, batch, loss, times } if drawn.is_empty() => {
+                // every micro-batch after the second repeats the second
+                for _ in 0..times.clamp(1, 2) {
+                    self.train(act, member, batch, loss);
                 }
             }
+            Act::Train { member, loss, .. } => {
+                for batch in drawn {
+                    self.train(act, member, *batch, loss);
+                }
+            }
+            Act::Update { member } => self.update(act, member),
+            Act::Score { member, batch } => {
+                let phase = Phase { act, stage: Stage::Score };
+                self.notes.begin(phase);
+                self.scored.extend(self.members[member].model.score(batch));
+                self.notes.end(phase);
+            }
         }
-        self.has_state = true;
-        self.stepped = self.machine().state.borrow().events();
-        self.notes.end(STEP);
     }
 
-    fn forget_gradients(&self) {
-        if self.model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine().state.borrow_mut().drop_gradients();
+    fn update(&mut self, act: u16, member: usize) {
+        let Running { model, has_state, .. } = &mut self.members[member];
+        let Some(training) = model.member.training else { return };
+        let phase = Phase { act, stage: Stage::Step };
+        self.notes.begin(phase);
+        if training.step == StepTime::AfterBackward {
+            self.machine.with(|state| {
+                if training.clips {
+                    state.clip(&model.params);
+                }
+                if *has_state {
+                    state.step(training.optimizer, &model.params);
+                } else {
+                    state.first_step(training.optimizer, &model.params);
+                }
+            });
+        }
+        *has_state = true;
+        self.stepped = self.machine.with(|state| state.events());
+        self.notes.end(phase);
+    }
+
+    fn forget_gradients(&self, member: usize) {
+        let model = &self.members[member].model;
+        if model.member.training.is_some_and(|training| training.grads_to_none) {
+            self.machine.with(|state| state.drop_gradients(&model.params));
         }
     }
 
-    fn forward_and_backward(&mut self, batch: Batch) {
-        self.notes.begin(FORWARD);
-        if self.model.member.offloading == Offloading::On {
-            self.begin_offloading();
+    /// One micro-batch forward and backward.
+    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss) {
+        let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
+        self.notes.begin(forward);
+        let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
+        let own = &self.members[member];
+        if own.model.member.offloading == Offloading::On {
+            self.begin_offloading(&own.model);
         }
-        self.machine().state.borrow_mut().category = Category::Activations;
-        let before = RefCell::new(std::mem::take(&mut self.kept));
-        let pass = self.model.pass(batch);
-        let Output { loss, outputs, shared } = pass.loss(pass.hidden(), &|| {
-            let (outputs, held) = before.take();
-            drop(outputs);
-            self.free(held);
+        self.machine.with(|state| {
+            state.on_grad = own.on_grad();
+            state.category = Category::Activations;
         });
-        let kept = self.model.member.keeps_outputs();
-        if kept {
-            self.kept.0 = outputs.iter().map(Tensor::detach).collect();
-        }
+        let replace = || {
+            // the loss and its graph come first
+            let (outputs, held) = before.take();
+            self.free(held);
+            drop(outputs);
+        };
+        let pass = own.model.pass(batch);
+        let Output { loss, outputs, shared } = match loss {
+            Loss::Labels => pass.loss(pass.hidden(), &replace),
+            Loss::Preference { reference, prompt } => {
+                let scoring = Phase { act, stage: Stage::Score };
+                let labels = pass.preference_labels();
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
+                replace();
+                self.notes.end(forward);
+                self.notes.begin(scoring);
+                let others = self.members[reference].model.scoring(batch, |pass| {
+                    let (scores, _) = pass.label_log_probs(pass.hidden(), prompt, false);
+                    scores
+                });
+                self.notes.end(scoring);
+                self.notes.begin(forward);
+                pass.enter();
+                let loss = pass.preference_loss(&scores, &others);
+                drop((labels, scores, others));
+                Output { loss, outputs: Vec::new(), shared }
+            }
+        };
+        let keeps = own.model.member.keeps_outputs();
+        let kept = if keeps { outputs.iter().map(Tensor::detach).collect() } else { Vec::new() };
         drop(outputs);
-        self.notes.end(FORWARD);
-        self.notes.begin(BACKWARD);
-        self.machine().state.borrow_mut().category = Category::Temporaries;
-        self.machine().backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
+        self.notes.end(forward);
+        self.notes.begin(backward);
+        self.machine.with(|state| state.category = Category::Temporaries);
+        self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
         // the graph of the outputs that are kept holds its leaves too
-        let mut held = self.machine().state.borrow_mut().take_leaves();
-        held.extend(self.machine().state.borrow_mut().graph.take_held());
-        if kept {
-            self.kept.1 = held;
+        let mut held = self.machine.with(|state| state.graph.take_held());
+        held.extend(self.machine.with(|state| state.take_leaves()));
+        drop(pass);
+        if keeps {
+            self.members[member].kept = (kept, held);
         } else {
             self.free(held);
         }
-        self.notes.end(BACKWARD);
+        self.notes.end(backward);
     }
 
-    /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads too, makes it empty the allocator's cache.
-    fn begin_offloading(&self) {
-        let member = self.model.member;
-        let mut state = self.machine().state.borrow_mut();
-        let offload = state.graph.offload.get_or_insert_default();
-        offload.ids = self.ids;
-        if member.stack == Stack::Torchtune {
-            offload.forgetful = true;
-            return;
-        }
-        if member.loads_bitsandbytes() {
-            state.empty_cache();
-        }
+    /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads
+    /// too, makes it empty the allocator's cache.
+    fn begin_offloading(&self, model: &Model<'a>) {
+        self.machine.with(|state| {
+            let offload = state.graph.offload.get_or_insert_default();
+            offload.ids = self.ids;
+            if model.member.stack == Stack::Torchtune {
+                offload.forgetful = true;
+            } else if model.member.loads_bitsandbytes() {
+                state.empty_cache();
+            }
+        });
     }
 
     /// Events up to the end of the last step, where they are recorded.
@@ -300,30 +305,29 @@ impl<'a> Training<'a> {
     }
 
     fn free(&self, storages: Vec<StorageId>) {
-        let mut state = self.machine().state.borrow_mut();
-        storages.into_iter().for_each(|storage| state.release(storage));
+        self.machine.with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
     }
 }
 
-/// The highest points of the running iteration by phase, those before a thread got its workspaces apart.
+/// The highest points of the running round by phase, those before a thread got its workspaces apart.
 struct Notes<'a> {
     machine: &'a Machine,
-    peaks: Vec<(Phase, Peak)>,
+    peaks: RefCell<Vec<(Phase, Peak)>>,
 }
 
 impl Notes<'_> {
     fn begin(&self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        state.early = None;
-        state.ledger.restart();
-        state.mark(phase);
+        self.machine.with(|state| {
+            state.early = None;
+            state.ledger.restart();
+            state.mark(phase);
+        });
     }
 
     /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
-    fn end(&mut self, phase: Phase) {
-        let mut state = self.machine.state.borrow_mut();
-        let early = state.early.take();
-        self.peaks.extend(early.into_iter().chain([state.ledger.peak()]).map(|peak| (phase, peak)));
+    fn end(&self, phase: Phase) {
+        let peaks = self.machine.with(|state| state.early.take().into_iter().chain([state.ledger.peak()]));
+        self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
     }
 }
 

@@ -9,8 +9,9 @@ use std::ops::{Deref, DerefMut};
 use super::autograd::Graph;
 use super::device::Device;
 use super::gradient::OnGrad;
-use super::heap::Heap;
+use super::heap::{Heap, StorageId};
 use super::params::{ParamId, Params};
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 
@@ -20,13 +21,13 @@ pub(super) struct State {
     pub heap: Heap,
     pub graph: Graph,
     pub params: Params,
-    /// Sequences of the batch.
+    /// Sequences of the running pass's batch.
     pub sequences: u64,
     /// The autocast element type, inside autocast.
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
-    /// What happens to a gradient as soon as it is there.
+    /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
     pub unmodelled: Option<&'static str>,
@@ -55,7 +56,9 @@ impl DerefMut for State {
 
 /// The machine: shared by every tensor handle of a run.
 pub(super) struct Machine {
-    pub state: RefCell<State>,
+    state: RefCell<State>,
+    /// Storages of tensors that went while the state was in use.
+    gone: RefCell<Vec<StorageId>>,
 }
 
 impl Machine {
@@ -72,22 +75,81 @@ impl Machine {
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),
+            gone: RefCell::default(),
         }
+    }
+
+    /// Gives `body` the state. A tensor that goes meanwhile gives back its reference when `body` has run; one that Python
+    /// lets go of earlier has to go before. `body` makes and clones no tensors: it hands on values.
+    pub fn with<R>(&self, body: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.borrow_mut();
+        let result = body(&mut state);
+        if !self.gone.borrow().is_empty() {
+            self.gone.take().into_iter().for_each(|storage| state.release(storage));
+        }
+        result
+    }
+
+    /// The tensor of the value that `body` makes.
+    pub fn tensor(&self, body: impl FnOnce(&mut State) -> Value) -> Tensor<'_> {
+        Tensor { value: self.with(body), machine: self }
+    }
+
+    /// The tensors of several.
+    pub fn tensors<const N: usize>(&self, body: impl FnOnce(&mut State) -> [Value; N]) -> [Tensor<'_>; N] {
+        self.with(body).map(|value| Tensor { machine: self, value })
+    }
+
+    /// Gives back a tensor's reference, at once unless the state is in use.
+    pub fn let_go(&self, storage: StorageId) {
+        match self.state.try_borrow_mut() {
+            Ok(mut state) => state.release(storage),
+            Err(_) => self.gone.borrow_mut().push(storage),
+        }
+    }
+
+    /// What remains when all tensors are gone.
+    pub fn into_state(self) -> State {
+        self.state.into_inner()
     }
 
     /// Runs `body` with allocations labelled by `module`.
     pub fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.state.borrow_mut().module, module);
+        let outer = self.with(|state| std::mem::replace(&mut state.module, module));
         let result = body();
-        self.state.borrow_mut().module = outer;
+        self.with(|state| state.module = outer);
         result
     }
 
     /// Runs `body` with allocations of that category.
     pub fn as_category<R>(&self, category: Category, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.state.borrow_mut().category, category);
+        let outer = self.with(|state| std::mem::replace(&mut state.category, category));
         let result = body();
-        self.state.borrow_mut().category = outer;
+        self.with(|state| state.category = outer);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::step::heap::record::Event;
+    use crate::units::Bytes;
+
+    #[test]
+    fn a_tensor_may_go_while_the_state_is_in_use() {
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let tensor =
+            machine.tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, "one"), 1024, Dtype::F32));
+        let id = tensor.value.storage;
+        let other = machine.with(|state| {
+            drop(tensor);
+            assert_eq!(state.references(id), 1, "its reference is given back at the end");
+            state.alloc(1024, Dtype::F32, "two")
+        });
+        let state = machine.into_state();
+        let record = state.heap.record.expect("it is wanted");
+        assert_eq!(record.events, [Event::Alloc(id), Event::Alloc(other), Event::Free(id)]);
     }
 }

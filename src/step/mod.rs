@@ -1,10 +1,11 @@
 //! The symbolic execution of a training step.
 //!
 //! - `heap`: storages, live bytes, event stream; `device` and `kernels`: the card and the scratch space of CUDA kernels;
-//! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: one run on behalf of many;
+//! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: loops, one run on behalf of many;
 //! - `autograd`: the graph and the engine; `ops`: the operations, each with its derivative;
 //! - `params` and `forward`: the model on the machine and its forward pass;
-//! - `gradient`: the door through which a gradient leaves; `optimizer` and `iteration`: the step and the loop around it;
+//! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
+//!   `iteration`: its rounds, act by act;
 //! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
 
 mod allocate;
@@ -20,11 +21,13 @@ mod ops;
 mod optimizer;
 mod params;
 mod plan;
+mod ready;
 mod repeat;
 mod replay;
+mod run;
 mod support;
 mod tensor;
 
 pub use allocate::{Allocation, Failure, Instant, Replay};
-pub use iteration::run;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
+pub use run::{run, run_job};

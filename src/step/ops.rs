@@ -3,6 +3,7 @@
 
 pub(super) mod activations;
 pub(super) mod attention;
+mod autocast;
 pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;
@@ -12,6 +13,6 @@ pub(super) mod loss;
 pub(super) mod matmul;
 pub(super) mod norm;
 pub(super) mod pointwise;
+mod reductions;
 pub(super) mod scan;
-pub(super) mod torchao;
 pub(super) mod views;

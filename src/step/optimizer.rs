@@ -3,6 +3,10 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::gradient::OnGrad;
 use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
 use super::machine::State;
@@ -56,9 +60,16 @@ pub(super) struct Stepper {
     pub has_state: bool,
 }
 
-/// The trained parameters that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
-fn trained(state: &State) -> Vec<Trained> {
-    let list = &state.params.list;
+impl Stepper {
+    /// The hook that steps a parameter and lets its gradient go.
+    pub fn hook(self) -> OnGrad {
+        OnGrad::Hook(Rc::new(move |state: &mut State, param| state.step_in_backward(self, param)))
+    }
+}
+
+/// The trained parameters of a model that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
+fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
+    let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
@@ -198,9 +209,9 @@ impl State {
     }
 
     /// `clip_grad_norm_`: one norm per parameter over partial norms of 65,536 elements each.
-    pub fn clip(&mut self) {
+    pub fn clip(&mut self, own: &Range<usize>) {
         const CHUNK: u64 = 65_536;
-        let params = trained(self);
+        let params = trained(self, own);
         let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
@@ -218,8 +229,8 @@ impl State {
     }
 
     /// The first step: makes the state, then steps.
-    pub fn first_step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         for param in &params {
             self.module = param.module;
             let first = self.storages.len();
@@ -227,7 +238,7 @@ impl State {
             self.note_shapes(first, (param.rows, param.columns()));
         }
         self.module = "";
-        self.step(optimizer);
+        self.step_all(optimizer, &params);
     }
 
     fn make_state(&mut self, optimizer: Optimizer, param: &Trained) {
@@ -325,14 +336,14 @@ impl State {
     }
 
     /// Every later step.
-    pub fn step(&mut self, optimizer: Optimizer) {
-        let params = trained(self);
+    pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        let params = trained(self, own);
         self.step_all(optimizer, &params);
     }
 
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
-    pub fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
+    fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
         let Parameter { module, numel, rows, body, dtype, wide_state, .. } = self.params.list[param as usize];
         let own = Trained { module, numel, rows, times: 1, body, dtype, wide_state };
         let outer = std::mem::replace(&mut self.module, module);

@@ -1,9 +1,11 @@
 //! The model's parameters on the machine.
 
+use std::ops::Range;
+
 use super::autograd::{Edge, Grad, Input};
 use super::heap::{NOTHING, StorageId};
-use super::machine::State;
-use super::tensor::Value;
+use super::machine::{Machine, State};
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 
@@ -54,21 +56,57 @@ impl Default for Params {
 }
 
 impl Params {
+    /// The parameters of one model.
+    pub fn of(&self, own: &Range<usize>) -> &[Parameter] {
+        self.list.get(own.clone()).unwrap_or_default()
+    }
+
     /// The leaves of the running graph that are no parameters.
     pub fn leaves(&self) -> &[Parameter] {
         &self.list[self.list.len() - self.leaves..]
     }
 }
 
+impl Params {
+    /// What is known of a parameter.
+    pub fn get(&self, id: ParamId) -> &Parameter {
+        &self.list[id as usize]
+    }
+}
+
+impl Parameter {
+    /// Its shape as rows and columns.
+    pub fn shape(&self) -> (u64, u64) {
+        (self.rows, self.numel / self.rows.max(1))
+    }
+}
+
+/// The door to weights: every operation that reads one comes by here, and gives back the reference that it is given when it
+/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]; a shard would be
+/// gathered here and go with the last reference.
 impl State {
-    /// A parameter as an operation's input: where its gradient goes, its size.
-    pub fn parameter_input(&self, id: ParamId) -> Input {
-        let param = &self.params.list[id as usize];
+    /// A parameter as an operation reads it.
+    pub fn weight(&mut self, id: ParamId) -> Value {
+        let param = self.params.get(id);
         let wanted = param.trainable && self.graph.enabled;
         let edge = if wanted { Edge::Param(id) } else { Edge::None };
         Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
+    /// The same of a parameter that a module may lack.
+    pub fn weight_if(&mut self, id: Option<ParamId>) -> Value {
+        id.map_or(Input::NONE, |id| self.weight(id))
+    }
+}
+
+impl Machine {
+    /// A parameter as a tensor, which gives back its reference when it goes.
+    pub fn weight(&self, id: ParamId) -> Tensor<'_> {
+        self.tensor(|state| state.weight(id))
+    }
+}
+
+impl State {
     /// Puts a parameter on the machine; it stays until the end.
     pub fn add_parameter(
         &mut self,
@@ -156,9 +194,16 @@ impl State {
         }
     }
 
-    /// `zero_grad(set_to_none=True)`.
-    pub fn drop_gradients(&mut self) {
-        for index in 0..self.params.list.len() {
+    /// How many elements of a model's parameters need a gradient.
+    pub fn trainable(&self, own: &Range<usize>) -> u64 {
+        let trainable = self.params.of(own).iter().filter(|param| param.trainable);
+        let numels = trainable.map(|param| param.numel.saturating_mul(u64::from(param.times)));
+        numels.fold(0, u64::saturating_add)
+    }
+
+    /// `zero_grad(set_to_none=True)` of a model's parameters.
+    pub fn drop_gradients(&mut self, own: &Range<usize>) {
+        for index in own.clone() {
             let grad = std::mem::replace(&mut self.params.list[index].grad, NOTHING);
             self.release(grad);
         }

@@ -1,18 +1,17 @@
 //! How much of a run is recorded.
 
-use super::device::Device;
 use super::forward::{Apart, Model};
-use super::iteration::Training;
+use super::iteration::Rounds;
 use super::machine::Machine;
+use super::ready::{Built, Ready};
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, Member};
-use crate::model::Architecture;
-use crate::model::modeling::Modeling;
+use crate::job::{Act, Batch};
 use crate::scenario::{Lengths, Mask};
 use crate::units::grouped;
 
-/// Iterations that are run at least: the first, in which the optimizer makes its state, and one like every later.
-pub(super) const ITERATIONS: usize = 2;
+/// Iterations that are run at least: the first, in which the optimizer makes its state, one that finds what that left in the
+/// allocator's cache, and one like every later.
+pub(super) const ITERATIONS: usize = 3;
 
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;
@@ -32,6 +31,8 @@ pub(super) struct Plan {
     pub batches: Vec<Batch>,
     /// How many of them are one iteration.
     pub per_iteration: usize,
+    /// Tokens of a sequence of the longest.
+    pub longest: u64,
 }
 
 impl Plan {
@@ -39,25 +40,17 @@ impl Plan {
     ///
     /// # Errors
     /// An [`Issue`] where the model is so deep that not even the fewest iterations can be recorded.
-    pub fn of(
-        architecture: &Architecture,
-        modeling: Modeling,
-        (member, given): (&Member, Batch),
-        accumulation: u64,
-        device: Device,
-    ) -> Result<Plan, Issue> {
-        let whole = given.laid_out(member.stack);
-        let each = events(architecture, modeling, (member, whole), device);
+    pub fn of(ready: &Ready<'_>) -> Result<Plan, Issue> {
+        let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
-        let accumulated = usize::try_from(accumulation).unwrap_or(usize::MAX).max(1);
+        let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
         // every micro-batch after the second repeats the second
         if affordable < ITERATIONS * accumulated.min(2) {
             return Err(too_deep(each));
         }
-        // packed sequences are as good as full
-        if given.lengths == Lengths::Equal || given.mask == Mask::Packed {
-            return Ok(Plan { batches: Vec::new(), per_iteration: 1 });
-        }
+        let Some((given, whole)) = ready.varying() else {
+            return Ok(Plan { batches: Vec::new(), per_iteration: 1, longest: 0 });
+        };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
         let count = most / per_iteration * per_iteration;
@@ -74,7 +67,7 @@ impl Plan {
             Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
-        Ok(Plan { batches, per_iteration })
+        Ok(Plan { batches, per_iteration, longest: whole.length })
     }
 }
 
@@ -89,20 +82,20 @@ fn too_deep(events: usize) -> Issue {
 
 /// About how many events an iteration of one micro-batch has: those of the layers that are run on behalf of others, as
 /// often as there are others.
-fn events(
-    architecture: &Architecture,
-    modeling: Modeling,
-    (member, batch): (&Member, Batch),
-    device: Device,
-) -> usize {
-    let machine = Machine::new(device, true);
-    let model = Model::load(&machine, architecture, modeling, (member, batch), device, Apart::Few);
-    let run = model.layers.len().max(1);
-    let encoder = architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());
-    let all = architecture.order.len() + encoder;
-    let mut training = Training::new(model, batch, 1);
-    training.prepare();
-    let _ = training.iteration_of(&[batch]);
-    let events = machine.state.borrow().events();
-    events.saturating_mul(all.div_ceil(run))
+fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
+    let machine = Machine::new(ready.device, true);
+    let models = ready.load(&machine, Apart::Few)?;
+    let layers = |(built, model): (&Built<'_>, &Model<'_>)| {
+        let encoder = built.architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());
+        (built.architecture.order.len() + encoder).div_ceil(model.layers.len().max(1))
+    };
+    let others = ready.models.iter().zip(&models).map(layers).max().unwrap_or(1);
+    let mut rounds = Rounds::new(&machine, ready, models);
+    rounds.prepare();
+    let first = ready.round.first().and_then(Act::batch);
+    let _ = rounds.round(first.as_slice());
+    // what the loop still holds is freed after the run
+    let events = machine.with(|state| state.events());
+    drop(rounds);
+    Ok(events.saturating_mul(others))
 }

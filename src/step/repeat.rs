@@ -27,120 +27,186 @@ pub(super) fn runs_apart(loops: u64) -> u32 {
     (ALL_RUNS / loops.max(1)).clamp(fewest, most) as u32
 }
 
+/// Which runs of a loop are like each other: one of them runs on behalf of all.
+pub(super) enum Alike<'h, 'm> {
+    /// All: layers of a kind.
+    All {
+        /// A variable outside of the loop that holds what is carried first, too.
+        held: &'h mut Option<Tensor<'m>>,
+    },
+    /// All between the first two and the last two: chunks, tokens.
+    Inner {
+        /// How many of them run by themselves all the same, where the loop is recorded.
+        apart: Option<u32>,
+    },
+}
+
 impl Machine {
     /// A variable that nothing was assigned to yet.
     pub fn unassigned(&self) -> Tensor<'_> {
         Tensor { machine: self, value: Value::plain(NOTHING, 0, Dtype::F32) }
     }
 
-    /// Runs `body` once on behalf of `times` identical runs, one after the other. Each is given the variables as the one
-    /// before left them; what they hold in the end counts once.
-    ///
-    /// `held` is a further handle of what the first variable holds at first. No other run's has one, so the body runs
-    /// without it; if the tensor is gone afterwards, one of its size takes its place.
+    /// `for … in range(times): …`: a loop that hands tensors on from one run to the next. Each run is given what is `carried`
+    /// as the one before left it, and is told whether it is the last; what is carried in the end counts once.
     pub fn repeat<'m, const N: usize>(
         &'m self,
-        times: u32,
-        held: &mut Option<Tensor<'m>>,
-        variables: &mut [Tensor<'m>; N],
-        body: &mut dyn FnMut(&mut [Tensor<'m>; N]),
-    ) {
-        if times == 1 {
-            return body(variables);
-        }
-        // the handle goes before the body runs; what it held is remembered
-        let beside = held.take().map(|held| held.value);
-        let given = variables.each_ref().map(|variable| variable.value);
-        let (repeat, first_node, held_before) = {
-            let mut state = self.state.borrow_mut();
-            (state.begin_repeat(times), state.graph.len(), state.graph.held())
-        };
-        body(variables);
-        let mut state = self.state.borrow_mut();
-        let gone = beside.filter(|held| state.references(held.storage) == 0);
-        state.end_repeat(repeat, gone.map_or(0, |held| rounded(held.bytes())));
-        for (given, variable) in given.iter().zip(variables.iter()) {
-            state.alike &= given.is_like(&variable.value);
-            state.counts_once(variable.value.storage);
-            state.hold_again(held_before, given.storage, times - 1);
-        }
-        state.graph.note_repeat(first_node, times);
-        let stand_in = gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge));
-        drop(state);
-        *held = stand_in.map(|value| Tensor { machine: self, value });
-    }
-
-    /// `for index in range(times): …` over Python's `variables`, which outlive it; `body` is told which run is the last.
-    /// A recording keeps so many of them `apart`.
-    pub fn looped<'m, const N: usize>(
-        &'m self,
         times: u64,
-        apart: Option<u32>,
-        variables: &mut [Tensor<'m>; N],
+        alike: Alike<'_, 'm>,
+        carried: &mut [Tensor<'m>; N],
         body: &mut dyn FnMut(&mut [Tensor<'m>; N], bool),
     ) {
         let times = u32::try_from(times).unwrap_or(u32::MAX);
+        let apart = match alike {
+            Alike::All { held } => {
+                return self.on_behalf(times, held, carried, &mut |carried| body(carried, false));
+            }
+            Alike::Inner { apart } => apart,
+        };
         let last = times.min(1);
         let before_last = times.saturating_sub(3).min(1);
         for _ in 0..times.saturating_sub(last + before_last).min(2) {
-            body(variables, false);
+            body(carried, false);
         }
         let between = times.saturating_sub(4);
         if let Some(apart) = apart {
             let bundle = between.div_ceil(apart.max(1)).max(1);
             for _ in 0..between / bundle {
-                self.bundle(bundle, variables, body);
+                self.bundle(bundle, carried, body);
             }
             if !between.is_multiple_of(bundle) {
-                self.bundle(between % bundle, variables, body);
+                self.bundle(between % bundle, carried, body);
             }
         } else if between > 0 {
-            self.repeat(between, &mut None, variables, &mut |variables| body(variables, false));
+            self.on_behalf(between, &mut None, carried, &mut |carried| body(carried, false));
         }
         for _ in 0..before_last {
-            body(variables, false);
+            body(carried, false);
         }
         for _ in 0..last {
-            body(variables, true);
+            body(carried, true);
         }
+    }
+
+    /// One run on behalf of `times`, one after the other.
+    ///
+    /// `held` is a further handle of what is carried first. No other run's has one, so the body runs without it; if the
+    /// tensor is gone afterwards, one of its size takes its place.
+    fn on_behalf<'m, const N: usize>(
+        &'m self,
+        times: u32,
+        held: &mut Option<Tensor<'m>>,
+        carried: &mut [Tensor<'m>; N],
+        body: &mut dyn FnMut(&mut [Tensor<'m>; N]),
+    ) {
+        if times == 1 {
+            return body(carried);
+        }
+        // the handle goes before the body runs; what it held is remembered
+        let beside = held.take().map(|held| held.value);
+        let given = carried.each_ref().map(|tensor| tensor.value);
+        let (repeat, first_node, held_before) =
+            self.with(|state| (state.begin_repeat(times), state.graph.len(), state.graph.held()));
+        body(carried);
+        let stand_in = self.with(|state| {
+            let gone = beside.filter(|held| state.references(held.storage) == 0);
+            let category = state.category;
+            state.end_repeat(repeat, (category, gone.map_or(0, |held| rounded(held.bytes()))));
+            for (given, tensor) in given.iter().zip(carried.iter()) {
+                state.alike &= given.is_like(&tensor.value);
+                state.counts_once(tensor.value.storage);
+                state.hold_again(held_before, given.storage, times - 1);
+            }
+            state.graph.note_repeat(first_node, times);
+            gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge))
+        });
+        *held = stand_in.map(|value| Tensor { machine: self, value });
     }
 
     /// One run on behalf of `times`, recorded.
     fn bundle<'m, const N: usize>(
         &'m self,
         times: u32,
-        variables: &mut [Tensor<'m>; N],
+        carried: &mut [Tensor<'m>; N],
         body: &mut dyn FnMut(&mut [Tensor<'m>; N], bool),
     ) {
         if times <= 1 {
-            return body(variables, false);
+            return body(carried, false);
         }
-        let holds = |variables: &[Tensor<'m>], id: StorageId| {
-            variables.iter().filter(|variable| variable.value.storage == id).count()
+        let holds = |carried: &[Tensor<'m>], id: StorageId| {
+            carried.iter().filter(|tensor| tensor.value.storage == id).count()
         };
-        let (first, given): (usize, Vec<_>) = {
-            let state = self.state.borrow();
-            let given = variables.iter().map(|variable| {
-                let id = variable.value.storage;
-                (id, state.references(id) as usize - holds(variables, id))
+        let (first, given): (usize, Vec<_>) = self.with(|state| {
+            let given = carried.iter().map(|tensor| {
+                let id = tensor.value.storage;
+                (id, state.references(id) as usize - holds(carried, id))
             });
-            (state.storages.len(), given.collect())
-        };
-        body(variables, false);
-        let mut state = self.state.borrow_mut();
-        // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what only a
-        // variable holds goes with the next run
-        let keeps = |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
-        let own = |id: StorageId| keeps(id, holds(variables, id));
-        let kept = given.into_iter().zip(variables.iter()).filter(|((id, others), variable)| {
-            keeps(*id, *others) && own(*id) && !own(variable.value.storage)
+            let given = given.collect();
+            (state.storages.len(), given)
         });
-        let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
-        let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
-        for id in ids {
-            if let Some(storage) = state.storages.get_mut(id as usize) {
-                storage.times = times;
+        body(carried, false);
+        self.with(|state| {
+            // what a run was given and keeps, unless it keeps what it hands on too, and what it made and leaves; what is only
+            // carried goes with the next run
+            let keeps =
+                |id: StorageId, others: usize| id != NOTHING && state.references(id) as usize > others;
+            let own = |id: StorageId| keeps(id, holds(carried, id));
+            let kept = given.into_iter().zip(carried.iter()).filter(|((id, others), tensor)| {
+                keeps(*id, *others) && own(*id) && !own(tensor.value.storage)
+            });
+            let left = (first..state.storages.len()).map(|id| id as StorageId).filter(|id| own(*id));
+            let ids: Vec<StorageId> = kept.map(|((id, _), _)| id).chain(left).collect();
+            for id in ids {
+                if let Some(storage) = state.storages.get_mut(id as usize) {
+                    storage.times = times;
+                }
             }
-        }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::memory::{Parts, Peak};
+    use crate::step::device::Device;
+    use crate::units::Bytes;
+
+    /// Live bytes and their highest point after a loop that asks for what the next run needs before it lets go of its own.
+    fn prefetched(
+        run: impl for<'m> Fn(&'m Machine, &mut dyn FnMut(&mut [Tensor<'m>; 2]), &mut [Tensor<'m>; 2]),
+    ) -> (Parts, Peak) {
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), false);
+        let make = |numel: u64| {
+            machine.tensor(|state| Value::plain(state.alloc(numel, Dtype::F32, "buffer"), numel, Dtype::F32))
+        };
+        let (mut kept, mut carried) = (Vec::new(), [make(1 << 10), make(1 << 20)]);
+        run(
+            &machine,
+            &mut |[hidden, weight]| {
+                let next = make(1 << 20);
+                let output = make(1 << 10);
+                kept.push(std::mem::replace(hidden, output));
+                *weight = next;
+            },
+            &mut carried,
+        );
+        machine.with(|state| (state.ledger.parts, state.ledger.peak()))
+    }
+
+    #[test]
+    fn a_loop_carries_what_the_next_run_needs() {
+        const TIMES: u64 = 7;
+        let each = prefetched(|_, body, carried| (0..TIMES).for_each(|_| body(carried)));
+        let one = prefetched(|machine, body, carried| {
+            machine.repeat(TIMES, Alike::All { held: &mut None }, carried, &mut |carried, _| body(carried));
+        });
+        assert_eq!(one, each);
+        assert_eq!(
+            each.1.bytes,
+            Bytes((2 << 22) + (TIMES << 12) + (1 << 12)),
+            "two of the large, all of the small"
+        );
     }
 }

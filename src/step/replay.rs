@@ -6,20 +6,19 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::device::Device;
-use super::forward::{Apart, Model};
+use super::forward::Apart;
 use super::heap::ledger::Ledger;
 use super::heap::record::{Event, Maker, Record};
 use super::heap::{Storage, rounded};
-use super::iteration::Training;
+use super::iteration::Rounds;
 use super::machine::Machine;
 use super::plan::{ITERATIONS, Plan};
-use super::support;
+use super::ready::Ready;
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::job::{Batch, Member};
+use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
@@ -118,19 +117,28 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
-        let device = Device::of(gpu);
-        let (member, given) = (&Member::from(scenario), Batch::from(scenario));
-        let batch = given.laid_out(member.stack);
-        let modeling = support::modeling(architecture, (member, batch), device)?;
-        let named = architecture;
-        let architecture = &*super::forward::stacks::architecture(architecture, member, batch)?;
-        let plan = Plan::of(architecture, modeling, (member, given), scenario.accumulation, device)?;
-        let machine = Machine::new(device, true);
-        let model = Model::load(&machine, architecture, modeling, (member, batch), device, Apart::All);
-        support::adapted(&model, named)?;
-        let mut training = Training::new(model, batch, scenario.accumulation);
-        training.prepare();
-        let recorded = || machine.state.borrow().events();
+        Recording::ready(&Ready::of(&Job::from(scenario), &[architecture], gpu)?)
+    }
+
+    /// The same of any job.
+    ///
+    /// # Errors
+    /// An [`Issue`] where a model is not known, or it or what is done with it is not modelled, or there are more layers than
+    /// can be followed one by one.
+    pub fn of_job(job: &Job, gpu: &Gpu) -> Result<Recording, Issue> {
+        let architectures = job.architectures()?;
+        let architectures: Vec<&Architecture> =
+            architectures.iter().map(|architecture| &**architecture).collect();
+        Recording::ready(&Ready::of(job, &architectures, gpu)?)
+    }
+
+    fn ready(ready: &Ready<'_>) -> Result<Recording, Issue> {
+        let plan = Plan::of(ready)?;
+        let machine = Machine::new(ready.device, true);
+        let models = ready.load(&machine, Apart::All)?;
+        let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.prepare();
+        let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
         let mut first = None;
         let mut highest = Bytes::ZERO;
@@ -146,21 +154,21 @@ impl Recording {
         };
         if plan.batches.is_empty() {
             for _ in 0..ITERATIONS {
-                run(true, &mut || training.iteration());
+                run(true, &mut || rounds.round(&[]));
             }
         } else {
             for batches in plan.batches.chunks(plan.per_iteration) {
-                let longest = batches.iter().any(|own| own.length == batch.length);
-                run(longest, &mut || training.iteration_of(batches));
+                let longest = batches.iter().any(|batch| batch.length == plan.longest);
+                run(longest, &mut || rounds.round(batches));
             }
         }
-        support::followed(&machine, member, highest)?;
+        ready.followed(&machine, highest)?;
         let first = first.unwrap_or(loaded);
-        let stepped = training.stepped();
+        let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.state.borrow_mut().record.take().unwrap_or_default();
-        drop(training);
-        let storages = machine.state.into_inner().heap.storages;
+        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
+        drop(rounds);
+        let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
     }
 

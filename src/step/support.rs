@@ -5,13 +5,16 @@ use super::device::Device;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, Member};
+use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Piece, Projection, Scan, Wiring, XIELU_PARAMETERS,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
+    XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
-use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision, Stack};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision, Stack,
+};
 use crate::units::Bytes;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
@@ -29,6 +32,95 @@ const PIECES: [&str; 11] = [
     "post_feedforward_layernorm_2",
     "pre_feedforward_layernorm_2",
 ];
+
+/// What stands in the way of a job, whatever its models are.
+pub(super) fn acts(job: &Job) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if job.round.is_empty() {
+        return refuse(Field::Model, "nothing is done in a round".into(), "train a model, or score with one");
+    }
+    for (index, act) in job.round.iter().enumerate() {
+        if let Some(member) = act.members().find(|member| *member >= job.members.len()) {
+            let message =
+                format!("act {index} names member {member}, of which there are {}", job.members.len());
+            return refuse(Field::Model, message, "members are counted from 0");
+        }
+        match *act {
+            Act::Train { member, batch, loss, .. } => {
+                trained(job, member)?;
+                if let Loss::Preference { reference, .. } = loss {
+                    preference(&job.members[member], &job.members[reference], batch)?;
+                }
+            }
+            Act::Update { member } => trained(job, member)?,
+            Act::Score { member, .. } => scores(&job.members[member])?,
+        }
+    }
+    if job.members.len() > 1 && job.members.iter().any(|member| member.offloading == Offloading::On) {
+        let message = "activations in the CPU's memory are not modelled of a job of several models";
+        return refuse(Field::Offloading, message.into(), "keep them on the GPU");
+    }
+    let batches: Vec<Batch> = job.round.iter().filter_map(Act::batch).collect();
+    if batches.len() > 1 && batches.iter().any(|batch| batch.lengths != Lengths::Equal) {
+        let message = "lengths that vary are modelled of a job with one batch only";
+        return refuse(Field::Lengths, message.into(), "choose equal lengths");
+    }
+    Ok(())
+}
+
+/// An issue of a member that no act runs.
+pub(super) fn idle(member: usize) -> Issue {
+    Issue::error(Field::Model, format!("no act runs member {member}"))
+        .with_fix("leave it out, or score with it")
+}
+
+fn trained(job: &Job, member: usize) -> Result<(), Issue> {
+    if job.members[member].training.is_some() {
+        return Ok(());
+    }
+    let message = format!("member {member} is trained, but nothing says how");
+    Err(Issue::error(Field::Optimizer, message).with_fix("give it a training"))
+}
+
+/// What of a reference beside a trained model is not modelled.
+fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), Issue> {
+    let refusals = [
+        (
+            policy.stack != Stack::Trl || reference.stack != Stack::Trl,
+            Field::Stack,
+            "preferences are modelled as trl learns them",
+            "choose trl",
+        ),
+        (
+            policy.method != Method::Full || reference.method != Method::Full,
+            Field::Method,
+            "preferences are modelled where all weights are trained",
+            "choose full fine-tuning",
+        ),
+        (
+            !matches!(batch.mask, Mask::None | Mask::Ones | Mask::Padded),
+            Field::Mask,
+            "preferences are modelled with a sequence in each row",
+            "choose a padded batch",
+        ),
+    ];
+    match refusals.into_iter().find(|(refused, ..)| *refused) {
+        None => scores(reference),
+        Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
+    }
+}
+
+/// What of a forward pass without a loss is not modelled.
+fn scores(member: &Member) -> Result<(), Issue> {
+    match member.stack {
+        Stack::Transformers | Stack::Liger | Stack::Trl => Ok(()),
+        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+            let message =
+                format!("a forward pass of {} without a loss is not modelled", member.stack.label());
+            Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
+        }
+    }
+}
 
 /// The code that runs the model, or an issue that names what of the run is not modelled.
 pub(super) fn modeling(
@@ -72,8 +164,8 @@ pub(super) fn modeling(
     let part = match &architecture.encoder {
         Some(_) if !modeling.runs_encoder => Some("an encoder beside its decoder".to_owned()),
         Some(_) => None,
-        None if architecture.loose.iter().any(|piece| unknown(piece).is_some()) => {
-            let names: Vec<&str> = architecture.loose.iter().filter_map(unknown).collect();
+        None if architecture.extra.iter().any(|piece| unknown(piece).is_some()) => {
+            let names: Vec<&str> = architecture.extra.iter().filter_map(unknown).collect();
             Some(format!("parts beside its layers ({})", names.join(", ")))
         }
         None => architecture.blocks.iter().find_map(block),
@@ -125,7 +217,7 @@ const LARGEST: Bytes = Bytes(1 << 60);
 /// An issue where a run came across something that it has no code for, that stops in PyTorch, or that is beyond all counting.
 pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Result<(), Issue> {
     attended(machine, member)?;
-    if let Some(what) = machine.state.borrow().unmodelled {
+    if let Some(what) = machine.with(|state| state.unmodelled) {
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
     }
@@ -152,7 +244,7 @@ fn attended(machine: &Machine, member: &Member) -> Result<(), Issue> {
         }
         AttentionKernel::Cudnn => "16-bit values, compute capability 8.0 and heads of at most 128 (9.0: 256)",
     };
-    if !machine.state.borrow().graph.math {
+    if !machine.with(|state| state.graph.math) {
         return Ok(());
     }
     let only = member.attention.label();
@@ -246,7 +338,7 @@ fn block(block: &Block) -> Option<String> {
         }
         _ => None,
     };
-    let pieces: Vec<&str> = block.loose.iter().filter_map(unknown).collect();
+    let pieces: Vec<&str> = block.extra.iter().filter_map(unknown).collect();
     let rest = rest.map(str::to_owned).or_else(|| {
         (!pieces.is_empty()).then(|| format!("further parameters in its layers ({})", pieces.join(", ")))
     });
@@ -254,12 +346,12 @@ fn block(block: &Block) -> Option<String> {
 }
 
 /// The name of a parameter beside the parts of a layer or a model, if no code here reads it.
-fn unknown(piece: &Piece) -> Option<&'static str> {
+fn unknown(piece: &Submodule) -> Option<&'static str> {
     let name = match piece {
-        Piece::Linear(linear) => linear.name,
-        Piece::Norm(norm) => norm.name,
-        Piece::Table(table) => table.name,
-        Piece::Loose(loose) => loose.name,
+        Submodule::Linear(linear) => linear.name,
+        Submodule::Norm(norm) => norm.name,
+        Submodule::Table(table) => table.name,
+        Submodule::Bare(bare) => bare.name,
     };
     Some(name).filter(|name| !PIECES.contains(name))
 }

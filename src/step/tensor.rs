@@ -97,14 +97,14 @@ impl Tensor<'_> {
     pub fn with(&self, change: impl FnOnce(&mut Value)) -> Self {
         let mut value = self.value;
         change(&mut value);
-        self.machine.state.borrow_mut().retain(value.storage);
+        self.machine.with(|state| state.retain(value.storage));
         Tensor { machine: self.machine, value }
     }
 
     /// What the code goes on with where it came across something that it has no way to run: itself, in a run that has no
     /// figure any more.
     pub fn unmodelled(&self, what: &'static str) -> Self {
-        self.machine.state.borrow_mut().meet_unmodelled(what);
+        self.machine.with(|state| state.meet_unmodelled(what));
         self.clone()
     }
 
@@ -123,7 +123,7 @@ impl Clone for Tensor<'_> {
 impl Drop for Tensor<'_> {
     fn drop(&mut self) {
         if self.value.storage != NOTHING {
-            self.machine.state.borrow_mut().release(self.value.storage);
+            self.machine.let_go(self.value.storage);
         }
     }
 }

@@ -128,11 +128,14 @@ pub fn system_is_dark() -> bool {
     window().match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches())
 }
 
-/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more.
+/// Shows the crash panel of `index.html` when the app panics: after that it answers nothing any more. A worker has no page
+/// to show it on; the app learns of its end and starts another.
 pub fn catch_crashes() {
     std::panic::set_hook(Box::new(|info| {
         console_error_panic_hook::hook(info);
-        mark_root("data-state", Some("crashed"));
+        if is_page() {
+            mark_root("data-state", Some("crashed"));
+        }
     }));
 }
 

@@ -16,6 +16,8 @@ const PATIENCE: u32 = 100;
 pub enum Place {
     /// The scenario at a position.
     Scenario(usize),
+    /// What to change in the active one.
+    Levers,
     /// A moment of the timeline.
     Glance,
     /// A text to take along.

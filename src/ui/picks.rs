@@ -5,8 +5,9 @@ use super::format::{number, parameters};
 use super::own::hub;
 use crate::hardware::{Gpu, gpus, search};
 use crate::model::catalogue;
+use crate::model::dimensions::SIZES;
 use crate::scenario::{GpuChoice, ModelChoice};
-use crate::units::Bytes;
+use crate::units::{BYTES_PER_MIB, Bytes, ungrouped};
 
 /// The key of an item that is a model of some size.
 const SIZE: &str = "size:";
@@ -30,7 +31,7 @@ pub fn find_models(words: &str) -> Found {
         detail: parameters(found.entry.parameters),
     };
     let found = catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect();
-    let size = amount(words);
+    let size = amount(words).filter(|(billions, _)| SIZES.contains(billions));
     let billions = size.map_or(USUAL_BILLIONS, |(billions, _)| billions);
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{SIZE}{billions}"),
@@ -65,7 +66,8 @@ pub fn find_gpus(words: &str) -> Found {
         label: gpu.name.to_string(),
         detail: gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default(),
     };
-    let size = amount(words);
+    // less than a MiB is no card
+    let size = amount(words).filter(|(gib, _)| Bytes::gib(*gib) >= Bytes(BYTES_PER_MIB));
     let of_size = gpus().filter(|gpu| {
         size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
     });
@@ -79,7 +81,7 @@ pub fn find_gpus(words: &str) -> Found {
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{MEMORY}{gib}"),
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
-        detail: "by memory".to_owned(),
+        detail: "by memory; what is sold in GB is GiB".to_owned(),
     });
     // `4090` is rather the card of that name than a card with 4090 GiB.
     let first = size.is_some_and(|(gib, unit)| unit || gib <= MOST_GIB);
@@ -115,14 +117,15 @@ fn with_free_choice(mut found: Vec<Item>, free: Option<Item>, first: bool) -> Ve
     found
 }
 
-/// The number in words that are nothing but a number and perhaps its unit, and whether there is one: `13b`, `24 GB`.
+/// The number in words that are nothing but a number and perhaps its unit, and whether there is one: `13b`, `24 GB`. Numbers
+/// are read as everywhere: a comma separates thousands.
 fn amount(words: &str) -> Option<(f64, bool)> {
     let words = words.trim().to_ascii_lowercase();
     let digits = words.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &words[digits.len()..];
     let known = ["", "b", "billion", "g", "gb", "gib"].contains(&unit);
-    let value: f64 = digits.trim().parse().ok()?;
-    (known && value > 0.).then_some((value, !unit.is_empty()))
+    let value: f64 = ungrouped(digits.trim())?.parse().ok()?;
+    (known && value > 0. && value.is_finite()).then_some((value, !unit.is_empty()))
 }
 
 /// The id that an item is yet to be fetched by.
@@ -177,6 +180,15 @@ mod tests {
         let found = find_gpus(" 40 GB").items;
         assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
         assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
+    }
+
+    #[test]
+    fn an_amount_is_one_that_can_be_taken() {
+        for words in ["0.0000000001", "0", "1e-9 GB", "24,5", "1,2,3 GB", "inf", "nan GB"] {
+            assert!(find_gpus(words).items.iter().all(|item| !item.key.starts_with(MEMORY)), "{words}");
+        }
+        assert_eq!(gpu_of(&find_gpus("0.5 GB").items[0].key), GpuChoice::Custom(Bytes::mib(512)));
+        assert!(find_models("0.001b").items.iter().all(|item| !item.key.starts_with(SIZE)));
     }
 
     #[test]

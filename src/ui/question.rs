@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::detail::{Detail, Glance};
 use crate::export;
-use crate::plan::{self, FitRow, Replayed};
+use crate::plan::{self, FitRow, Levers, Replayed};
 use crate::scenario::Scenario;
 use crate::units::Bytes;
 
@@ -15,6 +15,8 @@ use crate::units::Bytes;
 pub enum Question {
     /// A close look at a scenario.
     Detail(Box<Scenario>),
+    /// What to change in a scenario.
+    Levers(Box<Scenario>),
     /// What happens at a moment of its step, by the number of the event.
     Glance(Box<Scenario>, usize),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
@@ -39,6 +41,8 @@ pub enum Form {
 pub enum Answer {
     /// What the close look showed; nothing for a scenario that has no answer.
     Detail(Option<Box<Detail>>),
+    /// What saves memory; nothing for a scenario that has no answer.
+    Levers(Option<Box<Levers>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),
     /// One micro-batch per method.
@@ -52,7 +56,15 @@ impl Answer {
     pub fn detail(self) -> Option<Box<Detail>> {
         match self {
             Answer::Detail(detail) => detail,
-            Answer::Glance(_) | Answer::Row(_) | Answer::Text(_) => None,
+            Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
+        }
+    }
+
+    /// What to change.
+    pub fn levers(self) -> Option<Box<Levers>> {
+        match self {
+            Answer::Levers(levers) => levers,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Row(_) | Answer::Text(_) => None,
         }
     }
 
@@ -60,7 +72,7 @@ impl Answer {
     pub fn glance(self) -> Option<Glance> {
         match self {
             Answer::Glance(glance) => glance,
-            Answer::Detail(_) | Answer::Row(_) | Answer::Text(_) => None,
+            Answer::Detail(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
         }
     }
 
@@ -68,7 +80,7 @@ impl Answer {
     pub fn row(self) -> Option<FitRow> {
         match self {
             Answer::Row(row) => Some(row),
-            Answer::Detail(_) | Answer::Glance(_) | Answer::Text(_) => None,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Text(_) => None,
         }
     }
 
@@ -76,7 +88,7 @@ impl Answer {
     pub fn text(self) -> Option<String> {
         match self {
             Answer::Text(text) => Some(text),
-            Answer::Detail(_) | Answer::Glance(_) | Answer::Row(_) => None,
+            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) => None,
         }
     }
 }
@@ -98,7 +110,8 @@ impl Question {
         match self {
             Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
             Question::Glance(scenario, at) => Answer::Glance(glance(scenario, *at)),
-            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
+            Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
+            Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
             Question::Export(scenarios, form, page) => Answer::Text(write(scenarios, *form, page)),
         }
     }
@@ -148,6 +161,7 @@ mod tests {
         for question in [
             Question::Detail(scenario.clone().into()),
             Question::Glance(scenario.clone().into(), at),
+            Question::Levers(scenario.clone().into()),
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {

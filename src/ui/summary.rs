@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
-use crate::scenario::keys::{Group, KEYS, Key, Kind, Place};
+use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::grouped;
 
@@ -140,10 +140,15 @@ pub fn names(scenarios: &[Scenario]) -> Vec<String> {
 fn phrase(key: &Key, scenario: &Scenario) -> String {
     let words = key.words(scenario);
     match key.kind() {
-        Kind::Model => model(scenario),
-        Kind::Gpu => words,
-        Kind::Choice(_) if says_enough(key.field) => words,
-        Kind::Count(_) | Kind::Choice(_) | Kind::Targets | Kind::Switch | Kind::Lengths | Kind::Dropout => {
+        ValueKind::Model => model(scenario),
+        ValueKind::Gpu => words,
+        ValueKind::Choice(_) if says_enough(key.field) => words,
+        ValueKind::Count(_)
+        | ValueKind::Choice(_)
+        | ValueKind::Targets
+        | ValueKind::Switch
+        | ValueKind::Lengths
+        | ValueKind::Dropout => {
             format!("{} {}", key.label, words)
         }
     }

@@ -3,7 +3,7 @@
 use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
-use crate::accuracy::{Band, Basis};
+use crate::accuracy::{Band, Evidence};
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict};
@@ -160,11 +160,11 @@ pub fn accuracy(band: &Band) -> String {
 
 /// What that rests on, in a few words.
 pub fn rests_on(band: &Band) -> String {
-    match band.basis {
-        Basis::SameKind => format!("{} runs like yours", band.rows),
-        Basis::SameFamily => format!("{} runs of this family", band.rows),
-        Basis::OtherFamilies => "runs of other families".to_owned(),
-        Basis::OtherSoftware => "runs of other software".to_owned(),
+    match band.evidence {
+        Evidence::SameKind => format!("{} runs like yours", band.rows),
+        Evidence::SameFamily => format!("{} runs of this family", band.rows),
+        Evidence::OtherFamilies => "runs of other families".to_owned(),
+        Evidence::OtherSoftware => "runs of other software".to_owned(),
     }
 }
 
@@ -194,13 +194,13 @@ pub fn known(band: Option<&Band>) -> Vec<String> {
 
 fn how_sure(band: &Band) -> Vec<String> {
     let rows = band.rows;
-    let of = match band.basis {
-        Basis::SameKind => format!("{rows} measured runs of this family, method, precision and attention"),
-        Basis::SameFamily => format!("{rows} measured runs of this family under other settings"),
-        Basis::OtherFamilies => {
+    let of = match band.evidence {
+        Evidence::SameKind => format!("{rows} measured runs of this family, method, precision and attention"),
+        Evidence::SameFamily => format!("{rows} measured runs of this family under other settings"),
+        Evidence::OtherFamilies => {
             format!("{rows} measured runs of other families: none of this family was measured yet")
         }
-        Basis::OtherSoftware => {
+        Evidence::OtherSoftware => {
             format!("{rows} measured runs with other software: none with this one was measured yet")
         }
     };
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_band_says_what_it_rests_on() {
-        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Basis::SameFamily, rows: 7 };
+        let band = Band { percent: 1.0, reserved_percent: Some(2.0), basis: Evidence::SameFamily, rows: 7 };
         assert_eq!(
             (accuracy(&band), rests_on(&band)),
             ("±1.0%".to_owned(), "7 runs of this family".to_owned())
@@ -301,7 +301,7 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("at most 2.0% there"), "{told}");
-        let elsewhere = Band { basis: Basis::OtherFamilies, ..band };
+        let elsewhere = Band { basis: Evidence::OtherFamilies, ..band };
         assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
     }
 

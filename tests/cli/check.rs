@@ -1,5 +1,7 @@
 //! `headroom check`.
 
+use std::fs;
+
 use serde_json::Value;
 
 use super::{fails, file, headroom, says};

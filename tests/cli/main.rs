@@ -359,6 +359,29 @@ fn fit_shows_the_largest_batch() {
     assert_eq!((limit(batch).status, limit(batch + 1).status), (Some(0), Some(1)));
 }
 
+/// A value that was asked for stays, also where it is what a link leaves out; what was not said is the library's.
+#[test]
+fn fit_takes_flags_at_their_word() {
+    let lora = |flags: &[&str]| {
+        let arguments = [
+            "fit",
+            "--memory",
+            "80GB",
+            "--model",
+            "meta-llama/Llama-3.2-1B",
+            "--stack",
+            "unsloth",
+            "--method",
+            "lora",
+        ];
+        let json: Value = serde_json::from_str(&says(&[&arguments, flags, &["--json"]].concat())).unwrap();
+        let link = json["rows"][0]["methods"]["lora"]["link"].as_str().unwrap().to_owned();
+        headroom::share::decode(&link).scenarios.remove(0).optimizer.slug()
+    };
+    assert_eq!(lora(&[]), "adamw-8bit");
+    assert_eq!(lora(&["--optimizer", "adamw-fused"]), "adamw-fused");
+}
+
 #[test]
 fn fit_answers_for_the_model_that_is_named() {
     let config = file("fit.json", r#"{"model_type": "gpt2"}"#);

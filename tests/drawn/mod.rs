@@ -3,7 +3,7 @@
 use headroom::estimate;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
-use headroom::scenario::keys::{Count, KEYS, Kind};
+use headroom::scenario::keys::{Count, KEYS, ValueKind};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
@@ -34,34 +34,36 @@ impl Draw {
     }
 
     /// A value for a key.
-    fn value(&mut self, kind: Kind) -> &'static str {
+    fn value(&mut self, kind: ValueKind) -> &'static str {
         match kind {
-            Kind::Model => {
+            ValueKind::Model => {
                 let entries = catalogue::entries();
                 entries[self.below(entries.len())].id
             }
-            Kind::Choice(choices) => choices[self.below(choices.len())].slug,
-            Kind::Targets => {
+            ValueKind::Choice(choices) => choices[self.below(choices.len())].slug,
+            ValueKind::Targets => {
                 let groups = LoraTargets::ALL.iter().filter(|group| **group != LoraTargets::Named);
                 let mut names: Vec<_> = groups.map(|group| group.slug()).collect();
                 names.extend(["q_proj", "q_proj,v_proj", "up_proj,down_proj"]);
                 self.of(&names)
             }
-            Kind::Count(Count::Rank) => self.of(&["1", "7", "16", "64"]),
-            Kind::Count(Count::Sequences) => self.of(&["1", "2", "3", "8"]),
-            Kind::Count(Count::Tokens) => self.of(&["1", "17", "128", "200", "513", "2048"]),
-            Kind::Count(Count::Passes) => self.of(&["1", "2", "5"]),
-            Kind::Switch => self.of(&["on", "off"]),
-            Kind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),
-            Kind::Dropout => self.of(&["config", "0", "0.1", "1"]),
-            Kind::Gpu => self.of(&["t4", "rtx-3060", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb", "24GB"]),
+            ValueKind::Count(Count::Rank) => self.of(&["1", "7", "16", "64"]),
+            ValueKind::Count(Count::Sequences) => self.of(&["1", "2", "3", "8"]),
+            ValueKind::Count(Count::Tokens) => self.of(&["1", "17", "128", "200", "513", "2048"]),
+            ValueKind::Count(Count::Passes) => self.of(&["1", "2", "5"]),
+            ValueKind::Switch => self.of(&["on", "off"]),
+            ValueKind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),
+            ValueKind::Dropout => self.of(&["config", "0", "0.1", "1"]),
+            ValueKind::Gpu => {
+                self.of(&["t4", "rtx-3060", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb", "24GB"])
+            }
         }
     }
 
     /// A scenario of that model with about a third of its keys drawn: with all of them hardly any would have an answer.
     pub fn scenario_of(&mut self, model: ModelChoice) -> Scenario {
         let mut scenario = Scenario { model, ..Scenario::default() };
-        for key in KEYS.iter().filter(|key| !matches!(key.kind(), Kind::Model | Kind::Lengths)) {
+        for key in KEYS.iter().filter(|key| !matches!(key.kind(), ValueKind::Model | ValueKind::Lengths)) {
             let value = self.value(key.kind());
             if self.below(3) == 0 {
                 key.read(&mut scenario, value).expect("it is one of the key's values");
@@ -72,10 +74,11 @@ impl Draw {
 
     /// A scenario with about a third of its keys drawn, the model among them.
     pub fn scenario(&mut self) -> Scenario {
-        let id = self.value(Kind::Model);
+        let id = self.value(ValueKind::Model);
         let mut scenario = self.scenario_of(ModelChoice::Catalogue(id.to_owned()));
-        let lengths = KEYS.iter().find(|key| matches!(key.kind(), Kind::Lengths)).expect("lengths are a key");
-        let value = self.value(Kind::Lengths);
+        let lengths =
+            KEYS.iter().find(|key| matches!(key.kind(), ValueKind::Lengths)).expect("lengths are a key");
+        let value = self.value(ValueKind::Lengths);
         lengths.read(&mut scenario, value).expect("it is one of the key's values");
         scenario
     }

@@ -123,14 +123,15 @@ impl Row {
 
     fn savings(&self, habits: Habits) -> Savings {
         let words = self.words();
-        let loss = match habits.stack {
-            Stack::Litgpt | Stack::Liger | Stack::Unsloth | Stack::Trl => LossKernel::Standard,
-            Stack::Transformers if words.contains("cut_cross_entropy") => LossKernel::Cut,
-            Stack::Transformers if words.contains("liger") => LossKernel::Liger,
-            Stack::Transformers if words.contains("chunked") => LossKernel::Chunked,
-            Stack::Transformers => LossKernel::Standard,
-            Stack::Torchtune => habits.loss,
-        };
+        // the words of other stacks are about their own losses
+        let named = [
+            ("cut_cross_entropy", LossKernel::Cut),
+            ("liger", LossKernel::Liger),
+            ("chunked", LossKernel::Chunked),
+        ];
+        let named =
+            named.iter().find(|(word, _)| habits.stack == Stack::Transformers && words.contains(word));
+        let loss = named.map_or(habits.loss, |(_, loss)| *loss);
         let in_backward = ["in_bwd", "in-backward"].iter().any(|word| words.contains(word));
         let step = if in_backward { StepTime::InBackward } else { StepTime::AfterBackward };
         Savings { loss, step, offloading: Offloading::Off }

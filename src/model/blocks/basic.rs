@@ -35,12 +35,12 @@ impl Linear {
         Linear { name, input, output, bias: false, class: LinearClass::Linear }
     }
 
-    /// The same with or without a bias.
+    /// The layer with or without a bias.
     pub fn with_bias(self, bias: bool) -> Linear {
         Linear { bias, ..self }
     }
 
-    /// The same as another class.
+    /// The layer as another class.
     pub fn with_class(self, class: LinearClass) -> Linear {
         Linear { class, ..self }
     }

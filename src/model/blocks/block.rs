@@ -3,8 +3,8 @@
 use super::attention::{Attention, Latent};
 use super::basic::{Dropout, Norm};
 use super::feed_forward::{Mlp, Moe};
-use super::mixer::{DeltaNet, Module, Piece, ShortConv, StateSpace};
-use super::param::{Layout, Visit, in_layout};
+use super::mixer::{DeltaNet, Module, ShortConv, StateSpace, Submodule};
+use super::param::{Registration, Visit, in_layout};
 
 /// What mixes tokens in a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,9 +145,9 @@ pub struct Block {
     /// Dropout on the residual branches.
     pub residual_dropout: Dropout,
     /// Parameters beside those of the parts: gates, scales, hyper-connections, further norms.
-    pub loose: Vec<Piece>,
+    pub extra: Vec<Submodule>,
     /// In which order transformers registers the modules: prefixes of their paths. Empty: mixer, feed-forward, norms.
-    pub layout: Layout,
+    pub layout: Registration,
 }
 
 impl Block {
@@ -167,7 +167,7 @@ impl Block {
             FeedForward::Moe(moe) => moe.visit(visit),
             FeedForward::None => {}
         }
-        self.loose.iter().for_each(|piece| piece.visit(visit));
+        self.extra.iter().for_each(|submodule| submodule.visit(visit));
         match &self.wiring {
             Wiring::PreNorm { attention, mlp }
             | Wiring::PostNorm { attention, mlp }

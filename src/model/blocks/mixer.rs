@@ -35,17 +35,17 @@ impl Conv {
 
 /// A vector or matrix that belongs to no layer of its own: `A_log`, `dt_bias`, a gate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Loose {
+pub struct BareParam {
     /// Path inside the block: `mixer.A_log`.
     pub name: &'static str,
     /// Shape.
     pub shape: Vec<u64>,
 }
 
-impl Loose {
+impl BareParam {
     /// A parameter of that shape.
-    pub fn new(name: &'static str, shape: &[u64]) -> Loose {
-        Loose { name, shape: shape.to_vec() }
+    pub fn new(name: &'static str, shape: &[u64]) -> BareParam {
+        BareParam { name, shape: shape.to_vec() }
     }
 
     /// Hands it over.
@@ -95,7 +95,7 @@ pub struct StateSpace {
     /// Which one.
     pub scan: Scan,
     /// `A_log`, `D`, `dt_bias`.
-    pub loose: Vec<Loose>,
+    pub extra: Vec<BareParam>,
     /// The output projection.
     pub output: Linear,
 }
@@ -103,7 +103,7 @@ pub struct StateSpace {
 impl StateSpace {
     /// Hands its parameters over.
     pub fn visit(&self, visit: Visit<'_>) {
-        self.loose.iter().for_each(|loose| loose.visit(visit));
+        self.extra.iter().for_each(|extra| extra.visit(visit));
         self.conv.visit(visit);
         self.input.visit(visit);
         match &self.scan {
@@ -137,7 +137,7 @@ pub struct DeltaNet {
     /// The convolution over queries, keys and values.
     pub conv: Conv,
     /// `dt_bias` and `A_log`.
-    pub loose: Vec<Loose>,
+    pub extra: Vec<BareParam>,
     /// The gated norm of the output.
     pub norm: Norm,
     /// The output projection.
@@ -147,7 +147,7 @@ pub struct DeltaNet {
 impl DeltaNet {
     /// Hands its parameters over.
     pub fn visit(&self, visit: Visit<'_>) {
-        self.loose.iter().for_each(|loose| loose.visit(visit));
+        self.extra.iter().for_each(|extra| extra.visit(visit));
         self.conv.visit(visit);
         self.inputs.iter().for_each(|linear| linear.visit(visit));
         self.norm.visit(visit);
@@ -177,7 +177,7 @@ impl ShortConv {
 
 /// A part of a [`Module`], or one beside the parts of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Piece {
+pub enum Submodule {
     /// A linear layer.
     Linear(Linear),
     /// A norm.
@@ -185,22 +185,22 @@ pub enum Piece {
     /// An embedding.
     Table(Table),
     /// Any other parameter.
-    Loose(Loose),
+    Bare(BareParam),
 }
 
-impl Piece {
+impl Submodule {
     /// A parameter of that shape.
-    pub fn param(name: &'static str, shape: &[u64]) -> Piece {
-        Piece::Loose(Loose::new(name, shape))
+    pub fn param(name: &'static str, shape: &[u64]) -> Submodule {
+        Submodule::Bare(BareParam::new(name, shape))
     }
 
     /// Hands its parameters over.
     pub fn visit(&self, visit: Visit<'_>) {
         match self {
-            Piece::Linear(linear) => linear.visit(visit),
-            Piece::Norm(norm) => norm.visit(visit),
-            Piece::Table(table) => table.visit(visit),
-            Piece::Loose(loose) => loose.visit(visit),
+            Submodule::Linear(linear) => linear.visit(visit),
+            Submodule::Norm(norm) => norm.visit(visit),
+            Submodule::Table(table) => table.visit(visit),
+            Submodule::Bare(extra) => extra.visit(visit),
         }
     }
 }
@@ -211,12 +211,12 @@ pub struct Module {
     /// What it is, for people: `compressed sparse attention`.
     pub what: &'static str,
     /// Its parameters.
-    pub pieces: Vec<Piece>,
+    pub submodules: Vec<Submodule>,
 }
 
 impl Module {
     /// Hands its parameters over.
     pub fn visit(&self, visit: Visit<'_>) {
-        self.pieces.iter().for_each(|piece| piece.visit(visit));
+        self.submodules.iter().for_each(|submodule| submodule.visit(visit));
     }
 }

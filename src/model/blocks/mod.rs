@@ -13,5 +13,5 @@ pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Proj
 pub use basic::{Dropout, Linear, LinearClass, Norm, NormKind, Table};
 pub use block::{Block, CrossAttention, FeedForward, Mixer, Wiring};
 pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe, XIELU_PARAMETERS};
-pub use mixer::{Conv, DeltaNet, Loose, Module, Piece, Scan, ShortConv, StateSpace};
-pub use param::{Layout, Param, ParamRole, Visit, in_layout};
+pub use mixer::{BareParam, Conv, DeltaNet, Module, Scan, ShortConv, StateSpace, Submodule};
+pub use param::{Param, ParamRole, Registration, Visit, in_layout};

@@ -43,10 +43,10 @@ impl Param {
 pub type Visit<'a> = &'a mut dyn FnMut(Param);
 
 /// Prefixes of parameter names in the order of registration; what none of them begins comes last.
-pub type Layout = &'static [&'static str];
+pub type Registration = &'static [&'static str];
 
 /// Hands parameters over in the order of a layout; those of one prefix keep their own order.
-pub fn in_layout(layout: Layout, visit: Visit<'_>, source: impl FnOnce(Visit<'_>)) {
+pub fn in_layout(layout: Registration, visit: Visit<'_>, source: impl FnOnce(Visit<'_>)) {
     if layout.is_empty() {
         return source(visit);
     }

@@ -101,7 +101,7 @@ static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     ids
 });
 
-/// The same by [`bare`] name. Of several, the most popular.
+/// [`bare`] names with the index of their entry: of several with one name, the most popular.
 static BARE: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     let mut names = HashMap::new();
     for (index, entry) in entries().iter().enumerate() {

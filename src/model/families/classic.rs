@@ -74,7 +74,7 @@ fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result
             act,
         }),
         residual_dropout: dropout(config, "resid_pdrop")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp."],
     };
     let layers = repeated(config.depth("n_layer")?, block);
@@ -157,7 +157,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: activation(config, "activation_function")?,
         }),
         residual_dropout: dropout(config, "resid_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &[
             "ln_1",
             "attn.attention.k_proj",
@@ -206,14 +206,13 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
             down: Linear::new("ffn.down_proj", 4 * hidden, hidden),
             act: Activation::Gelu,
         }),
-        residual_dropout: dropout(config, "resid_pdrop")?,
-        loose: Vec::new(),
+        // its code reads neither `resid_pdrop` nor `emb_pdrop`
+        residual_dropout: dropout(&own, "attn_pdrop")?,
+        extra: Vec::new(),
         layout: &["norm_1", "attn.", "norm_2"],
     };
     let layers = repeated(config.depth("n_layers")?, block);
-    let mut model = decoder(config, "wte", layers, norm("norm_f"))?;
-    model.embeddings.dropout = dropout(config, "emb_pdrop")?;
-    Ok(model)
+    decoder(config, "wte", layers, norm("norm_f"))
 }
 
 /// gpt_neox: pythia, dolly, redpajama.
@@ -249,7 +248,7 @@ fn gpt_neox(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);
@@ -293,7 +292,7 @@ fn bloom(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: Activation::BloomGelu,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("n_layer")?, block);
@@ -351,7 +350,7 @@ fn falcon(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: activation(config, "activation")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["self_attention.", "mlp.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);

@@ -67,7 +67,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
             latent: None,
         })),
         residual_dropout: dropout(config, "resid_pdrop")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["norm_attn_norm.norm_1", "norm_attn_norm.attn.", "norm_attn_norm.norm_2"],
     };
     let layers = repeated(config.depth("n_layers")?, block);
@@ -103,7 +103,7 @@ fn qwen(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: Activation::Silu,
         }),
         residual_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["ln_1", "attn.", "ln_2", "mlp.w1"],
     };
     let layers = repeated(config.depth("num_hidden_layers")?, block);
@@ -145,7 +145,7 @@ fn chatglm(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: activation(config, "hidden_act")?,
         }),
         residual_dropout: dropout(config, "hidden_dropout")?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["input_layernorm", "self_attention.", "post_attention_layernorm"],
     };
     let layers = repeated(config.depth("num_layers")?, block);

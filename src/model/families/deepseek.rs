@@ -2,10 +2,10 @@
 
 use super::common::Common;
 use super::parts::{decoder, stack};
-use super::variant::{EXPERTS, Experts, PLAIN, Shared};
+use super::variant::{EXPERTS, Experts, PLAIN, SharedExperts};
 use crate::model::architecture::Architecture;
 use crate::model::blocks::{
-    Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Module, Norm, NormKind, Piece,
+    Block, Dropout, FeedForward, Linear, LinearClass, Mixer, Module, Norm, NormKind, Submodule,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -30,28 +30,29 @@ fn v4(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let depth = config.depth("num_hidden_layers")?;
     let common = Common::read(config, &PLAIN)?;
     let kinds = compressions(config, depth)?;
-    let experts =
-        FeedForward::Moe(Box::new(common.experts(config, &Experts { shared: Shared::One, ..EXPERTS })?));
+    let experts = FeedForward::Moe(Box::new(
+        common.experts(config, &Experts { shared: SharedExperts::One, ..EXPERTS })?,
+    ));
     let kinds = (0..depth).map(|layer| kinds.get(layer as usize).copied().unwrap_or(Compression::None));
     let layers = stack(kinds, |kind| {
-        let mut loose = hyper(config, common.hidden, ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"])?;
-        loose.extend(hyper(config, common.hidden, ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"])?);
+        let mut extra = hyper(config, common.hidden, ["attn_hc.fn", "attn_hc.base", "attn_hc.scale"])?;
+        extra.extend(hyper(config, common.hidden, ["ffn_hc.fn", "ffn_hc.base", "ffn_hc.scale"])?);
         Ok(Block {
             wiring: common.wiring(&PLAIN),
             mixer: Mixer::Module(attention(config, &common, kind)?),
             cross: None,
             ffn: experts.clone(),
             residual_dropout: Dropout::default(),
-            loose,
+            extra,
             layout: &["self_attn.", "mlp.", "input_layernorm", "post_attention_layernorm"],
         })
     })?;
     let mut model = decoder(config, "embed_tokens", layers, rms("norm", common.hidden))?;
     let streams = config.size("hc_mult")?;
-    model.loose = vec![
-        Piece::param("hc_head.hc_fn", &[streams, streams * common.hidden]),
-        Piece::param("hc_head.hc_base", &[streams]),
-        Piece::param("hc_head.hc_scale", &[1]),
+    model.extra = vec![
+        Submodule::param("hc_head.hc_fn", &[streams, streams * common.hidden]),
+        Submodule::param("hc_head.hc_base", &[streams]),
+        Submodule::param("hc_head.hc_scale", &[1]),
     ];
     Ok(model)
 }
@@ -87,14 +88,14 @@ fn compressions(config: &Config<'_>, depth: u64) -> Result<Vec<Compression>, Mod
 }
 
 /// A connection that mixes the streams of the residual.
-fn hyper(config: &Config<'_>, hidden: u64, names: [&'static str; 3]) -> Result<Vec<Piece>, ModelError> {
+fn hyper(config: &Config<'_>, hidden: u64, names: [&'static str; 3]) -> Result<Vec<Submodule>, ModelError> {
     let streams = config.size("hc_mult")?;
     let mix = (2 + streams).saturating_mul(streams);
     let [weights, base, scale] = names;
     Ok(vec![
-        Piece::param(weights, &[mix, streams * hidden]),
-        Piece::param(base, &[mix]),
-        Piece::param(scale, &[3]),
+        Submodule::param(weights, &[mix, streams * hidden]),
+        Submodule::param(base, &[mix]),
+        Submodule::param(scale, &[3]),
     ])
 }
 
@@ -103,41 +104,43 @@ fn attention(config: &Config<'_>, common: &Common, kind: Compression) -> Result<
     let rank = config.size("q_lora_rank")?;
     let groups = config.size("o_groups")?;
     let out = groups * config.size("o_lora_rank")?;
-    let linear = |name, input, output| Piece::Linear(Linear::new(name, input, output));
-    let mut pieces = vec![
-        Piece::param("self_attn.sinks", &[heads]),
+    let linear = |name, input, output| Submodule::Linear(Linear::new(name, input, output));
+    let mut submodules = vec![
+        Submodule::param("self_attn.sinks", &[heads]),
         linear("self_attn.q_a_proj", hidden, rank),
-        Piece::Norm(rms("self_attn.q_a_norm", rank)),
+        Submodule::Norm(rms("self_attn.q_a_norm", rank)),
         linear("self_attn.q_b_proj", rank, heads * dim),
         linear("self_attn.kv_proj", hidden, dim),
-        Piece::Norm(rms("self_attn.kv_norm", dim)),
-        Piece::Linear(
+        Submodule::Norm(rms("self_attn.kv_norm", dim)),
+        Submodule::Linear(
             Linear::new("self_attn.o_a_proj", heads * dim / groups, out).with_class(LinearClass::Subclass),
         ),
         linear("self_attn.o_b_proj", out, hidden),
     ];
     let (rate, width) = match kind {
-        Compression::None => return Ok(Module { what: "attention with sinks and low-rank output", pieces }),
+        Compression::None => {
+            return Ok(Module { what: "attention with sinks and low-rank output", submodules });
+        }
         Compression::Sparse => (4, 2 * dim),
         Compression::Heavy => (128, dim),
     };
-    pieces.extend([
-        Piece::param("self_attn.compressor.position_bias", &[rate, width]),
+    submodules.extend([
+        Submodule::param("self_attn.compressor.position_bias", &[rate, width]),
         linear("self_attn.compressor.kv_proj", hidden, width),
         linear("self_attn.compressor.gate_proj", hidden, width),
-        Piece::Norm(rms("self_attn.compressor.kv_norm", dim)),
+        Submodule::Norm(rms("self_attn.compressor.kv_norm", dim)),
     ]);
     if kind == Compression::Sparse {
         let index_heads = config.size("index_n_heads")?;
         let index = config.size("index_head_dim")?;
-        pieces.extend([
-            Piece::param("self_attn.compressor.indexer.position_bias", &[rate, 2 * index]),
+        submodules.extend([
+            Submodule::param("self_attn.compressor.indexer.position_bias", &[rate, 2 * index]),
             linear("self_attn.compressor.indexer.kv_proj", hidden, 2 * index),
             linear("self_attn.compressor.indexer.gate_proj", hidden, 2 * index),
-            Piece::Norm(rms("self_attn.compressor.indexer.kv_norm", index)),
+            Submodule::Norm(rms("self_attn.compressor.indexer.kv_norm", index)),
             linear("self_attn.compressor.indexer.q_b_proj", rank, index_heads * index),
             linear("self_attn.compressor.indexer.scorer.weights_proj", hidden, index_heads),
         ]);
     }
-    Ok(Module { what: "compressed attention", pieces })
+    Ok(Module { what: "compressed attention", submodules })
 }

@@ -7,8 +7,8 @@ use super::variant::LLAMA;
 use crate::model::architecture::{Architecture, HeadTransform, LAYERS, Objective};
 use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Layout, Linear, Mixer, Mlp, Norm,
-    NormKind, Piece, Projection, Rotary, Wiring,
+    Activation, Attention, AttentionCode, Block, Dropout, FeedForward, Linear, Mixer, Mlp, Norm, NormKind,
+    Projection, Registration, Rotary, Submodule, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -35,9 +35,9 @@ struct Names {
     /// Whose attention runs.
     code: AttentionCode,
     /// Order of a layer.
-    layer: Layout,
+    layer: Registration,
     /// Order of the model.
-    model: Layout,
+    model: Registration,
 }
 
 const BERT: Names = Names {
@@ -185,7 +185,7 @@ fn block(config: &Config<'_>, names: &Names) -> Result<Block, ModelError> {
             act: activation(config, act)?,
         }),
         residual_dropout: dropout(config, drop)?,
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: names.layer,
     })
 }
@@ -234,7 +234,7 @@ fn ernie(config: &Config<'_>) -> Result<Architecture, ModelError> {
     if config.flag("use_task_id")? {
         let rows = config.size("task_type_vocab_size")?;
         let table = Table { name: "embeddings.task_type_embeddings", rows, width: model.hidden };
-        model.loose.push(Piece::Table(table));
+        model.extra.push(Submodule::Table(table));
     }
     Ok(model)
 }
@@ -245,7 +245,7 @@ fn mpnet(config: &Config<'_>) -> Result<Architecture, ModelError> {
     model.embeddings.token_types = None;
     let buckets = config.size("relative_attention_num_buckets")?;
     let heads = config.size("num_attention_heads")?;
-    model.loose.push(Piece::Table(Table {
+    model.extra.push(Submodule::Table(Table {
         name: "encoder.relative_attention_bias",
         rows: buckets,
         width: heads,
@@ -266,7 +266,7 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, ModelError> {
         for (kind, name) in [("c2p", "attention.self.pos_key_proj"), ("p2c", "attention.self.pos_query_proj")]
         {
             if kinds.contains(&kind) {
-                block.loose.push(Piece::Linear(Linear::new(name, hidden, hidden).with_bias(true)));
+                block.extra.push(Submodule::Linear(Linear::new(name, hidden, hidden).with_bias(true)));
             }
         }
     }
@@ -297,20 +297,20 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, ModelError> {
             (Some(size), _) | (None, Some(size)) => size,
             (None, None) => config.size("max_position_embeddings")?,
         };
-        model.loose.push(Piece::Table(Table {
+        model.extra.push(Submodule::Table(Table {
             name: "encoder.rel_embeddings",
             rows: 2 * size,
             width: hidden,
         }));
     }
     if config.text("norm_rel_ebd")?.is_some_and(|norm| norm.contains("layer_norm")) {
-        model.loose.push(Piece::Norm(layer_norm("encoder.LayerNorm", hidden)));
+        model.extra.push(Submodule::Norm(layer_norm("encoder.LayerNorm", hidden)));
     }
     if let Some(kernel) = config.optional("conv_kernel_size")?.filter(|kernel| *kernel > 0) {
         let groups = config.size_or("conv_groups", 1)?;
-        model.loose.push(Piece::param("encoder.conv.conv.weight", &[hidden, hidden / groups, kernel]));
-        model.loose.push(Piece::param("encoder.conv.conv.bias", &[hidden]));
-        model.loose.push(Piece::Norm(layer_norm("encoder.conv.LayerNorm", hidden)));
+        model.extra.push(Submodule::param("encoder.conv.conv.weight", &[hidden, hidden / groups, kernel]));
+        model.extra.push(Submodule::param("encoder.conv.conv.bias", &[hidden]));
+        model.extra.push(Submodule::Norm(layer_norm("encoder.conv.LayerNorm", hidden)));
     }
     Ok(model)
 }
@@ -446,7 +446,7 @@ fn modernbert(config: &Config<'_>) -> Result<Architecture, ModelError> {
                 act,
             }),
             residual_dropout: Dropout::default(),
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &["attn_norm", "attn.", "mlp_norm"],
         })
     })?;

@@ -64,7 +64,7 @@ impl Layer {
                 act: activation(config, self.activation)?,
             }),
             residual_dropout: dropout(config, self.dropout)?,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &[
                 "self_attn.k_proj",
                 "self_attn.v_proj",

@@ -3,11 +3,11 @@
 use super::common::Common;
 use super::layers::layers;
 use super::parts::{decoder, stack};
-use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant, Windows, Wired};
+use super::variant::{PLAIN, QK_NORMS, QkNorms, Variant, Windows, Wired};
 use crate::model::architecture::Architecture;
 use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Block, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe, Norm, NormKind, Piece, Projection,
+    Block, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe, Norm, NormKind, Projection, Submodule,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -23,7 +23,7 @@ const GEMMA4: Variant = Variant {
     ]),
     activation: "hidden_activation",
     windows: Windows::AllBut(6),
-    heads: Some(Heads { kind: NormKind::RmsPower, ..HEAD_NORMS }),
+    qk_norms: Some(QkNorms { kind: NormKind::RmsPower, ..QK_NORMS }),
     layout: &[
         "self_attn.q_proj",
         "self_attn.q_norm",
@@ -82,18 +82,18 @@ pub fn read(config: &Config<'_>) -> Result<Architecture, ModelError> {
         let double = borrows && borrowing > 0 && config.flag("use_double_wide_mlp")?;
         let width = config.size("intermediate_size")? * if double { 2 } else { 1 };
         let mlp = common.network(variant.mlp, width, false);
-        let mut loose = Vec::new();
+        let mut extra = Vec::new();
         let ffn = if config.flag("enable_moe_block")? {
-            loose.extend(beside_experts(config, common.hidden)?);
+            extra.extend(beside_experts(config, common.hidden)?);
             let moe = experts(config, common)?;
             FeedForward::Moe(Box::new(Moe { shared: Some(mlp), ..moe }))
         } else {
             FeedForward::Dense(mlp)
         };
-        loose.extend(per_layer(config, common.hidden)?);
+        extra.extend(per_layer(config, common.hidden)?);
         if borrows && let Some(norms) = attention.qk_norm.take() {
             // Keys come normed from the layer that they are borrowed from: only the norm of the queries is left.
-            loose.push(Piece::Norm(norms.q));
+            extra.push(Submodule::Norm(norms.q));
         }
         Ok(Block {
             wiring: common.wiring(&variant),
@@ -101,7 +101,7 @@ pub fn read(config: &Config<'_>) -> Result<Architecture, ModelError> {
             cross: None,
             ffn,
             residual_dropout: common.residual_dropout,
-            loose,
+            extra,
             layout: variant.layout,
         })
     })?;
@@ -112,10 +112,10 @@ pub fn read(config: &Config<'_>) -> Result<Architecture, ModelError> {
     if own > 0 {
         let all = own * depth;
         let rows = config.size("vocab_size_per_layer_input")?;
-        model.loose = vec![
-            Piece::Table(Table { name: "embed_tokens_per_layer", rows, width: all }),
-            Piece::Linear(Linear::new("per_layer_model_projection", near.hidden, all)),
-            Piece::Norm(Norm::new("per_layer_projection_norm", own, variant.norm)),
+        model.extra = vec![
+            Submodule::Table(Table { name: "embed_tokens_per_layer", rows, width: all }),
+            Submodule::Linear(Linear::new("per_layer_model_projection", near.hidden, all)),
+            Submodule::Norm(Norm::new("per_layer_projection_norm", own, variant.norm)),
         ];
     }
     Ok(model)
@@ -148,11 +148,11 @@ fn experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelError> {
 }
 
 /// The router's scales and the norms of the experts' branch.
-fn beside_experts(config: &Config<'_>, hidden: u64) -> Result<Vec<Piece>, ModelError> {
-    let norm = |name| Piece::Norm(Norm::new(name, hidden, GEMMA4.norm));
+fn beside_experts(config: &Config<'_>, hidden: u64) -> Result<Vec<Submodule>, ModelError> {
+    let norm = |name| Submodule::Norm(Norm::new(name, hidden, GEMMA4.norm));
     Ok(vec![
-        Piece::param("router.scale", &[hidden]),
-        Piece::param("router.per_expert_scale", &[config.size("num_experts")?]),
+        Submodule::param("router.scale", &[hidden]),
+        Submodule::param("router.per_expert_scale", &[config.size("num_experts")?]),
         norm("post_feedforward_layernorm_1"),
         norm("post_feedforward_layernorm_2"),
         norm("pre_feedforward_layernorm_2"),
@@ -160,14 +160,14 @@ fn beside_experts(config: &Config<'_>, hidden: u64) -> Result<Vec<Piece>, ModelE
 }
 
 /// What mixes a layer's own input in.
-fn per_layer(config: &Config<'_>, hidden: u64) -> Result<Vec<Piece>, ModelError> {
+fn per_layer(config: &Config<'_>, hidden: u64) -> Result<Vec<Submodule>, ModelError> {
     let own = config.optional("hidden_size_per_layer_input")?.unwrap_or(0);
     if own == 0 {
         return Ok(Vec::new());
     }
     Ok(vec![
-        Piece::Linear(Linear::new("per_layer_input_gate", hidden, own)),
-        Piece::Linear(Linear::new("per_layer_projection", own, hidden)),
-        Piece::Norm(Norm::new("post_per_layer_input_norm", hidden, GEMMA4.norm)),
+        Submodule::Linear(Linear::new("per_layer_input_gate", hidden, own)),
+        Submodule::Linear(Linear::new("per_layer_projection", own, hidden)),
+        Submodule::Norm(Norm::new("post_per_layer_input_norm", hidden, GEMMA4.norm)),
     ])
 }

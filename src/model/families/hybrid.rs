@@ -2,11 +2,11 @@
 
 use super::common::Common;
 use super::parts::{decoder, repeated, stack};
-use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Shared, Turn, Variant};
+use super::variant::{EXPERTS, Experts, MlpShape, PLAIN, Rotation, SharedExperts, Variant};
 use crate::model::architecture::Architecture;
 use crate::model::blocks::{
-    Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Loose, Mixer, Moe, Norm,
-    NormKind, Scan, ShortConv, StateSpace, Wiring,
+    BareParam, Block, Conv, DeltaNet, Dropout, ExpertLayout, ExpertNames, FeedForward, Linear, Mixer, Moe,
+    Norm, NormKind, Scan, ShortConv, StateSpace, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -65,9 +65,9 @@ fn delta(
             kernel: config.size("linear_conv_kernel_dim")?,
             bias: false,
         },
-        loose: vec![
-            Loose::new("linear_attn.dt_bias", &[value_heads]),
-            Loose::new("linear_attn.A_log", &[value_heads]),
+        extra: vec![
+            BareParam::new("linear_attn.dt_bias", &[value_heads]),
+            BareParam::new("linear_attn.A_log", &[value_heads]),
         ],
         norm: Norm::new("linear_attn.norm", value_dim, NormKind::Rms),
         output: Linear::new("linear_attn.out_proj", values, common.hidden),
@@ -139,7 +139,7 @@ impl Mamba {
                 dt: Linear::new(dt, self.rank, inner).with_bias(true),
                 norms,
             },
-            loose: vec![Loose::new(a_log, &[inner, self.state]), Loose::new(d, &[inner])],
+            extra: vec![BareParam::new(a_log, &[inner, self.state]), BareParam::new(d, &[inner])],
             output: Linear::new(output, inner, hidden).with_bias(self.bias),
         })
     }
@@ -229,7 +229,7 @@ fn single(norm: &'static str, hidden: u64, wide: bool, mixer: Mixer, ffn: FeedFo
         cross: None,
         ffn,
         residual_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         layout: &["norm.", "mixer.experts", "mixer.gate."],
     }
 }
@@ -241,7 +241,7 @@ fn nemotron_h(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let variant = Variant {
         attention: ["mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"],
         activation: "mlp_hidden_act",
-        turn: Turn::Never,
+        rotation: Rotation::Never,
         mlp: MlpShape::Plain(["mixer.up_proj", "mixer.down_proj"]),
         ..PLAIN
     };
@@ -339,7 +339,7 @@ impl Mamba2 {
                 chunk: self.chunk,
                 norm: Norm::new(norm, self.inner, NormKind::Rms),
             },
-            loose: [dt_bias, a_log, d].map(|name| Loose::new(name, &[self.heads])).to_vec(),
+            extra: [dt_bias, a_log, d].map(|name| BareParam::new(name, &[self.heads])).to_vec(),
             output: Linear::new(output, self.inner, self.hidden).with_bias(self.bias),
         })
     }
@@ -431,7 +431,7 @@ fn nemotron_experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelEr
             layout: ExpertLayout::OutIn,
         },
         router: "mixer.gate",
-        shared: Shared::Width("moe_shared_expert_intermediate_size"),
+        shared: SharedExperts::Width("moe_shared_expert_intermediate_size"),
         shared_mlp: MlpShape::Plain(["mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj"]),
         ..EXPERTS
     };

@@ -4,7 +4,7 @@ use super::common::Common;
 use super::latent;
 use super::layers::{LayerFacts, layers};
 use super::parts::{activation, decoder, dropout, head_dim, kv_heads, rotated, stack};
-use super::variant::{Experts, HeadWidth, Heads, MlpShape, Shared, Turn, Variant, Wired};
+use super::variant::{Experts, HeadWidth, MlpShape, QkNorms, Rotation, SharedExperts, Variant, Wired};
 use crate::model::architecture::Architecture;
 use crate::model::blocks::{
     Activation, Attention, Block, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm, Rotary,
@@ -45,15 +45,17 @@ impl Common {
                 "" => Activation::Silu,
                 key => activation(config, key)?,
             },
-            rotary: match variant.turn {
-                Turn::Full => Rotary::Full,
-                Turn::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
-                Turn::PartialOf(key) => Rotary::Partial { dim: config.size_or(key, head_dim)?.min(head_dim) },
-                Turn::Interleaved(otherwise) => Rotary::Interleaved { dim: share(otherwise)? },
-                Turn::Float32 => Rotary::Float32,
-                Turn::Complex => Rotary::Complex,
-                Turn::Halves => Rotary::Halves,
-                Turn::Never => Rotary::None,
+            rotary: match variant.rotation {
+                Rotation::Full => Rotary::Full,
+                Rotation::Partial(otherwise) => Rotary::Partial { dim: share(otherwise)? },
+                Rotation::PartialOf(key) => {
+                    Rotary::Partial { dim: config.size_or(key, head_dim)?.min(head_dim) }
+                }
+                Rotation::Interleaved(otherwise) => Rotary::Interleaved { dim: share(otherwise)? },
+                Rotation::Float32 => Rotary::Float32,
+                Rotation::Complex => Rotary::Complex,
+                Rotation::Halves => Rotary::Halves,
+                Rotation::Never => Rotary::None,
             },
             attention_dropout: dropout(config, variant.attention_dropout)?,
             residual_dropout: dropout(config, variant.residual_dropout)?,
@@ -79,7 +81,7 @@ impl Common {
             cross: None,
             ffn,
             residual_dropout: self.residual_dropout,
-            loose: (variant.loose)(config, self)?,
+            extra: (variant.extra)(config, self)?,
             layout: variant.layout,
         })
     }
@@ -128,8 +130,8 @@ impl Common {
                 v: linear(v_name, kv),
             },
         };
-        let qk_norm = match variant.heads {
-            Some(heads) if heads.when.read(config)? => Some(self.head_norms(&heads)),
+        let qk_norm = match variant.qk_norms {
+            Some(norms) if norms.when.read(config)? => Some(self.qk_norm(&norms)),
             _ => None,
         };
         Ok(Attention {
@@ -152,14 +154,14 @@ impl Common {
         })
     }
 
-    fn head_norms(&self, heads: &Heads) -> QkNorm {
+    fn qk_norm(&self, norms: &QkNorms) -> QkNorm {
         let [q, k] =
-            [(heads.names[0], self.heads), (heads.names[1], self.kv_heads)].map(|(name, count)| match heads
+            [(norms.names[0], self.heads), (norms.names[1], self.kv_heads)].map(|(name, count)| match norms
                 .width
             {
-                HeadWidth::Head => Norm::new(name, self.head_dim, heads.kind),
-                HeadWidth::EachHead => Norm { rows: count, ..Norm::new(name, self.head_dim, heads.kind) },
-                HeadWidth::All => Norm::new(name, count * self.head_dim, heads.kind),
+                HeadWidth::Head => Norm::new(name, self.head_dim, norms.kind),
+                HeadWidth::EachHead => Norm { rows: count, ..Norm::new(name, self.head_dim, norms.kind) },
+                HeadWidth::All => Norm::new(name, count * self.head_dim, norms.kind),
             });
         QkNorm { q, k }
     }
@@ -196,10 +198,10 @@ impl Common {
         let count = config.size("num_local_experts")?;
         let width = config.size(experts.width)?;
         let shared = match experts.shared {
-            Shared::Never => 0,
-            Shared::Width(key) => config.optional(key)?.unwrap_or(0),
-            Shared::Times(key) => width * config.optional(key)?.unwrap_or(0),
-            Shared::One => width,
+            SharedExperts::Never => 0,
+            SharedExperts::Width(key) => config.optional(key)?.unwrap_or(0),
+            SharedExperts::Times(key) => width * config.optional(key)?.unwrap_or(0),
+            SharedExperts::One => width,
         };
         let network = || self.network(experts.shared_mlp, shared, false);
         Ok(Moe {

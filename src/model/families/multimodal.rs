@@ -1,16 +1,16 @@
 //! Models whose config nests a text model and something that looks at pictures.
 
 use super::parts::{dropout, stack};
-use super::variant::{HEAD_NORMS, Heads, PLAIN, Variant};
+use super::variant::{PLAIN, QK_NORMS, QkNorms, Variant};
 use super::{gemma4, llama, tower, variants};
 use crate::model::architecture::{Architecture, Counted, LAYERS, Tower};
-use crate::model::blocks::{Layout, Mixer, Piece};
+use crate::model::blocks::{Mixer, Registration, Submodule};
 use crate::model::config::Config;
 use crate::model::error::ModelError;
 use crate::model::modeling;
 
 /// The tower comes before the text model.
-const PICTURES_FIRST: Layout = &[
+const PICTURES_FIRST: Registration = &[
     "visual.",
     "vision_tower.",
     "vision_model.",
@@ -119,7 +119,7 @@ fn mistral3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
 fn mllama(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     const CROSS: Variant = Variant {
         attention: ["cross_attn.q_proj", "cross_attn.k_proj", "cross_attn.v_proj", "cross_attn.o_proj"],
-        heads: Some(Heads { names: ["cross_attn.q_norm", "cross_attn.k_norm"], ..HEAD_NORMS }),
+        qk_norms: Some(QkNorms { names: ["cross_attn.q_norm", "cross_attn.k_norm"], ..QK_NORMS }),
         ..PLAIN
     };
     let text = outer.nested("text_config", "mllama_text_model")?;
@@ -135,8 +135,9 @@ fn mllama(outer: &Config<'_>) -> Result<Architecture, ModelError> {
         let mut block = if crosses { cross.clone() } else { own.clone() };
         if let (true, Mixer::Attention(attention)) = (crosses, block.mixer.clone()) {
             block.mixer = Mixer::Cross(attention);
-            block.loose =
-                ["cross_attn_attn_gate", "cross_attn_mlp_gate"].map(|name| Piece::param(name, &[1])).to_vec();
+            block.extra = ["cross_attn_attn_gate", "cross_attn_mlp_gate"]
+                .map(|name| Submodule::param(name, &[1]))
+                .to_vec();
             block.layout = &["cross_attn_attn_gate", "cross_attn_mlp_gate", "cross_attn.", "input_layernorm"];
         }
         match &mut block.mixer {

@@ -197,7 +197,7 @@ pub fn decoder(
         order,
         final_norm: Some(final_norm),
         inner_dropout: Dropout::default(),
-        loose: Vec::new(),
+        extra: Vec::new(),
         head: Head {
             linear: Linear::new("lm_head", hidden, vocab),
             tied: config.flag("tie_word_embeddings")?,

@@ -31,7 +31,7 @@ const BART: Bart = Bart { rows: Some(2), embedding_norm: true, before: false, fi
 const PEGASUS: Bart = Bart { rows: Some(0), embedding_norm: false, before: true, final_norm: true };
 
 /// Attention between or within the halves.
-struct Heads {
+struct QkNorms {
     hidden: u64,
     heads: u64,
     head_dim: u64,
@@ -39,7 +39,7 @@ struct Heads {
     bias: bool,
 }
 
-impl Heads {
+impl QkNorms {
     fn attention(&self, names: [&'static str; 4], causal: bool, code: AttentionCode) -> Attention {
         let inner = self.heads * self.head_dim;
         let linear = |name, input, output| Linear::new(name, input, output).with_bias(self.bias);
@@ -66,7 +66,7 @@ impl Heads {
 /// t5, mt5, flan-t5; with `everywhere`, every layer has its own bias by distance (umt5).
 fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, ModelError> {
     let hidden = config.size("d_model")?;
-    let heads = Heads {
+    let heads = QkNorms {
         hidden,
         heads: config.size("num_heads")?,
         head_dim: config.size("d_kv")?,
@@ -120,7 +120,7 @@ fn t5(config: &Config<'_>, everywhere: bool) -> Result<Architecture, ModelError>
             cross: decodes.then_some(cross),
             ffn: FeedForward::Dense(mlp),
             residual_dropout: heads.dropout,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &["layer.0.", "layer.1.", "layer.2."],
         })
     };
@@ -200,7 +200,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, ModelError> {
     let layer = |heads_key, width_key, decodes: bool| -> Result<Block, ModelError> {
         let count = config.size(heads_key)?;
         let inner = config.size(width_key)?;
-        let heads = Heads {
+        let heads = QkNorms {
             hidden,
             heads: count,
             head_dim: parts::per_head(hidden, count)?,
@@ -227,7 +227,7 @@ fn bart(config: &Config<'_>, kind: Bart) -> Result<Architecture, ModelError> {
                 act,
             }),
             residual_dropout: drop,
-            loose: Vec::new(),
+            extra: Vec::new(),
             layout: &[
                 "self_attn.k_proj",
                 "self_attn.v_proj",

@@ -1,6 +1,8 @@
 //! The words in which a family of decoders is described: what it has that llama has not, and under which names.
 
-use crate::model::blocks::{AttentionCode, ExpertLayout, ExpertNames, Layout, Mixer, NormKind, Piece};
+use crate::model::blocks::{
+    AttentionCode, ExpertLayout, ExpertNames, Mixer, NormKind, Registration, Submodule,
+};
 use crate::model::config::Config;
 use crate::model::error::ModelError;
 
@@ -54,7 +56,7 @@ pub enum MlpShape {
 
 /// Which part of a head is rotated, and how. The number is the class default of the share.
 #[derive(Clone, Copy, Debug)]
-pub enum Turn {
+pub enum Rotation {
     /// All of it.
     Full,
     /// The share that `partial_rotary_factor` gives, joined with `cat`.
@@ -126,7 +128,7 @@ pub enum HeadWidth {
 
 /// Norms on queries and keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Heads {
+pub struct QkNorms {
     /// When they are there.
     pub when: When,
     /// Names of the two.
@@ -162,7 +164,7 @@ pub enum Sparse {
 
 /// Experts that every token visits.
 #[derive(Clone, Copy, Debug)]
-pub enum Shared {
+pub enum SharedExperts {
     /// None.
     Never,
     /// One network whose width is that key.
@@ -191,7 +193,7 @@ pub struct Experts {
     /// A parameter that corrects the scores.
     pub correction: Option<&'static str>,
     /// Experts that every token visits.
-    pub shared: Shared,
+    pub shared: SharedExperts,
     /// Their network, with names.
     pub shared_mlp: MlpShape,
     /// The gate in front of them.
@@ -244,9 +246,9 @@ pub struct Variant {
     /// The key of the dropout on the attention probabilities.
     pub attention_dropout: &'static str,
     /// Norms on queries and keys.
-    pub heads: Option<Heads>,
+    pub qk_norms: Option<QkNorms>,
     /// Rotary embedding.
-    pub turn: Turn,
+    pub rotation: Rotation,
     /// Layers with positions.
     pub positions: Positions,
     /// Sliding windows.
@@ -284,9 +286,9 @@ pub struct Variant {
     /// The logits are multiplied by a constant.
     pub head_scaled: bool,
     /// Further parameters of a layer.
-    pub loose: fn(&Config<'_>, &Common) -> Result<Vec<Piece>, ModelError>,
+    pub extra: fn(&Config<'_>, &Common) -> Result<Vec<Submodule>, ModelError>,
     /// Order of the modules in a layer.
-    pub layout: Layout,
+    pub layout: Registration,
 }
 
 /// Llama itself.
@@ -300,8 +302,8 @@ pub const LLAMA: Variant = Variant {
     qkv_bias: When::Key("attention_bias"),
     output_bias: When::Key("attention_bias"),
     attention_dropout: "attention_dropout",
-    heads: None,
-    turn: Turn::Full,
+    qk_norms: None,
+    rotation: Rotation::Full,
     positions: Positions::Everywhere,
     windows: Windows::Never,
     code: AttentionCode::Standard,
@@ -320,7 +322,7 @@ pub const LLAMA: Variant = Variant {
     residual_dropout: "resid_pdrop",
     head_bias: When::Never,
     head_scaled: false,
-    loose: |_, _| Ok(Vec::new()),
+    extra: |_, _| Ok(Vec::new()),
     layout: &[],
 };
 
@@ -331,7 +333,7 @@ pub const PLAIN: Variant = Variant { mlp_bias: When::Never, ..LLAMA };
 pub const BARE: Variant = Variant { qkv_bias: When::Never, output_bias: When::Never, ..PLAIN };
 
 /// Norms on queries and keys, head by head (qwen3).
-pub const HEAD_NORMS: Heads = Heads {
+pub const QK_NORMS: QkNorms = QkNorms {
     when: When::Always,
     names: ["self_attn.q_norm", "self_attn.k_norm"],
     kind: NormKind::Rms,
@@ -351,7 +353,7 @@ pub const EXPERTS: Experts = Experts {
     router_is_linear: false,
     bias: false,
     correction: None,
-    shared: Shared::Never,
+    shared: SharedExperts::Never,
     shared_mlp: MlpShape::Gated([
         "mlp.shared_experts.gate_proj",
         "mlp.shared_experts.up_proj",
@@ -361,4 +363,4 @@ pub const EXPERTS: Experts = Experts {
 };
 
 /// The experts are registered before the router.
-pub const EXPERTS_FIRST: Layout = &["self_attn.", "mlp.experts", "mlp.gate."];
+pub const EXPERTS_FIRST: Registration = &["self_attn.", "mlp.experts", "mlp.gate."];

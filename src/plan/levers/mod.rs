@@ -174,8 +174,9 @@ impl Answer {
             return Err(Issue::error(Field::Model, "there is no answer"));
         };
         let Replayed { on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, memory)?;
+        let percent = accuracy::band(&architecture, scenario).percent;
         let fit = fits(&memory, &gpu);
-        let verdict = Verdict::on(scenario, &fit, Some(&on_card), accuracy::REAL_GPU_PERCENT);
+        let verdict = Verdict::on(scenario, &fit, Some(&on_card), percent);
         Ok(Answer { needed: fit.needed, verdict })
     }
 }

@@ -1,55 +1,17 @@
 //! The rows of the table, in the order in which they are written.
 
-use super::{Count, Group, Key, Kind, Place, Value, words};
+use super::values::{
+    choice, count, exact_amount, set_count, set_dropout, set_gpu, set_lengths, set_model, set_switch,
+    set_targets, switch, write_model,
+};
+use super::{Count, Group, Key, Place, Value, ValueKind, words};
 use crate::scenario::nearest::nearest;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Precision, Scenario, Stack, StepTime, WeightFormat,
 };
 
-/// The value of a closed choice.
-macro_rules! choice {
-    ($choice:ident, $($place:ident).+) => {
-        Value {
-            kind: Kind::Choice($choice::CHOICES),
-            get: |scenario| scenario.$($place).+.slug().to_owned(),
-            set: |scenario, text| {
-                let (index, exact) = nearest($choice::SLUGS, text)?;
-                if let Some(choice) = $choice::ALL.get(index) {
-                    scenario.$($place).+ = *choice;
-                }
-                exact
-            },
-            words: |scenario| scenario.$($place).+.label().to_owned(),
-        }
-    };
-}
-
-/// The value of a whole number from 1.
-macro_rules! count {
-    ($count:ident, $($place:ident).+) => {
-        Value {
-            kind: Kind::Count(Count::$count),
-            get: |scenario| scenario.$($place).+.to_string(),
-            set: |scenario, text| super::set_count(&mut scenario.$($place).+, text),
-            words: |scenario| crate::units::grouped(scenario.$($place).+),
-        }
-    };
-}
-
-/// The value of what is on or off.
-macro_rules! switch {
-    ($($place:ident).+) => {
-        Value {
-            kind: Kind::Switch,
-            get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
-            set: |scenario, text| super::set_switch(&mut scenario.$($place).+, text),
-            words: |scenario| if scenario.$($place).+ { "On" } else { "Off" }.to_owned(),
-        }
-    };
-}
-
-/// For what every scenario depends on.
+/// The input makes a difference to every scenario.
 fn always(_: &Scenario) -> bool {
     true
 }
@@ -86,7 +48,7 @@ fn with_pefts_adapters(scenario: &Scenario) -> bool {
         }
 }
 
-/// For what runs of one kind may differ in.
+/// The input tells no kinds of runs apart: it adds nothing to their key.
 fn any(_: &Scenario) -> &'static str {
     ""
 }
@@ -122,9 +84,9 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Surface,
         value: Value {
-            kind: Kind::Model,
-            get: |scenario| super::write_model(&scenario.model),
-            set: super::set_model,
+            kind: ValueKind::Model,
+            get: |scenario| write_model(&scenario.model),
+            set: set_model,
             words: |scenario| words::model(&scenario.model),
         },
         matters: always,
@@ -163,12 +125,12 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: Value {
-            kind: Kind::Targets,
+            kind: ValueKind::Targets,
             get: |scenario| match scenario.lora.targets {
                 LoraTargets::Named => scenario.lora.modules.to_string(),
                 group => group.slug().to_owned(),
             },
-            set: super::set_targets,
+            set: set_targets,
             words: words::targets,
         },
         matters: with_adapters,
@@ -303,9 +265,9 @@ pub static KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Folded,
         value: Value {
-            kind: Kind::Lengths,
+            kind: ValueKind::Lengths,
             get: |scenario| scenario.lengths.to_string(),
-            set: super::set_lengths,
+            set: set_lengths,
             words: |scenario| words::lengths(scenario.lengths),
         },
         matters: always,
@@ -368,12 +330,12 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Folded,
         value: Value {
-            kind: Kind::Dropout,
+            kind: ValueKind::Dropout,
             get: |scenario| match scenario.dropout {
                 None => "config".to_owned(),
                 Some(p) => (f64::from(p) / 10_000.0).to_string(),
             },
-            set: super::set_dropout,
+            set: set_dropout,
             words: |scenario| words::dropout(scenario.dropout),
         },
         matters: always,
@@ -511,12 +473,12 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Surface,
         value: Value {
-            kind: Kind::Gpu,
+            kind: ValueKind::Gpu,
             get: |scenario| match &scenario.gpu {
                 GpuChoice::Catalogue(slug) => slug.clone(),
-                GpuChoice::Custom(memory) => super::exact_amount(*memory),
+                GpuChoice::Custom(memory) => exact_amount(*memory),
             },
-            set: super::set_gpu,
+            set: set_gpu,
             words: |scenario| words::card(&scenario.gpu),
         },
         matters: always,

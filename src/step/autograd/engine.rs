@@ -225,7 +225,8 @@ impl State {
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
             let leaves = std::mem::take(&mut frame.leaves);
-            self.graph.held.append(&mut frame.named);
+            // masks, positions, then cosines and sines
+            self.graph.held.extend(frame.named.drain(..).rev());
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));
             for leaf in leaves {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
@@ -257,18 +258,16 @@ impl Machine {
     /// more: it is given the layer and its input.
     pub fn backward<'m>(&'m self, loss: Tensor<'m>, recompute: &dyn Fn(usize, Tensor<'m>)) {
         let Edge::Node { node: last, output } = loss.value.edge else { return };
-        {
-            let mut state = self.state.borrow_mut();
+        self.with(|state| {
             state.in_backward = true;
             state.graph.derivatives.truncate(last as usize + 1);
             let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
-        }
+        });
         let mut running: Vec<(Repeated, Repeat)> = Vec::new();
         for index in (0..=last).rev() {
-            let frame = {
-                let mut state = self.state.borrow_mut();
+            let frame = self.with(|state| {
                 while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
                     running.push((repeated, state.begin_repeat(repeated.times)));
                 }
@@ -283,30 +282,30 @@ impl Machine {
                         (wanted && !state.graph.frames[frame].done).then_some(frame)
                     }
                 }
-            };
+            });
             if let Some(frame) = frame {
                 self.recompute(frame, index, recompute);
             }
-            let mut state = self.state.borrow_mut();
-            state.run(index);
-            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
-                state.end_repeat(repeat, 0);
-                state.pass_on(repeated.first);
+            self.with(|state| {
+                state.run(index);
+                while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
+                    state.end_repeat(repeat, (Category::Temporaries, 0));
+                    state.pass_on(repeated.first);
+                }
+            });
+        }
+        self.with(|state| {
+            if state.graph.offload.is_some() {
+                state.end_offload();
             }
-        }
-        let mut state = self.state.borrow_mut();
-        if state.graph.offload.is_some() {
-            state.end_offload();
-        }
-        state.graph.clear();
-        state.in_backward = false;
-        drop(state);
+            state.graph.clear();
+            state.in_backward = false;
+        });
         drop(loss);
     }
 
     fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {
-        let (outer, layer, value) = {
-            let mut state = self.state.borrow_mut();
+        let (outer, layer, value) = self.with(|state| {
             if state.graph.reentrant {
                 state.keep_gradients(frame, node);
                 state.keep_returned(frame);
@@ -320,12 +319,13 @@ impl Machine {
                 None => state.retain(value.storage),
             }
             (std::mem::replace(&mut state.category, Category::Temporaries), layer, value)
-        };
+        });
         recompute(layer, Tensor { machine: self, value });
-        let mut state = self.state.borrow_mut();
-        state.graph.recomputing = 0;
-        state.recomputing = false;
-        state.stopped = false;
-        state.category = outer;
+        self.with(|state| {
+            state.graph.recomputing = 0;
+            state.recomputing = false;
+            state.stopped = false;
+            state.category = outer;
+        });
     }
 }

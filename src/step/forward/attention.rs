@@ -207,6 +207,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
             texts: 0,
+            dropout: false,
             bias: None,
         }
     }

@@ -73,7 +73,7 @@ impl<'a> Pass<'_, 'a> {
         let name = self.architecture.head.linear.name;
         match find(&self.outside.linears, |layer| layer.name == name).weight {
             Weight::Plain(weight) => {
-                let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+                let dtype = self.machine.with(|state| state.params.get(weight).dtype);
                 hidden.to(dtype)
             }
             Weight::Quantised(_) => hidden.clone(),
@@ -102,7 +102,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// All logits: the output head of the last hidden states. What it saves is never moved to the CPU where it is found by
     /// its name (trl looks for `lm_head`).
-    fn logits(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn logits(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
         let logits = {
             let transformed = self.transformed(hidden);
             let head = self.bound_head();
@@ -116,9 +116,11 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether what is saved from now on stays on the GPU where activations are offloaded.
     pub(super) fn keep_on_device(&self, keep: bool) {
-        if let Some(offload) = &mut self.machine.state.borrow_mut().graph.offload {
-            offload.exempt = keep;
-        }
+        self.machine.with(|state| {
+            if let Some(offload) = &mut state.graph.offload {
+                offload.exempt = keep;
+            }
+        });
     }
 
     /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.
@@ -153,7 +155,7 @@ impl<'a> Pass<'_, 'a> {
             let pieces = hidden.pieces(&numels);
             // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
-            let copies = batch > 1 && self.machine.state.borrow().trains(head);
+            let copies = batch > 1 && self.machine.with(|state| state.trains(head));
             let whole = |piece: &Tensor<'a>| if copies { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
         };

@@ -223,9 +223,7 @@ impl<'a> Pass<'_, 'a> {
                 (self.normed_first(embedded), shared)
             }
         };
-        let mut state = self.machine.state.borrow_mut();
-        shared.all().for_each(|tensor| state.share(tensor.value.storage));
-        drop(state);
+        self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         (embedded, shared)
     }
 
@@ -242,7 +240,7 @@ impl<'a> Pass<'_, 'a> {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
-        if self.inputs_require_grad && !hidden.value.requires_grad() {
+        if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
         // granite scales what the module returned, after the hook that makes it require a gradient
@@ -342,7 +340,7 @@ impl<'a> Pass<'_, 'a> {
             || self.member.keeps_outputs()
             || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
-        let id = self.machine.state.borrow_mut().leaf(&hidden.value, self.apart != Apart::Few || between);
+        let id = self.machine.with(|state| state.leaf(&hidden.value, self.apart != Apart::Few || between));
         hidden.with(|value| value.edge = Edge::Param(id))
     }
 
@@ -355,13 +353,12 @@ impl<'a> Pass<'_, 'a> {
         width: u64,
     ) -> Tensor<'a> {
         let ids = ids.map_or(NOTHING, |ids| ids.value.storage);
-        let value = self.machine.state.borrow_mut().embedding(table, ids, rows, width);
-        Tensor { machine: self.machine, value }
+        self.machine.tensor(|state| state.embedding(table, ids, rows, width))
     }
 
     /// A tensor without gradient.
     pub(super) fn constant(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'a> {
-        let storage = self.machine.state.borrow_mut().alloc(numel, dtype, operation);
+        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
 

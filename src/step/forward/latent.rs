@@ -63,6 +63,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: latent.value_dim,
             enable_gqa: true,
             texts: 0,
+            dropout: false,
             bias: None,
         };
         let Mixed { mut output, weights } =

@@ -15,7 +15,7 @@ use crate::model::Architecture;
 use crate::model::HeadTransform;
 use crate::model::blocks::Table;
 use crate::model::blocks::{
-    Block, Conv, Linear, LinearClass, Loose, Moe, Norm, NormKind, Param, ParamRole, Wiring,
+    BareParam, Block, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Wiring,
 };
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::{Checkpointing, LoraTargets, Method, Precision, Stack, WeightFormat};
@@ -23,7 +23,8 @@ use crate::step::device::Device;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::experts::Expert;
-use crate::step::ops::linear::{self, Adapter, DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised, Shape, Weight};
+use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
+use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
@@ -53,7 +54,7 @@ pub(super) struct Loader<'a> {
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     sandwich: bool,
-    pub state: std::cell::RefMut<'a, State>,
+    pub state: &'a mut State,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
     pub(super) times: u32,
@@ -68,8 +69,10 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
     fn trains_base(&self) -> bool {
-        self.member.method == Method::Full
+        let frozen = self.member.training.is_none() && self.member.stack != Stack::Trl;
+        self.member.method == Method::Full && !frozen
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
@@ -160,7 +163,8 @@ impl Loader<'_> {
             _ if early => origin,
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
         };
-        Quantised { compute, origin, opened, double, early, torchao: false }
+        let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
+        Quantised { format, compute, origin, opened, double }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -170,15 +174,8 @@ impl Loader<'_> {
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_shapes(first, (spec.output, spec.input));
-        let quantised = Quantised {
-            compute: dtype,
-            origin: dtype,
-            opened: dtype,
-            double: true,
-            early: false,
-            torchao: true,
-        };
-        (quantised, original)
+        let [compute, origin, opened] = [dtype; 3];
+        (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
@@ -228,8 +225,8 @@ impl Loader<'_> {
             self.parameter((1, spec.width));
         }
         let bias = bias.then(|| self.parameter((1, spec.width)));
-        let liger = liger::norm(self.member, spec.kind, self.sandwich);
-        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, liger }
+        let kernel = liger::norm(self.member, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, kernel }
     }
 
     /// A depthwise convolution.
@@ -240,11 +237,11 @@ impl Loader<'_> {
     }
 
     /// A parameter of its own.
-    pub fn loose(&mut self, loose: &Loose) -> ParamId {
-        self.state.module = loose.name;
-        match loose.shape[..] {
+    pub fn bare(&mut self, bare: &BareParam) -> ParamId {
+        self.state.module = bare.name;
+        match bare.shape[..] {
             [rows, columns] => self.parameter((rows, columns)),
-            _ => self.parameter((1, loose.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+            _ => self.parameter((1, bare.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
         }
     }
 
@@ -329,6 +326,19 @@ impl<'a> Model<'a> {
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
+        machine.with(|state| {
+            Model::load_into((machine, state), architecture, modeling, (member, batch), device, apart)
+        })
+    }
+
+    fn load_into(
+        (machine, state): (&'a Machine, &mut State),
+        architecture: &'a Architecture,
+        modeling: Modeling,
+        (member, batch): (&'a Member, Batch),
+        device: Device,
+        apart: Apart,
+    ) -> Model<'a> {
         let base = weights_dtype(member.precision);
         // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
         let own = member.stack == Stack::Unsloth;
@@ -337,9 +347,7 @@ impl<'a> Model<'a> {
             && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
-        // Unsloth asks for the reentrant kind whatever is chosen
-        machine.state.borrow_mut().graph.reentrant = member.checkpointing.is_reentrant() || own;
-        machine.state.borrow_mut().sequences = batch.sequences;
+        let first = state.params.list.len();
         let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
         let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
             && !trains_embeddings
@@ -356,7 +364,7 @@ impl<'a> Model<'a> {
             batch,
             sandwich,
             modeling,
-            state: machine.state.borrow_mut(),
+            state,
             dtype,
             times: 1,
             positions: match member.stack {
@@ -443,7 +451,7 @@ impl<'a> Model<'a> {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
-        for piece in &architecture.loose {
+        for piece in &architecture.extra {
             load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
         }
         match &architecture.head.transform {
@@ -495,9 +503,12 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let adapted = loader.adapted;
-        drop(loader);
+        let params = first..loader.state.params.list.len();
         Model {
             machine,
+            params,
+            // Unsloth asks for the reentrant kind whatever is chosen
+            reentrant: member.checkpointing.is_reentrant() || own,
             architecture,
             member,
             modeling,

@@ -4,7 +4,7 @@ use super::BoundLayer;
 use super::adapters::{Part, adapts};
 use super::load::Loader;
 use crate::model::blocks::{
-    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Piece, Projection, Scan,
+    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Projection, Scan, Submodule,
     Wiring,
 };
 use crate::scenario::Stack;
@@ -44,7 +44,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         // `mixer` says so of the first, and the second has nothing
         Mixer::Module(_) | Mixer::None => {}
         Mixer::StateSpace(space) => {
-            bound.loose = space.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.loose = space.extra.iter().map(|bare| loader.bare(bare)).collect();
             bound.conv = Some(loader.conv(&space.conv));
             let (linears, norms): (Vec<&Linear>, Vec<&Norm>) = match &space.scan {
                 Scan::Mamba { x, dt, norms } => {
@@ -58,7 +58,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         Mixer::DeltaNet(net) => {
-            bound.loose = net.loose.iter().map(|loose| loader.loose(loose)).collect();
+            bound.loose = net.extra.iter().map(|bare| loader.bare(bare)).collect();
             bound.conv = Some(loader.conv(&net.conv));
             for linear in net.inputs.iter().chain([&net.output]) {
                 add(loader, &mut bound, linear, Part::Other);
@@ -141,7 +141,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             }
         }
     }
-    for piece in &block.loose {
+    for piece in &block.extra {
         load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
     }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
@@ -156,17 +156,17 @@ pub(super) type Bound<'t> =
     (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
 
 /// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
-pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Piece, (linears, norms, params): Bound<'_>) {
+pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Submodule, (linears, norms, params): Bound<'_>) {
     match piece {
-        Piece::Linear(linear) => {
+        Submodule::Linear(linear) => {
             let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
             linears.push(linear);
         }
-        Piece::Norm(norm) => norms.push(loader.norm(norm)),
-        Piece::Table(table) => params.push((table.name, loader.table(table))),
-        Piece::Loose(loose) => {
-            let numel = loose.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
-            params.push((loose.name, loader.parameter((1, numel))));
+        Submodule::Norm(norm) => norms.push(loader.norm(norm)),
+        Submodule::Table(table) => params.push((table.name, loader.table(table))),
+        Submodule::Bare(bare) => {
+            let numel = bare.shape.iter().fold(1, |numel: u64, size| numel.saturating_mul(*size));
+            params.push((bare.name, loader.parameter((1, numel))));
         }
     }
 }

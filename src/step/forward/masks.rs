@@ -141,7 +141,9 @@ impl<'a> Pass<'_, 'a> {
         drop(mask);
         drop(ones);
         let row = {
-            let [of_sequence, of_token] = [(); 2].map(|()| self.constant(tokens, Dtype::I64, "indices"));
+            // the number of the sequence needs no copy where there is but one
+            let of_sequence = (batch > 1).then(|| self.constant(tokens, Dtype::I64, "indices"));
+            let of_token = self.constant(tokens, Dtype::I64, "indices");
             let padding = bools(tokens, "padding");
             drop(of_token);
             drop(of_sequence);

@@ -25,7 +25,7 @@ pub(super) mod stacks;
 mod stretches;
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use super::device::Device;
 use super::machine::Machine;
@@ -34,6 +34,7 @@ use super::ops::experts::Expert;
 use super::ops::linear;
 use super::ops::norm::NormLayer;
 use super::params::ParamId;
+use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
@@ -110,6 +111,10 @@ pub(super) struct Model<'a> {
     pub architecture: &'a Architecture,
     pub member: &'a Member,
     pub modeling: Modeling,
+    /// Which parameters on the machine are its own.
+    pub params: Range<usize>,
+    /// Whether its checkpoints are of the reentrant kind.
+    reentrant: bool,
     /// Whether any attention has sinks.
     pub has_sinks: bool,
     pub device: Device,
@@ -133,6 +138,8 @@ pub(super) struct Model<'a> {
 pub(super) struct Pass<'p, 'a> {
     model: &'p Model<'a>,
     pub batch: Batch,
+    /// Whether it is one of training: gradients are wanted, checkpoints made, dropout drawn.
+    trains: bool,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
     /// tokens that it chose.
     outputs: RefCell<Option<Tensor<'a>>>,
@@ -202,16 +209,47 @@ pub(super) struct Output<'m> {
 impl<'a> Model<'a> {
     /// A forward pass over a batch, before it begins.
     pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
-        Pass { model: self, batch, outputs: RefCell::default(), cache: RefCell::default() }
+        Pass { model: self, batch, trains: true, outputs: RefCell::default(), cache: RefCell::default() }
+    }
+
+    /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
+    pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        let (category, left) = self.machine.with(|state| {
+            state.graph.enabled = false;
+            let category = std::mem::replace(&mut state.category, Category::Temporaries);
+            (category, std::mem::take(&mut state.graph.left))
+        });
+        let result = body(&Pass { trains: false, ..self.pass(batch) });
+        self.machine.with(|state| {
+            state.drop_left();
+            state.graph.left = left;
+            state.category = category;
+            state.graph.enabled = true;
+        });
+        result
+    }
+
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
+    /// those that the code makes.
+    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+        self.scoring(batch, |pass| {
+            let hidden = pass.hidden();
+            match self.member.stack {
+                Stack::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                Stack::Transformers | Stack::Liger => {
+                    pass.logits_alone(hidden);
+                    None
+                }
+                // refused by `support`
+                Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+                    Some(hidden.states.unmodelled("a forward pass without a loss"))
+                }
+            }
+        })
     }
 
     fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
         self.machine.within(module, body)
-    }
-
-    /// Whether a dropout of the config draws masks.
-    fn dropout(&self, own: Dropout) -> bool {
-        own.is_active(self.member.dropout)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
@@ -232,9 +270,28 @@ impl<'a> Model<'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
+    /// Whether a dropout of the config draws masks.
+    fn dropout(&self, own: Dropout) -> bool {
+        self.trains && own.is_active(self.member.dropout)
+    }
+
+    /// Which checkpoints it makes.
+    fn checkpointing(&self) -> Checkpointing {
+        if self.trains { self.member.checkpointing } else { Checkpointing::Off }
+    }
+
+    /// Makes it the pass that runs: forward, or backward again after another one.
+    pub fn enter(&self) {
+        self.machine.with(|state| {
+            state.sequences = self.batch.sequences;
+            state.graph.reentrant = self.reentrant;
+        });
+    }
+
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.enter();
+        self.machine.with(|state| state.autocast = self.autocast);
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -271,11 +328,25 @@ impl<'a> Pass<'_, 'a> {
         Output { loss, outputs, shared: given }
     }
 
+    /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
+    fn logits_alone(&self, hidden: Hidden<'a>) {
+        let Hidden { states, given: _, ids, encoded } = hidden;
+        let logits = self.machine.as_category(Category::Logits, || self.logits(&states));
+        drop(states);
+        drop(ids);
+        let cache = self.cache.take();
+        self.leave_autocast();
+        drop(logits);
+        drop(cache);
+        drop(encoded);
+    }
+
     /// The end of `with torch.autocast(…)`.
     fn leave_autocast(&self) {
-        let mut state = self.machine.state.borrow_mut();
-        state.autocast = None;
-        state.clear_cast_cache();
+        self.machine.with(|state| {
+            state.autocast = None;
+            state.clear_cast_cache();
+        });
     }
 
     fn decoder(&self) -> Hidden<'a> {
@@ -284,13 +355,14 @@ impl<'a> Pass<'_, 'a> {
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
         for stretch in &self.stretches {
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });
             if let Some(carried) = &*self.outputs.borrow() {
-                self.machine.state.borrow_mut().counts_once(carried.value.storage);
+                self.machine.with(|state| state.counts_once(carried.value.storage));
             }
         }
         let [mut hidden] = variables;
@@ -304,16 +376,23 @@ impl<'a> Pass<'_, 'a> {
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
-        if self.member.checkpointing == Checkpointing::Off {
-            self.machine.state.borrow_mut().drop_left();
+        if self.checkpointing() == Checkpointing::Off {
+            self.machine.with(|state| state.drop_left());
         }
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
-        drop(positions);
-        drop(shared.positions.take());
-        drop(locals);
-        drop(kept);
-        drop((shared.full.take(), shared.sliding.take()));
+        let masks = (shared.full.take(), shared.sliding.take());
+        if self.modeling.mask_arguments {
+            drop(masks);
+            drop(kept);
+            drop((positions, shared.positions.take()));
+            drop(locals);
+        } else {
+            drop((positions, shared.positions.take()));
+            drop(locals);
+            drop(kept);
+            drop(masks);
+        }
         drop(shared);
         drop(self.outputs.take());
         let given = Given { layers: values, encoder: None };
@@ -331,7 +410,7 @@ impl<'a> Pass<'_, 'a> {
             // there are no pictures to attend to
             return hidden.clone();
         }
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
@@ -340,7 +419,7 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 self.machine.checkpointed(index, hidden, arguments, || {
-                    self.machine.state.borrow_mut().graph.note_named(|place| Some(place) != positional);
+                    self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
                     self.layer(layer, hidden, shared)
                 })
             }
@@ -358,14 +437,12 @@ impl<'a> Pass<'_, 'a> {
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let output = self.layer(&self.layers[index], &hidden, &shared);
-        let mut state = self.machine.state.borrow_mut();
-        state.keep_output(output.value.storage);
-        drop(state);
+        self.machine.with(|state| state.keep_output(output.value.storage));
         drop(output);
         self.leave_autocast();
     }
@@ -373,11 +450,12 @@ impl<'a> Pass<'_, 'a> {
     /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
     fn keep_weights(&self, weights: Option<Tensor<'a>>) {
         if let Some(weights) = &weights {
-            let mut state = self.machine.state.borrow_mut();
-            state.note_returned(&weights.value);
-            state.keep_output(weights.value.storage);
+            self.machine.with(|state| {
+                state.note_returned(&weights.value);
+                state.keep_output(weights.value.storage);
+            });
         }
-        if !self.machine.state.borrow().recomputing {
+        if !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(weights));
         }
     }
@@ -398,7 +476,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: scores.value_dim,
             sequence: scores.sequence,
             dropout,
-            recorded: self.machine.state.borrow().graph.is_recorded()
+            recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
         }
         .kernel()

@@ -79,10 +79,8 @@ impl<'a> Pass<'_, 'a> {
         let x = if float { x.to(Dtype::F32) } else { x };
         let adapted = delta.adapted(self.machine, &expert);
         let weight = adapted.to(if float { Dtype::F32 } else { adapted.value.dtype });
-        let mut state = self.machine.state.borrow_mut();
-        let value = state.linear_with(&x.value, bound.shape, &weight.value);
-        drop(state);
-        (Tensor { machine: self.machine, value }, Some((adapted, delta)))
+        let output = x.apply(|state, x| state.linear_with(x, bound.shape, &weight.value));
+        (output, Some((adapted, delta)))
     }
 
     /// `grouped_mm_experts_forward`: rows sorted by expert, two grouped products, rows put back and summed.
@@ -108,7 +106,7 @@ impl<'a> Pass<'_, 'a> {
         let short = ids.fresh(rows, Dtype::I32, "ids");
         let counts = ids.fresh(moe.experts, Dtype::I32, "tokens per expert");
         let offsets = ids.fresh(moe.experts, Dtype::I32, "offsets");
-        self.machine.state.borrow_mut().scratch(1023, "cumsum (temporary storage)");
+        self.machine.with(|state| state.scratch(1023, "cumsum (temporary storage)"));
         let padding = ids.fresh(rows, Dtype::Bool, "sentinels");
         // what an adapter makes of them stays until its module is left
         let first_matrices = self.matrices(&first, first_delta.as_ref());
@@ -152,8 +150,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `bias[expert_ids]`: the bias of each row's expert.
     fn biases_of(&self, bias: ParamId, ids: &Tensor<'a>, expert: &Expert) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(bias);
-        let table = Tensor { machine: self.machine, value };
+        let table = self.machine.weight(bias);
         table.rows_at(ids, ids.value.numel, expert.output)
     }
 
@@ -161,10 +158,7 @@ impl<'a> Pass<'_, 'a> {
     fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
         match delta {
             Some(delta) => delta.adapted(self.machine, expert),
-            None => {
-                let value = self.machine.state.borrow().parameter_value(expert.weight);
-                Tensor { machine: self.machine, value }
-            }
+            None => self.machine.weight(expert.weight),
         }
     }
 }

@@ -64,7 +64,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
-        let storage = self.machine.state.borrow_mut().alloc_product(numel, Dtype::F32, "freqs");
+        let storage = self.machine.with(|state| state.alloc_product(numel, Dtype::F32, "freqs"));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
     }
 

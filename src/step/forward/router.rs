@@ -183,7 +183,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
     fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let outer = self.machine.state.borrow_mut().autocast.take();
+        let outer = self.machine.with(|state| state.autocast.take());
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
@@ -204,7 +204,7 @@ impl<'a> Pass<'_, 'a> {
             };
             weights.divided_by_rows(&limited)
         };
-        self.machine.state.borrow_mut().autocast = outer;
+        self.machine.with(|state| state.autocast = outer);
         let weights = weights.to(x.value.dtype);
         Routed { logits, weights, indices }
     }

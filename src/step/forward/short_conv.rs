@@ -15,8 +15,7 @@ impl<'a> Pass<'_, 'a> {
         if let Some((weight, bias)) = layer.conv {
             let padding = short.conv.kernel.saturating_sub(1);
             let more = self.batch.sequences.saturating_mul(short.conv.channels).saturating_mul(padding);
-            let value = self.machine.state.borrow_mut().convolved(&hidden.value, weight, bias, more);
-            let whole = Tensor { machine: self.machine, value };
+            let whole = hidden.apply(|state, x| state.convolved(x, weight, bias, more));
             hidden = whole.slice(third);
         }
         let gated = c.mul(&hidden).to_tokens();

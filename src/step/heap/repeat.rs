@@ -63,9 +63,9 @@ impl Heap {
         }
     }
 
-    /// Ends such a body: the ledger moves as if it had run `times` times. All runs but the first have `beside` bytes of
-    /// activations beside them.
-    pub fn end_repeat(&mut self, repeat: Repeat, beside: u64) {
+    /// Ends such a body: the ledger moves as if it had run `times` times. All runs but the first have what is `beside` by
+    /// category beside them.
+    pub fn end_repeat(&mut self, repeat: Repeat, (category, beside): (Category, u64)) {
         let Repeat { mut before, times, around } = repeat;
         self.repeating = around;
         let more = u64::from(times).saturating_sub(1);
@@ -92,9 +92,8 @@ impl Heap {
             }
             parts
         };
-        let mut in_run = |runs: u64, peak: Peak| {
-            Peak::of(after_runs(runs, peak.parts)).with(Category::Activations, beside)
-        };
+        let mut in_run =
+            |runs: u64, peak: Peak| Peak::of(after_runs(runs, peak.parts)).with(category, beside);
         let mut highest = higher(earlier, first);
         if workspace.is_some() {
             highest = higher(first, higher(in_run(1, earlier), in_run(more, earlier)));

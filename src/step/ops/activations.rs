@@ -116,8 +116,7 @@ impl<'m> Tensor<'m> {
     fn xielu(&self, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
         let [positive, negative] = XIELU_PARAMETERS.map(|name| {
             let known = own.iter().find(|(own, _)| *own == name);
-            let value = known.map(|(_, id)| self.machine.state.borrow().parameter_value(*id));
-            value.map(|value| Tensor { machine: self.machine, value }.softplus())
+            known.map(|(_, id)| self.machine.weight(*id).softplus())
         });
         let negative = negative.map(|factor| factor.add_number());
         // `support` lets no layer through that lacks its parameters
@@ -183,7 +182,7 @@ impl<'m> Tensor<'m> {
 
     /// `torch.expm1(x)`. autocast runs it in float32.
     fn expm1(&self) -> Tensor<'m> {
-        let autocast = self.machine.state.borrow().autocast.is_some();
+        let autocast = self.machine.with(|state| state.autocast.is_some());
         let x = self.to(if autocast { Dtype::F32 } else { self.value.dtype });
         // grad * (result + 1)
         x.kept_by("expm1", |state, _, grad| only(chain(state, grad, &["add", "mul"])))

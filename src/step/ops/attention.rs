@@ -44,6 +44,8 @@ pub(in crate::step) struct Scores {
     pub enable_gqa: bool,
     /// How many texts share the row, where the kernel is told where each begins; otherwise 0.
     pub texts: u64,
+    /// Whether probabilities are dropped out.
+    pub dropout: bool,
     /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
     pub bias: Option<Input>,
 }
@@ -99,8 +101,10 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
     }
     let square = scores.sequence.saturating_mul(scores.sequence);
     let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
-    let storage = machine.state.borrow_mut().additive(whole.numel, dtype);
-    Tensor { machine, value: Value { storage, dtype, ..whole } }
+    machine.tensor(|state| {
+        let storage = state.additive(whole.numel, dtype);
+        Value { storage, dtype, ..whole }
+    })
 }
 
 impl State {

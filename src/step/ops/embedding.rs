@@ -10,14 +10,15 @@ use crate::step::tensor::{Layout, Value};
 impl State {
     /// `F.embedding`.
     pub fn embedding(&mut self, table: ParamId, ids: StorageId, rows: u64, width: u64) -> Value {
-        let input = self.parameter_input(table);
-        let node = self.node([&input], move |state, node, grad| embedding_backward(state, node, grad, rows));
+        let table = self.weight(table);
+        let node = self.node([&table], move |state, node, grad| embedding_backward(state, node, grad, rows));
         // the batch's own are there anyway, but for hooks that move what is saved
         let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
         self.save(node, if ids == NOTHING { batch } else { ids });
         let numel = rows.saturating_mul(width);
-        let storage = self.alloc(numel, input.dtype, "embedding");
-        Value::plain(storage, numel, input.dtype).at(node.output(0))
+        let storage = self.alloc(numel, table.dtype, "embedding");
+        self.release(table.storage);
+        Value::plain(storage, numel, table.dtype).at(node.output(0))
     }
 }
 

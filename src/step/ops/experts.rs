@@ -8,7 +8,6 @@ use super::matmul::mm_backward;
 use super::scan::permute_backward;
 use super::views::reshape_backward;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
-use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
@@ -31,7 +30,7 @@ impl<'m> Tensor<'m> {
     /// `F.grouped_mm(x.to(weight.dtype), weight, offs=offsets)`: rows of `x`, sorted by expert.
     pub fn grouped(&self, weight: &Tensor<'m>, offsets: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         let x = self.to(weight.value.dtype);
-        if self.machine.state.borrow().device.capability < GROUPED_SINCE {
+        if self.machine.with(|state| state.device.capability) < GROUPED_SINCE {
             return x.looped(weight, expert);
         }
         let groups = expert.experts;
@@ -108,11 +107,7 @@ fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) ->
 impl State {
     /// `a @ b` of two parameters under the running autocast.
     fn parameter_product(&mut self, [a, b]: [ParamId; 2], numel: u64) -> Value {
-        let [right, left] = [b, a].map(|id| {
-            let numel = self.params.list[id as usize].numel;
-            let (storage, dtype, edge) = self.weight_argument(id, true);
-            Value::plain(storage, numel, dtype).at(edge)
-        });
+        let [right, left] = [b, a].map(|id| self.cast_weight(id, true));
         let (a, b, dtype) = (left.storage, right.storage, left.dtype);
         let node = self.node([&left, &right], mm_backward);
         if left.requires_grad() {
@@ -125,12 +120,6 @@ impl State {
         self.release(a);
         self.release(b);
         Value::plain(storage, numel, dtype).at(node.output(0))
-    }
-
-    /// A parameter as a tensor: it takes no storage of its own.
-    pub fn parameter_value(&self, id: ParamId) -> Value {
-        let input = self.parameter_input(id);
-        Value::plain(NOTHING, input.numel, input.dtype).at(input.edge)
     }
 }
 
@@ -145,35 +134,29 @@ pub(in crate::step) enum Delta<'m> {
 impl<'m> Delta<'m> {
     /// `ParamWrapper._activate_lora`: makes the factors, and the adapted parameter once to check it.
     pub fn activate(machine: &'m Machine, expert: &Expert, adapter: Adapter) -> Delta<'m> {
-        let dtype = machine.state.borrow().params.list[expert.weight as usize].dtype;
+        let dtype = machine.with(|state| state.params.get(expert.weight).dtype);
         let delta = if expert.experts > 1 {
-            let [a, b] = [(adapter.a, false), (adapter.b, true)].map(|(id, permuted)| {
-                let value = machine.state.borrow().parameter_value(id);
-                Tensor { machine, value }.factor(permuted)
-            });
+            let [a, b] = [(adapter.a, false), (adapter.b, true)]
+                .map(|(id, permuted)| machine.weight(id).factor(permuted));
             let left = b.to(dtype);
             let right = a.to(dtype);
             Delta::Factors([left, right])
         } else {
             let scaled = {
                 let numel = expert.input.saturating_mul(expert.output);
-                let value = machine.state.borrow_mut().parameter_product([adapter.b, adapter.a], numel);
-                Tensor { machine, value }.scale()
+                machine.tensor(|state| state.parameter_product([adapter.b, adapter.a], numel)).scale()
             };
             Delta::Whole(scaled.to(dtype))
         };
-        let outer = std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false);
+        let outer = machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
         drop(delta.adapted(machine, expert));
-        machine.state.borrow_mut().graph.enabled = outer;
+        machine.with(|state| state.graph.enabled = outer);
         delta
     }
 
     /// The parameter with what the adapter adds to it.
     pub fn adapted(&self, machine: &'m Machine, expert: &Expert) -> Tensor<'m> {
-        let weight = {
-            let value = machine.state.borrow().parameter_value(expert.weight);
-            Tensor { machine, value }
-        };
+        let weight = machine.weight(expert.weight);
         match self {
             Delta::Whole(delta) => weight.add(delta),
             Delta::Factors([left, right]) => weight.folded(left, right),

@@ -1,193 +1,51 @@
-//! Which 4-bit products of bitsandbytes run in one kernel and which dequantise the weight first.
-//!
-//! Source: bitsandbytes 0.50 backends/cuda/ops.py `_gemm_4bit_use_custom_cuda`.
+//! Products with 4-bit weights.
+
+mod bitsandbytes;
+mod kernel;
+mod torchao;
 
 use super::linear::Shape;
 use crate::dtype::Dtype;
-use crate::step::device::Device;
+use crate::step::machine::State;
+use crate::step::tensor::Value;
 
-/// Rows above which the weight is always dequantised.
-const MOST_ROWS: u64 = 1536;
-/// Weights of fewer elements are small ones.
-const SMALL: u64 = 4 << 20;
+/// Weights of one 4-bit scale (bitsandbytes' default block size).
+pub(in crate::step) const QUANT_BLOCK: u64 = 64;
+/// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
+pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
-/// Whether a product of `rows` rows runs in the fused kernel. Rows as few as generation has them are not told apart: a
-/// training step has more.
-pub(in crate::step) fn is_fused(device: Device, dtype: Dtype, rows: u64, shape: Shape) -> bool {
-    let (inner, outer) = (shape.input, shape.output);
-    if rows <= 4 {
-        return true;
-    }
-    if rows > MOST_ROWS || !inner.is_multiple_of(64) {
-        return false;
-    }
-    let capability = device.capability;
-    let without_mma = capability < 75 || (capability == 75 && dtype != Dtype::F16);
-    if without_mma {
-        return rows < 8;
-    }
-    let blocks = outer.div_ceil(64);
-    let most = match capability {
-        87 | 110..=119 => return false,
-        100..=109 => hopper_successor(blocks, device.multiprocessors, inner < outer),
-        _ if outer.saturating_mul(inner) < SMALL => small(device, blocks, inner, outer),
-        75 => turing(blocks, device.multiprocessors, inner < outer),
-        76..=80 => ampere(blocks, device.multiprocessors, inner, outer),
-        81..=86 => consumer_ampere(blocks, device.multiprocessors),
-        90..=99 => hopper(blocks, device.multiprocessors, inner >= outer),
-        120 => blackwell(blocks, device.multiprocessors, inner, outer),
-        _ => ada(blocks, device.multiprocessors, inner, outer),
-    };
-    rows <= most
+/// How a 4-bit weight is dequantised.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Quantised {
+    pub format: Format,
+    /// Element type of the computation (`bnb_4bit_compute_dtype`).
+    pub compute: Dtype,
+    /// Element type that the weight had before: what dequantising gives in backward.
+    pub origin: Dtype,
+    /// Element type that the forward product dequantises into: bitsandbytes 0.50 takes the computation's at once.
+    pub opened: Dtype,
+    /// Whether the block scales are quantised themselves.
+    pub double: bool,
 }
 
-fn hopper_successor(blocks: u64, sms: u64, wide: bool) -> u64 {
-    if blocks >= sms * 3 {
-        32
-    } else if blocks >= sms && wide {
-        8
-    } else {
-        0
-    }
+/// Whose 4-bit weights they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Format {
+    /// bitsandbytes'.
+    Bitsandbytes,
+    /// bitsandbytes' before 0.43.2: always dequantised, and the input is held.
+    BitsandbytesEarly,
+    /// torchao's `NF4Tensor`.
+    Nf4Tensor,
 }
 
-/// Weights so small that dequantising them is what costs.
-fn small(device: Device, blocks: u64, inner: u64, outer: u64) -> u64 {
-    let sms = device.multiprocessors;
-    let (is_turing, is_ampere) = (device.capability == 75, device.capability == 80);
-    let has_hbm = is_ampere || (90..=99).contains(&device.capability);
-    if inner * 2 < outer {
-        let low = blocks * 3 < sms;
-        return match (is_ampere, has_hbm, is_turing) {
-            (true, _, _) if low => 1536,
-            (true, _, _) => 512,
-            (_, true, _) if low => 512,
-            (_, true, _) => 320,
-            (_, _, true) if blocks >= sms * 3 => 320,
-            (_, _, true) if inner >= 1024 => 64,
-            (_, _, true) if inner >= 704 => 96,
-            (_, _, true) => 320,
-            _ if blocks < sms && blocks * inner > sms * 320 => 192,
-            _ => 320,
-        };
-    }
-    let quarter = blocks * 4 <= sms;
-    if is_ampere && quarter {
-        return match (inner >= outer, blocks * 8 <= sms) {
-            (true, true) => 32,
-            (true, false) => 128,
-            (false, _) => 384,
-        };
-    }
-    if is_turing && blocks < sms {
-        return 64;
-    }
-    if quarter {
-        return if inner < outer || has_hbm { 32 } else { 23 };
-    }
-    if blocks * 2 <= sms { 16 } else { 0 }
-}
-
-fn turing(blocks: u64, sms: u64, wide: bool) -> u64 {
-    if blocks >= sms * 3 {
-        if wide { 128 } else { 64 }
-    } else if blocks >= sms / 2 {
-        64
-    } else {
-        32
-    }
-}
-
-fn ampere(blocks: u64, sms: u64, inner: u64, outer: u64) -> u64 {
-    if blocks >= sms * 3 {
-        return 128;
-    }
-    if blocks >= sms {
-        return if inner < outer { 64 } else { 32 };
-    }
-    let deep = inner >= outer * 3 && blocks * 4 > sms;
-    let square = inner == outer && blocks >= 48 && blocks * 5 < sms * 3;
-    if deep || square {
-        return 0;
-    }
-    if blocks * 2 < sms {
-        if inner <= outer {
-            return 128;
+impl State {
+    /// `F.linear(x, weight)` with a frozen 4-bit weight.
+    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
+        match quantised.format {
+            Format::Bitsandbytes => self.linear_bitsandbytes(x, shape, quantised, false),
+            Format::BitsandbytesEarly => self.linear_bitsandbytes(x, shape, quantised, true),
+            Format::Nf4Tensor => self.linear_nf4(x, shape, quantised.origin),
         }
-        if blocks * 3 >= sms {
-            return 0;
-        }
-    }
-    if blocks >= sms / 2 && inner < outer { 128 } else { 16 }
-}
-
-fn consumer_ampere(blocks: u64, sms: u64) -> u64 {
-    if blocks >= sms {
-        128
-    } else if blocks >= sms / 2 {
-        64
-    } else {
-        16
-    }
-}
-
-fn hopper(blocks: u64, sms: u64, deep: bool) -> u64 {
-    if blocks >= sms * 3 {
-        64
-    } else if blocks >= sms * 2 {
-        48
-    } else if blocks >= sms {
-        32
-    } else if blocks >= sms / 2 && !(deep && blocks * 4 < sms * 3) {
-        16
-    } else {
-        0
-    }
-}
-
-fn blackwell(blocks: u64, sms: u64, inner: u64, outer: u64) -> u64 {
-    if blocks >= sms * 3 {
-        256
-    } else if blocks >= sms * 2 {
-        128
-    } else if blocks * 5 >= sms * 4 {
-        if inner >= outer { 96 } else { 64 }
-    } else if blocks >= sms / 2 {
-        if inner * 2 >= outer && blocks >= 128 { 64 } else { 8 }
-    } else if inner > outer * 2 && blocks > 64 {
-        16
-    } else {
-        8
-    }
-}
-
-fn ada(blocks: u64, sms: u64, inner: u64, outer: u64) -> u64 {
-    let deep = inner > outer * 2;
-    if blocks >= sms * 3 {
-        256
-    } else if blocks >= sms * 2 {
-        128
-    } else if blocks * 5 >= sms * 4 {
-        if deep || blocks >= 200 || (inner >= outer && sms >= 60) {
-            128
-        } else if inner >= outer {
-            32
-        } else {
-            64
-        }
-    } else if blocks >= sms / 2 {
-        if deep {
-            64
-        } else if blocks >= 64 {
-            8
-        } else {
-            32
-        }
-    } else if inner > outer && blocks <= 48 {
-        if inner >= outer * 3 { 12 } else { 10 }
-    } else if deep || blocks < 48 {
-        16
-    } else {
-        8
     }
 }

@@ -43,17 +43,16 @@ impl<'m> Tensor<'m> {
 
     /// `torch.topk(x, k)` of rows of `width`: values and indices.
     pub fn top(&self, k: u64, width: u64) -> [Tensor<'m>; 2] {
-        let mut state = self.machine.state.borrow_mut();
         let x = self.value;
-        let numel = (x.numel / width.max(1)).saturating_mul(k);
-        let node = state.node([&x], topk_backward);
-        let values = Value { numel, ..x };
-        let values = state.new_like(&values, x.dtype, "topk", node.output(0));
-        let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
-        state.save(node, indices);
-        drop(state);
-        [values, Value::plain(indices, numel, Dtype::I64)]
-            .map(|value| Tensor { machine: self.machine, value })
+        self.machine.tensors(|state| {
+            let numel = (x.numel / width.max(1)).saturating_mul(k);
+            let node = state.node([&x], topk_backward);
+            let values = Value { numel, ..x };
+            let values = state.new_like(&values, x.dtype, "topk", node.output(0));
+            let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
+            state.save(node, indices);
+            [values, Value::plain(indices, numel, Dtype::I64)]
+        })
     }
 
     /// `x.gather(1, index)`: keeps both.
@@ -69,28 +68,26 @@ impl<'m> Tensor<'m> {
 
     /// `torch.sort(x)` of one dimension of integers: values and the order.
     pub fn sorted(&self) -> [Tensor<'m>; 2] {
-        let mut state = self.machine.state.borrow_mut();
         let x = self.value;
-        let values = state.new_like(&x, x.dtype, "sort", Edge::None);
-        let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
-        kernels::sort_scratch(&mut state, x.numel);
-        drop(state);
-        [values, Value::plain(order, x.numel, Dtype::I64)]
-            .map(|value| Tensor { machine: self.machine, value })
+        self.machine.tensors(|state| {
+            let values = state.new_like(&x, x.dtype, "sort", Edge::None);
+            let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
+            kernels::sort_scratch(state, x.numel);
+            [values, Value::plain(order, x.numel, Dtype::I64)]
+        })
     }
 
     /// `x.new_empty(…)` of x's element type, laid out as its shape says.
     pub fn empty_like(&self, numel: u64) -> Tensor<'m> {
-        let mut state = self.machine.state.borrow_mut();
-        let empty = Value { numel, layout: self.value.shape, ..self.value };
-        let value = state.new_like(&empty, empty.dtype, "empty", Edge::None);
-        drop(state);
-        Tensor { machine: self.machine, value }
+        self.apply(|state, x| {
+            let empty = Value { numel, layout: x.shape, ..*x };
+            state.new_like(&empty, empty.dtype, "empty", Edge::None)
+        })
     }
 
     /// A new tensor of `numel` elements without gradient.
     pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'m> {
-        let storage = self.machine.state.borrow_mut().alloc(numel, dtype, operation);
+        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
 }

@@ -32,30 +32,27 @@ impl<'m> Tensor<'m> {
     }
 
     fn losses(&self, labels: &Tensor<'m>, losses: u64) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let x = self.value;
-        let node = state.node([&x], |state, _, grad| only(like(state, grad, "log_softmax")));
-        let raw = state.new_like(&x, x.dtype, "log_softmax", node.output(0));
-        state.save(node, raw.storage);
-        let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
-        let log = state.cast(&raw, dtype);
-        state.release(raw.storage);
-        let node = state.node([&log], |state, node, _| {
-            let log = node.inputs[0];
-            let storage = state.alloc(log.numel, log.dtype, "nll_loss");
-            only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
-        });
-        let loss = state.alloc(losses, log.dtype, "nll_loss");
-        let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
-        state.save(node, log.storage);
-        state.save_view(node, &labels.value);
-        state.save(node, weight);
-        state.release(weight);
-        state.release(log.storage);
-        let value = Value { storage: loss, numel: losses, dtype: log.dtype, edge: node.output(0), ..x };
-        drop(state);
-        Tensor { machine, value }
+        self.apply(|state, x| {
+            let node = state.node([x], |state, _, grad| only(like(state, grad, "log_softmax")));
+            let raw = state.new_like(x, x.dtype, "log_softmax", node.output(0));
+            state.save(node, raw.storage);
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
+            let log = state.cast(&raw, dtype);
+            state.release(raw.storage);
+            let node = state.node([&log], |state, node, _| {
+                let log = node.inputs[0];
+                let storage = state.alloc(log.numel, log.dtype, "nll_loss");
+                only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
+            });
+            let loss = state.alloc(losses, log.dtype, "nll_loss");
+            let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
+            state.save(node, log.storage);
+            state.save_view(node, &labels.value);
+            state.save(node, weight);
+            state.release(weight);
+            state.release(log.storage);
+            Value { storage: loss, numel: losses, dtype: log.dtype, edge: node.output(0), ..*x }
+        })
     }
 
     /// The sum of losses of pieces (`torch.cat(losses).sum()`), as far as memory sees it.
@@ -71,18 +68,16 @@ pub(in crate::step) fn shifted_labels(
     batch: u64,
     sequence: u64,
 ) -> (Tensor<'_>, Tensor<'_>) {
-    let mut state = machine.state.borrow_mut();
-    let mut make = |numel: u64, name: &'static str| {
-        let bytes = numel.saturating_mul(Dtype::I64.bytes());
-        let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
-        Value::plain(storage, numel, Dtype::I64)
+    let make = |numel: u64, name: &'static str| {
+        machine.tensor(|state| {
+            let bytes = numel.saturating_mul(Dtype::I64.bytes());
+            let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
+            Value::plain(storage, numel, Dtype::I64)
+        })
     };
     let tokens = batch.saturating_mul(sequence);
     let padded = make(tokens.saturating_add(batch), "padded labels");
-    let shifted = if batch > 1 { Some(make(tokens, "shifted labels")) } else { None };
-    drop(state);
-    let padded = Tensor { machine, value: padded };
     let shifted =
-        shifted.map_or_else(|| padded.with(|value| value.numel = tokens), |value| Tensor { machine, value });
+        if batch > 1 { make(tokens, "shifted labels") } else { padded.with(|value| value.numel = tokens) };
     (padded, shifted)
 }

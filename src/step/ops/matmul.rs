@@ -18,8 +18,7 @@ impl Machine {
     ) -> Tensor<'m> {
         let b = b.to(autocast.unwrap_or(b.value.dtype));
         let a = a.to(autocast.unwrap_or(a.value.dtype));
-        let value = self.state.borrow_mut().matmul(&a.value, &b.value, product);
-        Tensor { machine: self, value }
+        self.tensor(|state| state.matmul(&a.value, &b.value, product))
     }
 
     /// `bias.baddbmm(a, b)` of heads that lie one after the other, under the running autocast.
@@ -30,23 +29,25 @@ impl Machine {
         b: &Tensor<'m>,
         numel: u64,
     ) -> Tensor<'m> {
-        let target = self.state.borrow().autocast;
+        let target = self.with(|state| state.autocast);
         let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
         let (b, a) = (cast(b), cast(a));
         let bias = bias.map(cast);
-        let mut state = self.state.borrow_mut();
-        let node = state.node([&Input::NONE, &a.value, &b.value], baddbmm_backward);
-        if b.value.requires_grad() {
-            state.save_view(node, &a.value);
-        }
-        if a.value.requires_grad() {
-            state.save_view(node, &b.value);
-        }
-        let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
-        drop(state);
+        let product = self.tensor(|state| {
+            let node = state.node([&Input::NONE, &a.value, &b.value], baddbmm_backward);
+            if b.value.requires_grad() {
+                state.save_view(node, &a.value);
+            }
+            if a.value.requires_grad() {
+                state.save_view(node, &b.value);
+            }
+            let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
+            let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
+            let heads = Value { layout, shape: Layout::Heads, ..a.value };
+            Value { storage, numel, edge: node.output(0), ..heads }
+        });
         drop(bias);
-        let heads = Value { layout: Layout::Heads, shape: Layout::Heads, ..a.value };
-        Tensor { machine: self, value: Value { storage, numel, edge: node.output(0), ..heads } }
+        product
     }
 }
 

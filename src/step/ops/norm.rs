@@ -19,15 +19,18 @@ pub(in crate::step) struct NormLayer {
     pub bias: Option<ParamId>,
     /// Heads that have a norm each: the first one's weight is `weight`, the others' follow it (stablelm).
     pub heads: u64,
-    /// Whether Liger's kernel runs it, and if so whether its gradient replaces the one that it was given.
-    pub liger: Option<bool>,
+    /// What runs in the place of these operations, where another project brings a kernel.
+    pub kernel: Option<NormKernel>,
 }
+
+/// A norm as another project's kernel runs it.
+pub(in crate::step) type NormKernel = for<'m> fn(&Tensor<'m>, &NormLayer) -> Tensor<'m>;
 
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
-        if let Some(in_place) = norm.liger {
-            return self.machine.within(norm.name, || self.liger_normed(norm, in_place));
+        if let Some(kernel) = norm.kernel {
+            return self.machine.within(norm.name, || kernel(self, norm));
         }
         if norm.heads > 1 {
             return self.machine.within(norm.name, || self.normed_by_head(norm));
@@ -164,8 +167,7 @@ impl<'m> Tensor<'m> {
 
     /// The element type of a norm's weight, where it is a half; else this tensor's own.
     fn weight_dtype(&self, norm: &NormLayer) -> Dtype {
-        let state = self.machine.state.borrow();
-        let weight = norm.weight.map(|weight| state.parameter_input(weight).dtype);
+        let weight = norm.weight.map(|weight| self.machine.with(|state| state.params.get(weight).dtype));
         weight.filter(|dtype| dtype.is_half()).unwrap_or(self.value.dtype)
     }
 
@@ -175,104 +177,97 @@ impl<'m> Tensor<'m> {
 
     /// `x * weight`.
     pub fn times_weight(&self, weight: ParamId) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let x = self.value;
-        let weight = state.parameter_input(weight);
-        let node = state.row_node([&weight, &x], mul_backward);
-        if weight.wants() {
-            state.save_view(node, &x);
-        }
-        if x.requires_grad() {
-            state.save(node, NOTHING);
-        }
-        // a float32 weight (k-bit preparation, mixed models) promotes the product
-        let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
-        let value = state.new_like(&x, dtype, "mul", node.output(0));
-        Tensor { machine, value }
+        self.apply(|state, x| {
+            let weight = state.weight(weight);
+            let node = state.row_node([&weight, x], mul_backward);
+            if weight.wants() {
+                state.save_view(node, x);
+            }
+            if x.requires_grad() {
+                state.save(node, NOTHING);
+            }
+            // a float32 weight (k-bit preparation, mixed models) promotes the product
+            let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
+            let value = state.new_like(x, dtype, "mul", node.output(0));
+            state.release(weight.storage);
+            value
+        })
     }
 
     /// `x * weight.float()`, or `x * (1 + weight).float()`: one more copy of the weight.
     pub fn times_float_weight(&self, weight: ParamId, plus_one: bool) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let input = state.parameter_input(weight);
-        let mut factor = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-        if plus_one {
-            let node = state.node([&factor], pass_backward);
-            factor = state.new_like(&factor, factor.dtype, "add", node.output(0));
-        }
-        let float = state.cast(&factor, Dtype::F32);
-        state.release(factor.storage);
-        let x = self.value;
-        let node = state.row_node([&float, &x], mul_backward);
-        if float.requires_grad() {
-            state.save_view(node, &x);
-        }
-        if x.requires_grad() {
-            state.save(node, float.storage);
-        }
-        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
-        state.release(float.storage);
-        drop(state);
-        Tensor { machine, value }
+        self.apply(|state, x| {
+            let mut factor = state.weight(weight);
+            if plus_one {
+                let node = state.node([&factor], pass_backward);
+                let sum = state.new_like(&factor, factor.dtype, "add", node.output(0));
+                state.release(factor.storage);
+                factor = sum;
+            }
+            let float = state.cast(&factor, Dtype::F32);
+            state.release(factor.storage);
+            let node = state.row_node([&float, x], mul_backward);
+            // the weight is `other`, which is saved before `self`
+            if x.requires_grad() {
+                state.save(node, float.storage);
+            }
+            if float.requires_grad() {
+                state.save_view(node, x);
+            }
+            let value = state.new_like(x, x.dtype, "mul", node.output(0));
+            state.release(float.storage);
+            value
+        })
     }
 
     /// `weight.float() * x`, or `(1 + weight.float()) * x`.
     fn weighted_in_float(&self, norm: &NormLayer, plus_one: bool) -> Tensor<'m> {
         // gemma4's `Gemma4RMSNorm(with_scale=False)` has none
         let Some(weight) = norm.weight else { return self.clone() };
-        let machine = self.machine;
-        let factor = {
-            let mut state = machine.state.borrow_mut();
-            let input = state.parameter_input(weight);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let float = state.cast(&value, Dtype::F32);
+        let factor = self.machine.tensor(|state| {
+            let weight = state.weight(weight);
+            let float = state.cast(&weight, Dtype::F32);
+            state.release(weight.storage);
             if !plus_one {
-                drop(state);
-                let factor = Tensor { machine, value: float };
-                return self.times_factor(&factor);
+                return float;
             }
             let node = state.node([&float], pass_backward);
             let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
             state.release(float.storage);
-            Tensor { machine, value: sum }
-        };
-        self.times_factor(&factor)
+            sum
+        });
+        self.times_factor(&factor, !plus_one && norm.kind == NormKind::LayerNormPython)
     }
 
-    /// `factor[width] * x[rows, width]`.
-    fn times_factor(&self, factor: &Tensor<'m>) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let x = self.value;
-        let node = state.row_node([&factor.value, &x], mul_backward);
-        if factor.value.requires_grad() {
-            state.save_view(node, &x);
-        }
-        if x.requires_grad() {
-            state.save(node, factor.value.storage);
-        }
-        let value = state.new_like(&x, x.dtype, "mul", node.output(0));
-        drop(state);
-        Tensor { machine, value }
+    /// `factor[width] * x[rows, width]`, or with the factor behind: the second operand is saved before the first.
+    fn times_factor(&self, factor: &Tensor<'m>, first: bool) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.row_node([&factor.value, x], mul_backward);
+            if !first && x.requires_grad() {
+                state.save(node, factor.value.storage);
+            }
+            if factor.value.requires_grad() {
+                state.save_view(node, x);
+            }
+            if first && x.requires_grad() {
+                state.save(node, factor.value.storage);
+            }
+            state.new_like(x, x.dtype, "mul", node.output(0))
+        })
     }
 
     /// `x[rows, width] - r[rows, 1]`.
     pub fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let x = self.value;
-        let node = state.node([&x, &rows.value], sub_backward);
-        let value = state.new_like(&x, x.dtype, "sub", node.output(0));
-        drop(state);
-        Tensor { machine, value }
+        self.apply(|state, x| {
+            let node = state.node([x, &rows.value], sub_backward);
+            state.new_like(x, x.dtype, "sub", node.output(0))
+        })
     }
 
     /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
     pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
         self.apply(|state, x| {
-            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let weight = state.weight_if(norm.weight);
             let rows = x.numel / norm.width.max(1);
             let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
@@ -281,6 +276,7 @@ impl<'m> Tensor<'m> {
             let root = state.alloc(rows, Dtype::F32, "rstd");
             state.save(node, root);
             state.release(root);
+            state.release(weight.storage);
             output
         })
     }
@@ -288,89 +284,97 @@ impl<'m> Tensor<'m> {
     /// `F.layer_norm`: one kernel that keeps its input, mean and reciprocal deviation (float32). Under autocast it runs
     /// in float32 (ATen/autocast_mode.h, list `AT_FORALL_FP32`).
     fn layer_norm(&self, norm: &NormLayer) -> Tensor<'m> {
-        let machine = self.machine;
-        let mut state = machine.state.borrow_mut();
-        let plus_one = norm.kind == NormKind::LayerNormPlusOne;
-        let cast = match state.autocast {
-            None => self.value.dtype,
-            // models/nemotron casts to autocast's own type and leaves autocast
-            Some(target) if plus_one => target,
-            Some(_) => Dtype::F32,
-        };
-        let mut inputs = [Input::NONE; INPUTS];
-        let mut copies = [NOTHING; 2];
-        let shifted = norm.weight.filter(|_| plus_one).map(|id| {
-            let input = state.parameter_input(id);
-            let value = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let node = state.node([&value], pass_backward);
-            state.new_like(&value, value.dtype, "add", node.output(0))
-        });
-        for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
-            let Some(id) = id else { continue };
-            let input = state.parameter_input(id);
-            let own = Value::plain(NOTHING, input.numel, input.dtype).at(input.edge);
-            let value = shifted.filter(|_| slot == 0).unwrap_or(own);
-            let value = state.cast(&value, cast);
-            copies[slot] = value.storage;
-            inputs[slot + 1] = value;
-        }
-        let x = state.cast(&self.value, cast);
-        inputs[0] = x;
-        let rows = x.numel / norm.width.max(1);
-        // one head of several does not lie row after row, but for its copy in another type
-        let one_head = norm.heads > 1;
-        let strided = one_head && cast == self.value.dtype;
-        let node = if one_head {
-            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
-                head_norm_backward(state, node, grad, strided)
+        self.machine.tensor(|state| {
+            let plus_one = norm.kind == NormKind::LayerNormPlusOne;
+            let cast = match state.autocast {
+                None => self.value.dtype,
+                // models/nemotron casts to autocast's own type and leaves autocast
+                Some(target) if plus_one => target,
+                Some(_) => Dtype::F32,
             };
-            state.node(inputs.each_ref(), derivative)
-        } else {
-            state.node(inputs.each_ref(), layer_norm_backward)
-        };
-        state.save_view(node, &x);
-        state.save(node, copies[0]);
-        state.save(node, copies[1]);
-        let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
-        let dense = Value { layout: x.dense_layout(), ..x };
-        let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
-        let statistics = if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
-        let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
-        for storage in statistics {
-            state.save(node, storage);
-        }
-        state.release(dense_input);
-        for storage in statistics {
-            state.release(storage);
-        }
-        let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
-        for storage in [x.storage, copies[0], copies[1], shifted] {
-            state.release(storage);
-        }
-        drop(state);
-        Tensor { machine, value }
+            let mut inputs = [Input::NONE; INPUTS];
+            let mut copies = [NOTHING; 2];
+            let shifted = norm.weight.filter(|_| plus_one).map(|id| {
+                let weight = state.weight(id);
+                let node = state.node([&weight], pass_backward);
+                let sum = state.new_like(&weight, weight.dtype, "add", node.output(0));
+                state.release(weight.storage);
+                sum
+            });
+            for (slot, id) in [(1, norm.bias), (0, norm.weight)] {
+                let Some(id) = id else { continue };
+                let own = state.weight(id);
+                let value = shifted.filter(|_| slot == 0).unwrap_or(own);
+                let value = state.cast(&value, cast);
+                state.release(own.storage);
+                copies[slot] = value.storage;
+                inputs[slot + 1] = value;
+            }
+            let x = state.cast(&self.value, cast);
+            inputs[0] = x;
+            let rows = x.numel / norm.width.max(1);
+            // heads do not lie row after row; a copy of one of several in another type does
+            let one_head = norm.heads > 1;
+            let strided = if one_head { cast == self.value.dtype } else { x.layout != x.dense_layout() };
+            let node = if one_head || strided {
+                let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                    strided_norm_backward(state, node, grad, (one_head, strided))
+                };
+                state.node(inputs.each_ref(), derivative)
+            } else {
+                state.node(inputs.each_ref(), layer_norm_backward)
+            };
+            // in the order of their names: bias, input, weight
+            state.save(node, copies[1]);
+            state.save_view(node, &x);
+            state.save(node, copies[0]);
+            let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
+            let dense = Value { layout: x.dense_layout(), ..x };
+            let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
+            let statistics =
+                if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
+            let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
+            for storage in statistics {
+                state.save(node, storage);
+            }
+            state.release(dense_input);
+            for storage in statistics {
+                state.release(storage);
+            }
+            let shifted = shifted.map_or(NOTHING, |shifted| shifted.storage);
+            for storage in [x.storage, copies[0], copies[1], shifted] {
+                state.release(storage);
+            }
+            value
+        })
     }
 }
 
 /// native_layer_norm_backward: the input's gradient, then weight's and bias's.
 fn layer_norm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    strided_norm_backward(state, node, grad, (false, false))
+}
+
+/// The same of one head of several, whose gradient is a slice of that of all; the input is copied for the kernel if it is
+/// `strided`.
+fn strided_norm_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &mut Grad,
+    (one_head, strided): (bool, bool),
+) -> Results {
+    let input = node.inputs[0];
+    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
             let storage = state.alloc(input.numel, input.dtype, "layer_norm");
-            *result = Some(Grad::new(storage, input.numel, input.dtype, grad.layout));
+            *result = Some(Grad::new(storage, input.numel, input.dtype, input.dense_layout()));
         }
     }
-    results
-}
-
-/// The same of one head of several, whose gradient is a slice of that of all; its input is copied for the kernel if it is
-/// `strided`.
-fn head_norm_backward(state: &mut State, node: &Node, grad: &mut Grad, strided: bool) -> Results {
-    let input = node.inputs[0];
-    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
-    let results = layer_norm_backward(state, node, grad);
-    if state.sequences > 1 || grad.layout != Layout::Heads {
+    let lies_dense = matches!(grad.layout, Layout::Either | Layout::Expanded) || grad.layout == input.shape;
+    let is_dense = lies_dense && (!one_head || state.sequences == 1);
+    if !is_dense {
         state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
     }
     state.release(dense_input);

@@ -1,7 +1,7 @@
 //! Element-wise operations, casts and dropout.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Edge, Grad, Node, Results, fresh, like, only, share, share_view};
+use crate::step::autograd::{Edge, Grad, Node, Results, like, only, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -15,7 +15,8 @@ impl State {
     /// A new tensor shaped and laid out like `value`.
     pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
-        Value { storage, dtype, edge, ..*value }
+        let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
+        Value { storage, dtype, edge, layout, ..*value }
     }
 
     /// A change of element type; the same tensor where there is none to make.
@@ -31,8 +32,7 @@ impl State {
 
 impl<'m> Tensor<'m> {
     pub fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
-        let value = run(&mut self.machine.state.borrow_mut(), &self.value);
-        Tensor { machine: self.machine, value }
+        self.machine.tensor(|state| run(state, &self.value))
     }
 
     /// `x.to(dtype)`.
@@ -238,26 +238,6 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
-    pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node([x], sum_backward);
-            let rows = Value { numel: x.numel / width.max(1), ..*x };
-            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
-            state.new_like(&rows, dtype, "sum", node.output(0))
-        })
-    }
-
-    /// `x.view(rows, count, width).sum(dim=1)`. autocast makes its result float32.
-    pub fn sum_groups(&self, count: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node([x], sum_backward);
-            let summed = Value { numel: x.numel / count.max(1), ..*x };
-            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
-            state.new_like(&summed, dtype, "sum", node.output(0))
-        })
-    }
-
     /// `x.masked_fill(mask, number)`.
     pub fn masked_fill(&self, mask: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -293,20 +273,13 @@ impl<'m> Tensor<'m> {
         run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
         derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
     ) -> Tensor<'m> {
-        let like = |operation| {
-            let value = self.machine.state.borrow_mut().new_like(
-                &self.value,
-                self.value.dtype,
-                operation,
-                Edge::None,
-            );
-            Tensor { machine: self.machine, value }
-        };
+        let like = |operation| self.apply(|state, x| state.new_like(x, x.dtype, operation, Edge::None));
         let result = run(&like);
-        let mut state = self.machine.state.borrow_mut();
-        let node = state.node([&self.value], derivative);
-        state.save_view(node, &self.value);
-        drop(state);
+        let node = self.machine.with(|state| {
+            let node = state.node([&self.value], derivative);
+            state.save_view(node, &self.value);
+            node
+        });
         result.with(|value| value.edge = node.output(0))
     }
 
@@ -372,18 +345,6 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `x.mean(-1, keepdim=True)` over rows of `width`.
-    pub fn mean_rows(&self, width: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node([x], |state, node, grad| {
-                let rows = node.inputs[0];
-                only(fresh(state, grad, (rows.numel, rows.layout), "mean"))
-            });
-            let rows = Value { numel: x.numel / width.max(1), ..*x };
-            state.new_like(&rows, x.dtype, "mean", node.output(0))
-        })
-    }
-
     /// `torch.rsqrt(x)`.
     pub fn rsqrt(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -425,30 +386,6 @@ impl<'m> Tensor<'m> {
             let result = state.new_like(x, x.dtype, "dropout", node.output(0));
             state.save(node, mask);
             state.release(mask);
-            result
-        })
-    }
-
-    /// `softmax(x, -1)`. autocast asks for a result of float32.
-    pub fn softmax(&self) -> Tensor<'m> {
-        let autocast = self.machine.state.borrow().autocast.is_some();
-        if autocast { self.softmax_float() } else { self.softmax_into(self.value.dtype) }
-    }
-
-    /// `softmax(x, -1, dtype=torch.float32)`: float16 is one kernel, other types are cast first
-    /// (aten/src/ATen/native/SoftMax.cpp).
-    pub fn softmax_float(&self) -> Tensor<'m> {
-        match self.value.dtype {
-            Dtype::F16 => self.softmax_into(Dtype::F32),
-            _ => self.to(Dtype::F32).softmax_into(Dtype::F32),
-        }
-    }
-
-    fn softmax_into(&self, dtype: Dtype) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state.node([x], softmax_backward);
-            let result = state.new_like(x, dtype, "softmax", node.output(0));
-            state.save_view(node, &result);
             result
         })
     }
@@ -519,12 +456,6 @@ fn pow_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
     only(result)
 }
 
-/// A sum over a dimension: its gradient is an expanded view.
-fn sum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
-    let numel = node.inputs[0].numel;
-    only(Grad { numel, layout: Layout::Expanded, ..share_view(state, grad) })
-}
-
 /// `grad / other` and, for the second operand, `-grad * ((self / other) / other)`.
 fn div_rows_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
@@ -547,12 +478,4 @@ pub(in crate::step) fn clamp_backward(state: &mut State, _: &Node, grad: &mut Gr
     let storage = state.alloc(grad.numel, grad.dtype, "where");
     masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
     only(Grad { storage, view: false, ..*grad })
-}
-
-/// softmax_backward_cuda_out: the result, then `tmp = grad * output`.
-fn softmax_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
-    let dtype = node.inputs[0].dtype;
-    let storage = state.alloc(grad.numel, dtype, "softmax");
-    state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "softmax (grad · output)");
-    only(Grad::new(storage, grad.numel, dtype, grad.layout))
 }

@@ -77,7 +77,7 @@ impl<'m> Tensor<'m> {
 
     /// `F.softplus(x)`. autocast runs it in float32.
     pub fn softplus(&self) -> Tensor<'m> {
-        let autocast = self.machine.state.borrow().autocast.is_some();
+        let autocast = self.machine.with(|state| state.autocast.is_some());
         self.to(if autocast { Dtype::F32 } else { self.value.dtype }).keeping_input("softplus")
     }
 

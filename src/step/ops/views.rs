@@ -86,10 +86,7 @@ impl<'m> Tensor<'m> {
 
     /// Pieces of `numels` elements over the last dimension: views of one node (`split`, `chunk`).
     pub fn split<const N: usize>(&self, numels: [u64; N]) -> [Tensor<'m>; N] {
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
-            state.split_node(N as u8, [&self.value], split_backward)
-        };
+        let node = self.machine.with(|state| state.split_node(N as u8, [&self.value], split_backward));
         std::array::from_fn(|index| {
             self.with(|value| {
                 value.numel = numels[index];
@@ -153,8 +150,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], expand_backward);
             state.retain(x.storage);
-            let layout = if x.layout == Layout::Either { Layout::Tokens } else { x.layout };
-            Value { numel: x.numel.saturating_mul(times), edge: node.output(0), layout, ..*x }
+            let numel = x.numel.saturating_mul(times);
+            Value { numel, edge: node.output(0), layout: Layout::Expanded, ..*x }
         })
     }
 
@@ -173,10 +170,7 @@ impl<'m> Tensor<'m> {
     /// `split` along the sequence into pieces of so many elements: views of one node.
     pub fn pieces(&self, numels: &[u64]) -> Vec<Tensor<'m>> {
         let outputs = u8::try_from(numels.len()).unwrap_or(u8::MAX);
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
-            state.pieces_node(outputs, &self.value)
-        };
+        let node = self.machine.with(|state| state.pieces_node(outputs, &self.value));
         let piece = |(index, numel): (u8, &u64)| {
             self.with(|value| {
                 value.numel = *numel;

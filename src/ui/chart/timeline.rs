@@ -221,6 +221,7 @@ impl Pen<'_, '_> {
                 Stage::Forward => "Forward",
                 Stage::Backward => "Backward",
                 Stage::Step => "Optimizer",
+                Stage::Score => "Scoring",
             };
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));

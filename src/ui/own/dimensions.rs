@@ -4,7 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::bring;
-use crate::model::dimensions::{Dimensions, Shape};
+use crate::model::dimensions::{Decoder, Dimensions};
 use crate::scenario::{Choice, ModelChoice};
 use crate::ui::controls::message;
 use crate::ui::controls::{Select, TextBox};
@@ -130,8 +130,8 @@ pub fn draw(state: State) -> impl IntoView {
                     "Decoder",
                     "What its layers are built of.",
                     &SHAPES,
-                    |model| model.shape as usize,
-                    |model, index| model.shape = if index == 0 { Shape::Llama } else { Shape::Gpt2 },
+                    |model| model.decoder as usize,
+                    |model, index| model.decoder = if index == 0 { Decoder::Llama } else { Decoder::Gpt2 },
                 )}
                 {choice(
                     "own-tied",

@@ -17,7 +17,7 @@ use super::state::State;
 use super::summary;
 use crate::issue::Issue;
 use crate::model::catalogue;
-use crate::scenario::{CustomModel, ModelChoice, Scenario};
+use crate::scenario::{CustomModel, ModelChoice};
 
 /// Longer names are cut: they stand in every link.
 const LONGEST_NAME: usize = 80;
@@ -140,8 +140,9 @@ fn bring(state: State, name: &str, config: &str) -> Result<(), Issue> {
         model.name = summary::unnamed(&model.architecture);
     }
     let told = format!("Opened {}", model.name);
-    let now = untrack(|| state.current().scenario.get());
-    state.open(Scenario { model: ModelChoice::Custom(model.into()), ..now }, &told);
+    let mut scenario = untrack(|| state.current().scenario.get());
+    scenario.change(|scenario| scenario.model = ModelChoice::Custom(model.into()));
+    state.open(scenario, &told);
     state.own.open.set(false);
     // The next one is another.
     state.own.name.set(String::new());

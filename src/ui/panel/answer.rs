@@ -8,6 +8,7 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::compare::Differences;
 use super::fit::Table;
+use super::levers::Levers;
 use super::timeline::Timeline;
 use crate::memory::{Iteration, Memory, Phase, Stage};
 use crate::share::MOST_SCENARIOS;
@@ -41,6 +42,7 @@ pub fn Panels() -> impl IntoView {
             "The allocator's replay, the timeline and the table of models are computed beside the page, by a Web Worker. \
              It could not be started, or it stopped: what is shown counts tensors alone. The next change tries again."
         </p>
+        <Levers />
         <div class="panels">
             <div class="column">
                 <section class="panel peak" hidden=silent>
@@ -201,6 +203,7 @@ const fn phase_name(phase: Phase) -> &'static str {
         Stage::Forward => "Forward",
         Stage::Backward => "Backward",
         Stage::Step => "Optimizer step",
+        Stage::Score => "Scoring",
     }
 }
 

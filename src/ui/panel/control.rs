@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use crate::estimate::Estimate;
 use crate::issue::{Field, Issue};
-use crate::scenario::keys::{Count, Key, Kind};
+use crate::scenario::keys::{Count, Key, ValueKind};
 use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario};
 use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
 use crate::ui::own::OwnModel;
@@ -32,13 +32,13 @@ pub fn Control(
     let state = State::of_page();
     let idle = move || state.current().scenario.with(|scenario| !key.matters(scenario));
     let control = match key.kind() {
-        Kind::Model => view! { <Model key=key /> }.into_any(),
-        Kind::Gpu => view! { <Card key=key /> }.into_any(),
-        Kind::Choice(choices) => choice(key, choices).into_any(),
-        Kind::Targets => view! { <Targets key=key /> }.into_any(),
-        Kind::Count(count) => number(key, count).into_any(),
-        Kind::Switch => toggle(key).into_any(),
-        Kind::Lengths | Kind::Dropout => text(key).into_any(),
+        ValueKind::Model => view! { <Model key=key /> }.into_any(),
+        ValueKind::Gpu => view! { <Card key=key /> }.into_any(),
+        ValueKind::Choice(choices) => choice(key, choices).into_any(),
+        ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
+        ValueKind::Count(count) => number(key, count).into_any(),
+        ValueKind::Switch => toggle(key).into_any(),
+        ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
     };
     view! { <div class="control" hidden=Signal::derive(idle)>{control}</div> }
 }

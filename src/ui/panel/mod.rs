@@ -9,6 +9,7 @@ mod control;
 mod fit;
 mod footer;
 mod header;
+mod levers;
 mod sentence;
 mod take;
 mod timeline;

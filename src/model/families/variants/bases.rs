@@ -2,8 +2,8 @@
 
 use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
 use crate::model::families::variant::{
-    EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Shared, Sparse,
-    Turn, Variant, When, Wired,
+    EXPERTS, EXPERTS_FIRST, Experts, HeadWidth, LLAMA, MlpShape, PLAIN, QK_NORMS, QkNorms, Rotation,
+    SharedExperts, Sparse, Variant, When, Wired,
 };
 
 pub(super) const LAYER_NORM: NormKind = NormKind::LayerNorm { bias: true };
@@ -38,19 +38,19 @@ pub(super) const SANDWICH: Wired = Wired::Sandwich([
 pub(super) const OLMO2: Variant = Variant {
     norm: NormKind::RmsCastLast,
     wired: OUTPUT_NORMS,
-    turn: Turn::Float32,
-    heads: Some(Heads { kind: NormKind::RmsCastLast, width: HeadWidth::All, ..HEAD_NORMS }),
+    rotation: Rotation::Float32,
+    qk_norms: Some(QkNorms { kind: NormKind::RmsCastLast, width: HeadWidth::All, ..QK_NORMS }),
     ..PLAIN
 };
 
 /// deepseek's experts: some dense layers first, then routed and shared ones.
 pub(super) const DEEPSEEK_EXPERTS: Experts =
-    Experts { layers: Sparse::After, shared: Shared::Times("n_shared_experts"), ..EXPERTS };
+    Experts { layers: Sparse::After, shared: SharedExperts::Times("n_shared_experts"), ..EXPERTS };
 
 /// deepseek_v2: latent attention and shared experts.
 pub(super) const DEEPSEEK_V2: Variant = Variant {
     latent: true,
-    turn: Turn::Complex,
+    rotation: Rotation::Complex,
     experts: Some(DEEPSEEK_EXPERTS),
     layout: EXPERTS_FIRST,
     mlp_bias: When::Never,
@@ -58,12 +58,12 @@ pub(super) const DEEPSEEK_V2: Variant = Variant {
 };
 
 /// deepseek_v3: the same, rotated in neighbouring pairs.
-pub(super) const DEEPSEEK_V3: Variant = Variant { turn: Turn::Full, ..DEEPSEEK_V2 };
+pub(super) const DEEPSEEK_V3: Variant = Variant { rotation: Rotation::Full, ..DEEPSEEK_V2 };
 
 /// qwen2_moe's experts: routed ones, and a shared one behind a gate.
 pub(super) const QWEN2_EXPERTS: Experts = Experts {
     layers: Sparse::Stepped,
-    shared: Shared::Width("shared_expert_intermediate_size"),
+    shared: SharedExperts::Width("shared_expert_intermediate_size"),
     shared_mlp: SHARED_EXPERT,
     shared_gate: Some("mlp.shared_expert_gate"),
     ..EXPERTS
@@ -89,14 +89,14 @@ pub(super) const GRANITE_SHARED: MlpShape =
     MlpShape::Fused(["shared_mlp.input_linear", "shared_mlp.output_linear"]);
 
 /// Names of hunyuan's norms on queries and keys.
-pub(super) const HUNYUAN_HEADS: Heads =
-    Heads { names: ["self_attn.query_layernorm", "self_attn.key_layernorm"], ..HEAD_NORMS };
+pub(super) const HUNYUAN_QK_NORMS: QkNorms =
+    QkNorms { names: ["self_attn.query_layernorm", "self_attn.key_layernorm"], ..QK_NORMS };
 
 /// ernie4_5's: biases by one key, rotated in float32.
 pub(super) const ERNIE: Variant = Variant {
     qkv_bias: When::Key("use_bias"),
     output_bias: When::Key("use_bias"),
     mlp_bias: When::Key("use_bias"),
-    turn: Turn::Float32,
+    rotation: Rotation::Float32,
     ..LLAMA
 };

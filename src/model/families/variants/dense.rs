@@ -1,11 +1,11 @@
 //! Dense decoders.
 
 use super::bases::{
-    DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_HEADS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH,
+    DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_QK_NORMS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH,
 };
-use crate::model::blocks::{Activation, AttentionCode, Norm, NormKind, Piece, XIELU_PARAMETERS};
+use crate::model::blocks::{Activation, AttentionCode, Norm, NormKind, Submodule, XIELU_PARAMETERS};
 use crate::model::families::variant::{
-    BARE, HEAD_NORMS, HeadWidth, Heads, LLAMA, MlpShape, PLAIN, Positions, Turn, Variant, When, Windows,
+    BARE, HeadWidth, LLAMA, MlpShape, PLAIN, Positions, QK_NORMS, QkNorms, Rotation, Variant, When, Windows,
     Wired,
 };
 
@@ -25,13 +25,13 @@ const PLAIN_MLP: MlpShape = MlpShape::Plain(["mlp.up_proj", "mlp.down_proj"]);
 
 /// glm's: fused gate and up, neighbouring pairs rotated.
 const GLM: Variant =
-    Variant { output_bias: When::Never, mlp: FUSED_MLP, turn: Turn::Interleaved(0.5), ..PLAIN };
+    Variant { output_bias: When::Never, mlp: FUSED_MLP, rotation: Rotation::Interleaved(0.5), ..PLAIN };
 
 /// cohere's: one LayerNorm, both halves beside each other, scaled logits.
 const COHERE: Variant = Variant {
     norm: NormKind::LayerNormPython,
     wired: Wired::Parallel("input_layernorm"),
-    turn: Turn::Float32,
+    rotation: Rotation::Float32,
     head_scaled: true,
     ..PLAIN
 };
@@ -42,7 +42,7 @@ const GPTJ: Variant = Variant {
     attention: ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"],
     attention_dropout: "attn_pdrop",
     code: AttentionCode::Own("gptj"),
-    turn: Turn::PartialOf("rotary_dim"),
+    rotation: Rotation::PartialOf("rotary_dim"),
     norm: LAYER_NORM,
     wired: Wired::Parallel("ln_1"),
     final_norm: "ln_f",
@@ -63,7 +63,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" => {
             Variant { qkv_bias: When::Always, windows: Windows::Late, ..BARE }
         }
-        "qwen3" => Variant { heads: Some(HEAD_NORMS), windows: Windows::Late, ..PLAIN },
+        "qwen3" => Variant { qk_norms: Some(QK_NORMS), windows: Windows::Late, ..PLAIN },
         "gemma" => GEMMA,
         "gemma2" => {
             Variant { wired: SANDWICH, activation: "hidden_activation", windows: Windows::AllBut(2), ..GEMMA }
@@ -74,9 +74,12 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "smollm3" => Variant { positions: Positions::Listed, windows: Windows::Unpositioned, ..LLAMA },
         "arcee" => Variant { mlp: PLAIN_MLP, ..LLAMA },
         "granite" => GRANITE,
-        "nemotron" => {
-            Variant { norm: NormKind::LayerNormPlusOne, mlp: PLAIN_MLP, turn: Turn::Partial(0.5), ..LLAMA }
-        }
+        "nemotron" => Variant {
+            norm: NormKind::LayerNormPlusOne,
+            mlp: PLAIN_MLP,
+            rotation: Rotation::Partial(0.5),
+            ..LLAMA
+        },
         "starcoder2" => Variant {
             qkv_bias: When::Key("use_bias"),
             output_bias: When::Key("use_bias"),
@@ -89,23 +92,23 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..LLAMA
         },
         "ernie4_5" => ERNIE,
-        "qwen3_vl_text" => Variant { heads: Some(HEAD_NORMS), ..PLAIN },
-        "olmo" => Variant { norm: NormKind::LayerNormPlain, turn: Turn::Float32, ..PLAIN },
+        "qwen3_vl_text" => Variant { qk_norms: Some(QK_NORMS), ..PLAIN },
+        "olmo" => Variant { norm: NormKind::LayerNormPlain, rotation: Rotation::Float32, ..PLAIN },
         "olmo2" => OLMO2,
         "olmo3" => Variant { windows: Windows::AllBut(4), ..OLMO2 },
         "gemma3_text" => Variant {
             wired: SANDWICH,
             activation: "hidden_activation",
             windows: Windows::AllBut(6),
-            heads: Some(Heads { kind: NormKind::RmsPlusOne, ..HEAD_NORMS }),
+            qk_norms: Some(QkNorms { kind: NormKind::RmsPlusOne, ..QK_NORMS }),
             ..GEMMA
         },
         "cohere" => Variant {
-            heads: Some(Heads {
+            qk_norms: Some(QkNorms {
                 when: When::Key("use_qk_norm"),
                 kind: NormKind::LayerNormPython,
                 width: HeadWidth::EachHead,
-                ..HEAD_NORMS
+                ..QK_NORMS
             }),
             ..COHERE
         },
@@ -121,7 +124,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             mlp: FUSED_MLP,
             // its config has `embd_pdrop`, which its code does not read
             embedding_dropout: "",
-            turn: Turn::Partial(1.0),
+            rotation: Rotation::Partial(1.0),
             windows: Windows::All,
             layout: &["self_attn.o_proj", "self_attn.qkv_proj"],
             ..BARE
@@ -134,7 +137,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             attention: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.dense"],
             final_norm: "final_layernorm",
             norm: LAYER_NORM,
-            heads: Some(Heads {
+            qk_norms: Some(QkNorms {
                 when: When::Key("qk_layernorm"),
                 names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
                 kind: LAYER_NORM,
@@ -142,7 +145,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             }),
             wired: Wired::Parallel("input_layernorm"),
             mlp: MlpShape::Plain(["mlp.fc1", "mlp.fc2"]),
-            turn: Turn::Partial(0.5),
+            rotation: Rotation::Partial(0.5),
             ..LLAMA
         },
         "ministral" => Variant { windows: Windows::All, ..BARE },
@@ -162,14 +165,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
         },
         "jais2" => Variant { norm: LAYER_NORM, mlp: PLAIN_MLP, ..LLAMA },
         "apertus" => Variant {
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             wired: Wired::Pre(["attention_layernorm", "feedforward_layernorm"]),
             mlp: PLAIN_MLP,
             // xIELU has two parameters of its own
-            loose: |_, common| {
+            extra: |_, common| {
                 let own = common.act == Activation::Xielu;
                 let names = XIELU_PARAMETERS.iter().filter(|_| own);
-                Ok(names.map(|name| Piece::param(name, &[1])).collect())
+                Ok(names.map(|name| Submodule::param(name, &[1])).collect())
             },
             layout: &["self_attn.", "mlp."],
             ..PLAIN
@@ -177,12 +180,12 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "helium" => Variant {
             norm: NormKind::RmsCastLast,
             output_bias: When::Never,
-            turn: Turn::Interleaved(1.0),
+            rotation: Rotation::Interleaved(1.0),
             ..LLAMA
         },
         "bitnet" => Variant {
-            loose: |config, common| {
-                let rms = |name, width| Piece::Norm(Norm::new(name, width, NormKind::Rms));
+            extra: |config, common| {
+                let rms = |name, width| Submodule::Norm(Norm::new(name, width, NormKind::Rms));
                 let inner = config.size("intermediate_size")?;
                 Ok(vec![rms("self_attn.attn_sub_norm", common.hidden), rms("mlp.ffn_sub_norm", inner)])
             },
@@ -191,14 +194,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
         },
         "diffllama" => Variant {
             code: AttentionCode::Own("diffllama"),
-            loose: |_, common| {
+            extra: |_, common| {
                 let names = [
                     "self_attn.lambda_q1",
                     "self_attn.lambda_k1",
                     "self_attn.lambda_q2",
                     "self_attn.lambda_k2",
                 ];
-                Ok(names.map(|name| Piece::param(name, &[common.head_dim])).to_vec())
+                Ok(names.map(|name| Submodule::param(name, &[common.head_dim])).to_vec())
             },
             layout: &["self_attn.lambda", "self_attn."],
             ..PLAIN
@@ -227,7 +230,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         },
         "exaone4" => Variant {
             wired: OUTPUT_NORMS,
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             windows: Windows::AllBut(4),
             positions: Positions::WindowedIfAny,
             ..BARE
@@ -236,13 +239,13 @@ pub fn of(model_type: &str) -> Option<Variant> {
             qkv_bias: When::Key("use_qkv_bias"),
             norm: LAYER_NORM,
             rewired: Some(("use_parallel_residual", Wired::Parallel("input_layernorm"))),
-            heads: Some(Heads {
+            qk_norms: Some(QkNorms {
                 when: When::Key("qk_layernorm"),
                 names: ["self_attn.q_layernorm.norms", "self_attn.k_layernorm.norms"],
                 kind: NormKind::LayerNorm { bias: false },
                 width: HeadWidth::EachHead,
             }),
-            turn: Turn::Partial(0.25),
+            rotation: Rotation::Partial(0.25),
             residual_dropout: "hidden_dropout",
             ..BARE
         },
@@ -253,7 +256,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             output_bias: When::Always,
             mlp_bias: When::Always,
             norm: LAYER_NORM,
-            heads: Some(Heads {
+            qk_norms: Some(QkNorms {
                 when: When::Key("qk_layernorm"),
                 names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
                 kind: LAYER_NORM,
@@ -261,17 +264,17 @@ pub fn of(model_type: &str) -> Option<Variant> {
             }),
             final_norm: "final_layernorm",
             mlp: MlpShape::Plain(["mlp.dense_h_to_4h", "mlp.dense_4h_to_h"]),
-            turn: Turn::Partial(0.5),
+            rotation: Rotation::Partial(0.5),
             residual_dropout: "hidden_dropout",
             ..LLAMA
         },
-        "hunyuan_v1_dense" => Variant { heads: Some(HUNYUAN_HEADS), ..PLAIN },
+        "hunyuan_v1_dense" => Variant { qk_norms: Some(HUNYUAN_QK_NORMS), ..PLAIN },
         "youtu" | "minicpm3" => {
             Variant { experts: None, layout: &[], mlp_bias: When::Key("mlp_bias"), ..DEEPSEEK_V3 }
         }
         "nanochat" => Variant {
             norm: NormKind::RmsPlain,
-            heads: Some(Heads { kind: NormKind::RmsPlain, ..HEAD_NORMS }),
+            qk_norms: Some(QkNorms { kind: NormKind::RmsPlain, ..QK_NORMS }),
             mlp: MlpShape::Plain(["mlp.fc1", "mlp.fc2"]),
             ..PLAIN
         },

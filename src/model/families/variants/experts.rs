@@ -2,12 +2,12 @@
 
 use super::bases::{
     DEEPSEEK_EXPERTS, DEEPSEEK_V2, DEEPSEEK_V3, ERNIE, FEED_FORWARD, GRANITE, GRANITE_EXPERTS,
-    GRANITE_SHARED, HUNYUAN_HEADS, LAYER_NORM, OLMO2, QWEN2_EXPERTS,
+    GRANITE_SHARED, HUNYUAN_QK_NORMS, LAYER_NORM, OLMO2, QWEN2_EXPERTS,
 };
 use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
 use crate::model::families::variant::{
-    BARE, EXPERTS, EXPERTS_FIRST, Experts, HEAD_NORMS, HeadWidth, Heads, MlpShape, PLAIN, Positions, Shared,
-    Sparse, Turn, Variant, When, Windows,
+    BARE, EXPERTS, EXPERTS_FIRST, Experts, HeadWidth, MlpShape, PLAIN, Positions, QK_NORMS, QkNorms,
+    Rotation, SharedExperts, Sparse, Variant, When, Windows,
 };
 
 /// The description of a model type, if it is one of these.
@@ -28,7 +28,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             experts: Some(Experts {
                 layers: Sparse::Range,
                 correction: Some("mlp.gate.moe_statics.e_score_correction_bias"),
-                shared: Shared::Times("moe_num_shared_experts"),
+                shared: SharedExperts::Times("moe_num_shared_experts"),
                 ..EXPERTS
             }),
             ..ERNIE
@@ -40,14 +40,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..BARE
         },
         "qwen3_moe" => Variant {
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             windows: Windows::Switched,
             experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),
             layout: EXPERTS_FIRST,
             ..PLAIN
         },
         "qwen3_vl_moe_text" => Variant {
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),
             layout: EXPERTS_FIRST,
             ..PLAIN
@@ -61,7 +61,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         },
         "gpt_oss" => Variant {
             norm: NormKind::RmsCastLast,
-            turn: Turn::Halves,
+            rotation: Rotation::Halves,
             windows: Windows::AllBut(2),
             sinks: true,
             experts: Some(Experts {
@@ -78,14 +78,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..PLAIN
         },
         "olmoe" => Variant {
-            heads: Some(Heads { width: HeadWidth::All, ..HEAD_NORMS }),
+            qk_norms: Some(QkNorms { width: HeadWidth::All, ..QK_NORMS }),
             experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
             ..PLAIN
         },
         "glm4_moe" => Variant {
             output_bias: When::Never,
-            turn: Turn::Partial(0.5),
-            heads: Some(Heads { when: When::Key("use_qk_norm"), ..HEAD_NORMS }),
+            rotation: Rotation::Partial(0.5),
+            qk_norms: Some(QkNorms { when: When::Key("use_qk_norm"), ..QK_NORMS }),
             experts: Some(DEEPSEEK_EXPERTS),
             layout: EXPERTS_FIRST,
             ..PLAIN
@@ -97,14 +97,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "deepseek_v2" => DEEPSEEK_V2,
         "deepseek_v3" | "kimi_k2" | "deepseek_v32" | "glm_moe_dsa" => DEEPSEEK_V3,
         // deepseek's first mixture, from before latent attention.
-        "deepseek" => Variant { latent: false, turn: Turn::Full, ..DEEPSEEK_V2 },
+        "deepseek" => Variant { latent: false, rotation: Rotation::Full, ..DEEPSEEK_V2 },
         "llama4_text" => Variant {
             mlp: FEED_FORWARD,
             width: |config| config.size("intermediate_size_mlp"),
-            turn: Turn::Complex,
+            rotation: Rotation::Complex,
             positions: Positions::Listed,
             windows: Windows::Chunked,
-            heads: Some(Heads { when: When::Key("use_qk_norm"), kind: NormKind::RmsPlain, ..HEAD_NORMS }),
+            qk_norms: Some(QkNorms { when: When::Key("use_qk_norm"), kind: NormKind::RmsPlain, ..QK_NORMS }),
             experts: Some(Experts {
                 width: "intermediate_size",
                 layers: Sparse::Interleaved,
@@ -114,7 +114,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
                     layout: ExpertLayout::InOut,
                 },
                 router: "feed_forward.router",
-                shared: Shared::One,
+                shared: SharedExperts::One,
                 shared_mlp: MlpShape::Gated([
                     "feed_forward.shared_expert.gate_proj",
                     "feed_forward.shared_expert.up_proj",
@@ -126,16 +126,16 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..PLAIN
         },
         "exaone_moe" => Variant {
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             windows: Windows::AllBut(4),
             positions: Positions::WindowedIfAny,
-            experts: Some(Experts { shared: Shared::Times("num_shared_experts"), ..DEEPSEEK_EXPERTS }),
+            experts: Some(Experts { shared: SharedExperts::Times("num_shared_experts"), ..DEEPSEEK_EXPERTS }),
             layout: EXPERTS_FIRST,
             ..BARE
         },
         "granitemoeshared" => Variant {
             experts: Some(Experts {
-                shared: Shared::Width("shared_intermediate_size"),
+                shared: SharedExperts::Width("shared_intermediate_size"),
                 shared_mlp: GRANITE_SHARED,
                 ..GRANITE_EXPERTS
             }),
@@ -144,19 +144,19 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..GRANITE
         },
         "dots1" => Variant {
-            heads: Some(HEAD_NORMS),
+            qk_norms: Some(QK_NORMS),
             windows: Windows::After,
             experts: Some(DEEPSEEK_EXPERTS),
             layout: EXPERTS_FIRST,
             ..PLAIN
         },
         "hunyuan_v1_moe" => Variant {
-            heads: Some(HUNYUAN_HEADS),
+            qk_norms: Some(HUNYUAN_QK_NORMS),
             experts: Some(Experts {
                 width: "intermediate_size",
                 router: "mlp.gate.wg",
                 router_is_linear: true,
-                shared: Shared::One,
+                shared: SharedExperts::One,
                 shared_mlp: MlpShape::Gated([
                     "mlp.shared_mlp.gate_proj",
                     "mlp.shared_mlp.up_proj",
@@ -169,14 +169,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "mistral4" => DEEPSEEK_V3,
         "solar_open" => Variant {
             output_bias: When::Never,
-            turn: Turn::Partial(1.0),
+            rotation: Rotation::Partial(1.0),
             experts: Some(Experts { layers: Sparse::All, ..DEEPSEEK_EXPERTS }),
             layout: EXPERTS_FIRST,
             ..PLAIN
         },
         "minimax_m2" => Variant {
-            heads: Some(Heads { width: HeadWidth::All, ..HEAD_NORMS }),
-            turn: Turn::PartialOf("rotary_dim"),
+            qk_norms: Some(QkNorms { width: HeadWidth::All, ..QK_NORMS }),
+            rotation: Rotation::PartialOf("rotary_dim"),
             experts: Some(Experts { width: "intermediate_size", ..EXPERTS }),
             ..BARE
         },

@@ -4,15 +4,15 @@ use super::bases::{FEED_FORWARD, GRANITE, GRANITE_EXPERTS, GRANITE_SHARED, QWEN2
 use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
 use crate::model::families::hybrid;
 use crate::model::families::variant::{
-    BARE, EXPERTS, Experts, HEAD_NORMS, Heads, LLAMA, MlpShape, Other, Others, PLAIN, Positions, Shared,
-    Sparse, Turn, Variant, When, Wired,
+    BARE, EXPERTS, Experts, LLAMA, MlpShape, Other, Others, PLAIN, Positions, QK_NORMS, QkNorms, Rotation,
+    SharedExperts, Sparse, Variant, When, Wired,
 };
 
 /// qwen3_next and qwen3_5: three layers of linear attention, one of gated attention.
 const QWEN3_NEXT: Variant = Variant {
-    heads: Some(Heads { kind: NormKind::RmsPlusOne, ..HEAD_NORMS }),
+    qk_norms: Some(QkNorms { kind: NormKind::RmsPlusOne, ..QK_NORMS }),
     norm: NormKind::RmsPlusOne,
-    turn: Turn::Partial(0.25),
+    rotation: Rotation::Partial(0.25),
     gated: true,
     other: Some(Other { layers: Others::Interval("linear_attention"), mixer: hybrid::delta_net }),
     layout: &["linear_attn.", "self_attn."],
@@ -39,7 +39,7 @@ const LFM2: Variant = Variant {
     attention: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"],
     wired: Wired::Pre(["operator_norm", "ffn_norm"]),
     final_norm: "embedding_norm",
-    heads: Some(Heads { names: ["self_attn.q_layernorm", "self_attn.k_layernorm"], ..HEAD_NORMS }),
+    qk_norms: Some(QkNorms { names: ["self_attn.q_layernorm", "self_attn.k_layernorm"], ..QK_NORMS }),
     mlp: MlpShape::Gated(["feed_forward.w1", "feed_forward.w3", "feed_forward.w2"]),
     width: hybrid::lfm2_width,
     activation: "",
@@ -59,7 +59,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             wired: Wired::Pre(["input_layernorm", "pre_ff_layernorm"]),
             final_norm: "final_layernorm",
             mlp: FEED_FORWARD,
-            turn: Turn::Never,
+            rotation: Rotation::Never,
             other: Some(Other { layers: Others::Periodic, mixer: hybrid::jamba }),
             experts: Some(Experts {
                 width: "intermediate_size",
@@ -84,7 +84,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             other: Some(Other { layers: Others::Typed("mamba"), mixer: hybrid::bamba }),
             experts: Some(Experts {
                 layers: Sparse::IfAny,
-                shared: Shared::Width("shared_intermediate_size"),
+                shared: SharedExperts::Width("shared_intermediate_size"),
                 shared_mlp: GRANITE_SHARED,
                 ..GRANITE_EXPERTS
             }),
@@ -95,7 +95,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             wired: Wired::Pre(["input_layernorm", "pre_ff_layernorm"]),
             final_norm: "final_layernorm",
             mlp: FEED_FORWARD,
-            turn: Turn::Partial(0.5),
+            rotation: Rotation::Partial(0.5),
             other: Some(Other { layers: Others::Unindexed, mixer: hybrid::bamba }),
             layout: &["feed_forward.", "input_layernorm", "pre_ff_layernorm"],
             ..LLAMA

@@ -15,6 +15,7 @@ use crate::step::ops::attention::Kernel;
 use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// A half of the model: what stands around its layers.
@@ -70,7 +71,7 @@ impl<'a> Pass<'_, 'a> {
         let embedded = self.within(table.name, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             let rows = rows.scale();
-            if self.inputs_require_grad && !rows.value.requires_grad() {
+            if self.trains && self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
             } else {
                 rows
@@ -124,13 +125,11 @@ impl<'a> Pass<'_, 'a> {
         if half.decodes.is_none() {
             shared.full = self.bidirectional_mask(dtype);
         }
-        {
-            let mut state = self.machine.state.borrow_mut();
-            shared.all().for_each(|tensor| state.share(tensor.value.storage));
-        }
+        self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
         for stretch in half.stretches {
-            self.machine.repeat(stretch.times, &mut None, &mut variables, &mut |[hidden]| {
+            let alike = Alike::All { held: &mut None };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);
                 }
@@ -152,7 +151,7 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => self.bart_layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =
@@ -174,10 +173,10 @@ impl<'a> Pass<'_, 'a> {
         let encodes = self.encoder.as_ref().is_some_and(|encoder| index < encoder.layers);
         let values = given.encoder.as_ref().filter(|_| encodes).unwrap_or(&given.layers);
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         drop(self.bart_layer(&self.layers[index], hidden, &shared));
         drop(shared);
         self.leave_autocast();

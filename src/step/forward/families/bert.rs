@@ -24,8 +24,12 @@ impl<'a> Pass<'_, 'a> {
             let looked_up = hidden.clone();
             let mut kept = Vec::with_capacity(2);
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
+                // one row of types for all sequences is copied for the lookup
+                let shared = !counted && self.batch.sequences > 1;
+                let dense = shared.then(|| self.constant(tokens, Dtype::I64, "token types"));
                 let rows =
                     self.within(table.name, || self.lookup(param, types.as_ref(), tokens, table.width));
+                drop(dense);
                 hidden = hidden.add(&rows);
                 kept.push(rows);
             }

@@ -57,6 +57,9 @@ impl<'a> Pass<'_, 'a> {
         let fused = x.through(&layer.linear(qkv));
         let third = fused.value.numel / 3;
         let [q, k, v] = [(); 3].map(|()| fused.slice(third).heads_first());
+        let q = q.of_heads(attention.heads);
+        // a cache copies its keys and values
+        let [k, v] = [k, v].map(|x| if self.fills_cache { x } else { x.of_heads(attention.heads) });
         let q = q.dense_heads(batch);
         let k = k.dense_heads(batch);
         let v = v.dense_heads(batch);

@@ -111,8 +111,7 @@ impl<'a> Pass<'_, 'a> {
     /// `get_rel_embedding`.
     fn relative_table(&self) -> Option<Tensor<'a>> {
         let param = self.outside.params.iter().find(|param| param.0 == "encoder.rel_embeddings")?.1;
-        let value = self.machine.state.borrow().parameter_value(param);
-        let table = Tensor { machine: self.machine, value };
+        let table = self.machine.weight(param);
         let norm = self.outside.norms.iter().find(|norm| norm.name == "encoder.LayerNorm");
         Some(norm.map_or_else(|| table.clone(), |norm| table.normed(norm)))
     }

@@ -16,7 +16,7 @@ use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::ops::scan::DELTA_CHUNK;
 use crate::step::ops::views::cat_backward;
 use crate::step::params::ParamId;
-use crate::step::repeat::runs_apart;
+use crate::step::repeat::{Alike, runs_apart};
 use crate::step::tensor::{Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -192,11 +192,10 @@ impl<'a> Pass<'_, 'a> {
         let Some((weight, bias)) = layer.conv else { return x.unmodelled("a convolution without a weight") };
         let padding = conv.kernel.saturating_sub(1);
         let more = self.batch.sequences.saturating_mul(conv.channels).saturating_mul(padding);
-        let dtype = self.machine.state.borrow().parameter_input(weight).dtype;
+        let dtype = self.machine.with(|state| state.params.get(weight).dtype);
         let mut out = {
             let input = x.to(dtype);
-            let value = self.machine.state.borrow_mut().convolved(&input.value, weight, bias, more);
-            Tensor { machine: self.machine, value }.slice(input.value.numel)
+            input.apply(|state, x| state.convolved(x, weight, bias, more)).slice(input.value.numel)
         };
         out = out.keeping_input("silu");
         out.to(x.value.dtype)
@@ -204,9 +203,8 @@ impl<'a> Pass<'_, 'a> {
 
     /// `-A_log.float().exp()`.
     pub(in crate::step::forward) fn decay(&self, log: ParamId) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(log);
         let grown = {
-            let log = Tensor { machine: self.machine, value }.to(Dtype::F32);
+            let log = self.machine.weight(log).to(Dtype::F32);
             log.keeping_output("exp")
         };
         grown.negate()
@@ -298,9 +296,9 @@ impl<'a> Pass<'_, 'a> {
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
-        machine.looped(
+        machine.repeat(
             chunks,
-            self.runs_apart(),
+            Alike::Inner { apart: self.runs_apart() },
             &mut variables,
             &mut |[v_new, inter, core, state], last| {
                 *v_new = {
@@ -317,7 +315,7 @@ impl<'a> Pass<'_, 'a> {
                 drop(sum);
                 // nobody reads the last state
                 let outer =
-                    last.then(|| std::mem::replace(&mut machine.state.borrow_mut().graph.enabled, false));
+                    last.then(|| machine.with(|state| std::mem::replace(&mut state.graph.enabled, false)));
                 *state = {
                     let kept = state.mul_rows(&chunk_decay.selected(heads));
                     let key = key.selected(chunk_keys).viewed();
@@ -327,7 +325,7 @@ impl<'a> Pass<'_, 'a> {
                     sum
                 };
                 if let Some(outer) = outer {
-                    machine.state.borrow_mut().graph.enabled = outer;
+                    machine.with(|state| state.graph.enabled = outer);
                 }
             },
         );
@@ -367,9 +365,11 @@ impl<'m> Tensor<'m> {
     /// `x + parameter`, a number for each element of a row.
     pub(in crate::step::forward) fn plus_parameter(&self, parameter: ParamId) -> Tensor<'m> {
         self.apply(|state, x| {
-            let input = state.parameter_input(parameter);
-            let node = state.row_node([x, &input], add_backward);
-            state.new_like(x, promoted(x.dtype, input.dtype), "add", node.output(0))
+            let row = state.weight(parameter);
+            let node = state.row_node([x, &row], add_backward);
+            let sum = state.new_like(x, promoted(x.dtype, row.dtype), "add", node.output(0));
+            state.release(row.storage);
+            sum
         })
     }
 

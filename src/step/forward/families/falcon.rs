@@ -131,6 +131,9 @@ impl<'a> Pass<'_, 'a> {
         }
         // the newer architecture: keys and values are copied for every head of their group
         let groups = attention.heads / attention.kv_heads;
+        if groups == 1 {
+            return Heads { q: query.heads_first(), k: key.heads_first(), v: value.heads_first() };
+        }
         let query = query.copied();
         let key = key.broadcast(groups);
         let value = value.broadcast(groups);

@@ -39,7 +39,7 @@ pub(in crate::step::forward) fn note_last_kinds(layers: &mut [BoundLayer<'_>]) {
 
 /// A norm without a weight.
 fn bare_norm(name: &'static str, width: u64) -> NormLayer {
-    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, liger: None }
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
 }
 
 impl<'a> Pass<'_, 'a> {
@@ -158,8 +158,7 @@ impl<'a> Pass<'_, 'a> {
         weights = weights.divide_rows_in_place(&sum);
         drop(sum);
         if let Some(scales) = layer.param_named("router.per_expert_scale") {
-            let value = self.machine.state.borrow().parameter_value(scales);
-            let scales = Tensor { machine: self.machine, value };
+            let scales = self.machine.weight(scales);
             weights = weights.mul(&scales.rows_at(&indices, indices.value.numel, 1));
         }
         drop(hidden);
@@ -195,7 +194,7 @@ impl<'a> Pass<'_, 'a> {
                 (q, q, None)
             }
         };
-        let saved = || self.machine.state.borrow().recomputed().len();
+        let saved = || self.machine.with(|state| state.recomputed().len());
         let before = saved();
         let q = turned(project(q), norms.map(|norms| &norms.q));
         let between = saved();
@@ -207,13 +206,14 @@ impl<'a> Pass<'_, 'a> {
         drop(v);
         self.remember(&mut heads);
         if layer.leaves_keys {
-            let mut state = self.machine.state.borrow_mut();
-            let recomputed = state.recomputed();
-            // the graph that made them stays with them
-            let (first, last) = (recomputed.get(..before), recomputed.get(between..));
-            let graph = first.into_iter().chain(last).flatten().copied();
-            let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
-            state.leave(usize::from(seen == Seen::Window), left);
+            self.machine.with(|state| {
+                let recomputed = state.recomputed();
+                // the graph that made them stays with them
+                let (first, last) = (recomputed.get(..before), recomputed.get(between..));
+                let graph = first.into_iter().chain(last).flatten().copied();
+                let left = graph.chain([heads.k.value.storage, heads.v.value.storage]).collect();
+                state.leave(usize::from(seen == Seen::Window), left);
+            });
         }
         let Mixed { mut output, weights } = self.attend(attention, &heads, shared.mask(seen), None);
         output = output.through(&layer.linear(&attention.output));

@@ -18,10 +18,7 @@ impl<'a> Pass<'_, 'a> {
         let batch = self.batch.sequences;
         let numel = scores.value.numel;
         let rows = numel / self.batch.length.max(1);
-        let sinks = {
-            let value = self.machine.state.borrow().parameter_value(sinks);
-            Tensor { machine: self.machine, value }.expanded_to(rows)
-        };
+        let sinks = self.machine.weight(sinks).expanded_to(rows);
         let mut combined = scores.cat(&sinks);
         combined = {
             let highest = combined.highest_of_rows(rows);

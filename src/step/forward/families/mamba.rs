@@ -12,6 +12,7 @@ use crate::step::ops::linear::Weight;
 use crate::step::ops::matmul::bmm_backward;
 use crate::step::ops::matmul::{Product, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
 
 impl<'a> Pass<'_, 'a> {
@@ -38,8 +39,8 @@ impl<'a> Pass<'_, 'a> {
         let a = self.decay(log);
         if self.modeling.casts_scan_arguments {
             // arguments of the kernel that is not there: no gradient comes back to them
-            let _d = self.parameter(d).detach().to(Dtype::F32);
-            let _bias = self.parameter(dt_bias).detach().to(Dtype::F32);
+            let _d = self.machine.weight(d).detach().to(Dtype::F32);
+            let _bias = self.machine.weight(dt_bias).detach().to(Dtype::F32);
         }
         let [hidden, gate] = projected.split([inner, inner]);
         drop(projected);
@@ -53,12 +54,12 @@ impl<'a> Pass<'_, 'a> {
             *part = part.normed(&layer.norm(norm));
         }
         step = {
-            let weight = self.parameter(dt_weight);
+            let weight = self.machine.weight(dt_weight);
             self.steps_of(&weight, &step, [dt_proj.input, dt_proj.output])
         };
-        let bias = self.parameter(dt_bias).to(Dtype::F32);
+        let bias = self.machine.weight(dt_bias).to(Dtype::F32);
         let (hidden_first, b_first, c_first) = (hidden.heads_first(), b.heads_first(), c.heads_first());
-        let d = self.parameter(d).to(Dtype::F32);
+        let d = self.machine.weight(d).to(Dtype::F32);
         let output =
             self.selective_scan(space, [&hidden_first, &step, &a, &b_first, &c_first], [&d, &bias, &gate]);
         drop(d);
@@ -140,7 +141,8 @@ impl<'a> Pass<'_, 'a> {
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
         let mut variables = [self.constant(state_numel, dtype, "zeros")];
-        machine.looped(sequence, self.runs_apart(), &mut variables, &mut |[state], _| {
+        let alike = Alike::Inner { apart: self.runs_apart() };
+        machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
                 kept.add(&fed.selected(state_numel))
@@ -177,10 +179,7 @@ impl<'a> Pass<'_, 'a> {
 impl<'m> Tensor<'m> {
     /// What a linear layer is given where the last dimension does not lie one after the other: a copy of several sequences.
     fn flat_for_product(&self) -> Tensor<'m> {
-        let (several, autocast) = {
-            let state = self.machine.state.borrow();
-            (state.sequences > 1, state.autocast)
-        };
+        let (several, autocast) = self.machine.with(|state| (state.sequences > 1, state.autocast));
         let cast = self.to(autocast.unwrap_or(self.value.dtype));
         if several && cast.value.layout != cast.value.shape { cast.copied_dense() } else { cast }
     }

@@ -98,7 +98,7 @@ impl<'a> Pass<'_, 'a> {
         let sequence = self.batch.length;
         let tokens_of = |width: u64| heads.saturating_mul(sequence).saturating_mul(width);
         let mut dt = {
-            let bias = self.parameter(bias).to(dt.value.dtype);
+            let bias = self.machine.weight(bias).to(dt.value.dtype);
             dt.plus_each(&bias)
         };
         dt = dt.softplus();
@@ -111,7 +111,7 @@ impl<'a> Pass<'_, 'a> {
         let wide = sizes.times(&[head]);
         let skipped = {
             let padded = hidden.padded_to(wide);
-            self.parameter(d).viewed().times_each(&padded)
+            self.machine.weight(d).viewed().times_each(&padded)
         };
         hidden = {
             let steps = dt.viewed().to(Dtype::F32);
@@ -231,12 +231,6 @@ impl<'a> Pass<'_, 'a> {
         drop(expanded);
         drop(below);
         sums
-    }
-
-    /// A parameter as a tensor.
-    pub(in crate::step::forward) fn parameter(&self, id: ParamId) -> Tensor<'a> {
-        let value = self.machine.state.borrow().parameter_value(id);
-        Tensor { machine: self.machine, value }
     }
 }
 

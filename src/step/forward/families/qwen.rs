@@ -38,13 +38,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn embedding_dtype(&self) -> Dtype {
-        self.machine
-            .state
-            .borrow()
-            .params
-            .list
-            .get(self.outside.tokens as usize)
-            .map_or(Dtype::F32, |p| p.dtype)
+        self.machine.with(|state| state.params.get(self.outside.tokens).dtype)
     }
 
     /// `QWenBlock.forward`.

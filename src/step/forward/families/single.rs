@@ -29,7 +29,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> Tensor<'a> {
         let bound = layer.norm(norm);
         let normed = {
-            let weight = bound.weight.map(|weight| self.machine.state.borrow().parameter_input(weight).dtype);
+            let weight = bound.weight.map(|weight| self.machine.with(|state| state.params.get(weight).dtype));
             hidden.to(weight.unwrap_or(hidden.value.dtype)).normed(&bound)
         };
         let residual = if wide { hidden.to(Dtype::F32) } else { hidden.clone() };

@@ -78,6 +78,7 @@ impl<'a> Pass<'_, 'a> {
             value_dim: latent.value_dim,
             enable_gqa: true,
             texts: 0,
+            dropout: false,
             bias: None,
         };
         let Mixed { mut output, weights } =
@@ -87,7 +88,7 @@ impl<'a> Pass<'_, 'a> {
         drop((residual, q, q_pass, q_turned));
         drop((compressed, low, k_turned));
         drop((heads, index_mask));
-        if self.shares_choice() && !self.machine.state.borrow().recomputing {
+        if self.shares_choice() && !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(Some(chosen)));
         }
         Mixed { output, weights }
@@ -114,9 +115,9 @@ impl<'a> Pass<'_, 'a> {
                 value: Value::plain(NOTHING, numel, Dtype::I32),
             });
         };
-        let outer = std::mem::replace(&mut self.machine.state.borrow_mut().graph.enabled, false);
+        let outer = self.machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
         let chosen = self.machine.within("indexer", || self.indexed(layer, latent, indexer, inputs, shared));
-        self.machine.state.borrow_mut().graph.enabled = outer;
+        self.machine.with(|state| state.graph.enabled = outer);
         chosen
     }
 

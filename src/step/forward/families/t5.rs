@@ -13,6 +13,7 @@ use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
+use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
 
 /// What a layer takes as the bias of its scores.
@@ -92,11 +93,10 @@ impl<'a> Pass<'_, 'a> {
         let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
         for stretch in stretches {
-            {
-                let mut state = self.machine.state.borrow_mut();
-                given.borrow().all().for_each(|tensor| state.share(tensor.value.storage));
-            }
-            self.machine.repeat(stretch.times, &mut kept, &mut variables, &mut |[hidden]| {
+            self.machine
+                .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
+            let alike = Alike::All { held: &mut kept };
+            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &stretch.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
                 }
@@ -132,7 +132,7 @@ impl<'a> Pass<'_, 'a> {
             given.alibi = Some(made.own);
             given.cross_bias = made.cross.or(given.cross_bias.take());
         };
-        match self.member.checkpointing {
+        match self.checkpointing() {
             Checkpointing::Off => {
                 let (output, made) = run();
                 note(made);
@@ -149,9 +149,7 @@ impl<'a> Pass<'_, 'a> {
                 };
                 let output = self.machine.checkpointed(index, hidden, arguments, || {
                     let (output, own) = run();
-                    let mut state = self.machine.state.borrow_mut();
-                    own.all().for_each(|bias| state.note_returned(&bias.value));
-                    drop(state);
+                    self.machine.with(|state| own.all().for_each(|bias| state.note_returned(&bias.value)));
                     drop(made.replace(Some(own)));
                     output
                 });
@@ -181,16 +179,15 @@ impl<'a> Pass<'_, 'a> {
             values = Shared { alibi: None, cross_bias: None, ..values };
         }
         let shared = values.map(|value| {
-            self.machine.state.borrow_mut().retain(value.storage);
+            self.machine.with(|state| state.retain(value.storage));
             Tensor { machine: self.machine, value: *value }
         });
-        self.machine.state.borrow_mut().autocast = self.autocast;
+        self.machine.with(|state| state.autocast = self.autocast);
         let (output, made) = self.t5_layer(layer, hidden, &shared);
-        {
-            let mut state = self.machine.state.borrow_mut();
+        self.machine.with(|state| {
             let returned = [&output].into_iter().chain(made.all());
             returned.for_each(|tensor| state.keep_output(tensor.value.storage));
-        }
+        });
         drop((output, made));
         drop(shared);
         self.leave_autocast();
@@ -298,8 +295,8 @@ impl<'a> Pass<'_, 'a> {
                 let numel = scores.numel() / self.batch.sequences.max(1);
                 let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
                 // under checkpointing transformers makes them require a gradient
-                let recomputing = self.machine.state.borrow().recomputing;
-                match (self.member.checkpointing, recomputing) {
+                let recomputing = self.machine.with(|state| state.recomputing);
+                match (self.checkpointing(), recomputing) {
                     (Checkpointing::Off, _) => zeros,
                     (_, true) => zeros.with(|value| value.edge = DISCARDED_LEAF),
                     (_, false) => self.require_grad(zeros),
@@ -337,7 +334,7 @@ impl<'a> Pass<'_, 'a> {
     fn as_weight(&self, x: Tensor<'a>, layer: &Layer) -> Tensor<'a> {
         match layer.weight {
             Weight::Plain(id) => {
-                let dtype = self.machine.state.borrow().params.list[id as usize].dtype;
+                let dtype = self.machine.with(|state| state.params.get(id).dtype);
                 x.to(dtype)
             }
             Weight::Quantised(_) => x,

@@ -25,7 +25,7 @@ impl<'m> Tensor<'m> {
     /// `linear_cross_entropy(…, shift=True)`: logits and their gradients stay inside the kernels.
     pub fn cut_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         // what autocast made float32 is made what the weight is
-        let stored = self.machine.state.borrow().params.list[weight as usize].dtype;
+        let stored = self.machine.with(|state| state.params.get(weight).dtype);
         self.to(stored).apply(|state, x| state.cut_loss(x, shape, weight))
     }
 }
@@ -33,7 +33,7 @@ impl<'m> Tensor<'m> {
 impl State {
     fn liger_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
-        let parameter = self.parameter_input(weight);
+        let parameter = self.weight(weight);
         let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
         let outer = std::mem::replace(&mut self.graph.enabled, false);
         let input_gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
@@ -54,12 +54,13 @@ impl State {
             self.save(node, gradient);
             self.release(gradient);
         }
+        self.release(parameter.storage);
         Value::plain(loss, 1, Dtype::F32).at(node.output(0))
     }
 
     /// The loop over pieces of the rows.
     fn liger_pieces(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
-        let stored = self.params.list[weight as usize].dtype;
+        let stored = self.params.get(weight).dtype;
         let dtype = self.autocast.unwrap_or(x.dtype);
         // `_can_use_mm_out`: no operand is cast
         let direct = x.dtype == stored && dtype == x.dtype;
@@ -70,7 +71,7 @@ impl State {
             let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
             let inputs = length.saturating_mul(shape.input);
             if !direct {
-                let (copy, _, _) = self.weight_argument(weight, true);
+                let copy = self.cast_weight(weight, true).storage;
                 self.scratch(inputs.saturating_mul(dtype.bytes()), "gradient of the piece");
                 self.release(copy);
             }
@@ -124,7 +125,7 @@ impl State {
 
     fn cut_loss(&mut self, x: &Value, shape: Shape, weight: ParamId) -> Value {
         let rows = x.numel / shape.input.max(1);
-        let parameter = self.parameter_input(weight);
+        let parameter = self.weight(weight);
         let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
         // `_build_flat_valids`: sequence and position of every target, then one number for both
         let mask = self.alloc(rows, Dtype::Bool, "target mask");
@@ -142,7 +143,7 @@ impl State {
         for storage in [x.storage, sums, valid, averages] {
             self.save(node, storage);
         }
-        for storage in [sums, valid, averages] {
+        for storage in [sums, valid, averages, parameter.storage] {
             self.release(storage);
         }
         Value::plain(loss, 1, Dtype::F32).at(node.output(0))

@@ -10,10 +10,10 @@ use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
 use crate::scenario::Stack;
-use crate::step::autograd::{Grad, Input, Node, Results, saved_gradients, share};
+use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
-use crate::step::ops::norm::NormLayer;
+use crate::step::ops::norm::{NormKernel, NormLayer};
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor};
 
@@ -30,20 +30,23 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
         .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
 }
 
-/// Whether Liger's kernel runs a norm and, if so, whether its gradient replaces the one that it was given. Where norms follow
-/// each other with a residual between them, it may not.
-pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<bool> {
+/// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other
+/// with a residual between them.
+pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
     match (member.stack, kind) {
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(!sandwich),
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) if sandwich => {
+            Some(|x, norm| x.liger_normed(norm, false))
+        }
+        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(|x, norm| x.liger_normed(norm, true)),
         _ => None,
     }
 }
 
 impl<'m> Tensor<'m> {
     /// `LigerRMSNormFunction`.
-    pub(in crate::step) fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
+    fn liger_normed(&self, norm: &NormLayer, in_place: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let weight = norm.weight.map_or(Input::NONE, |weight| state.parameter_input(weight));
+            let weight = state.weight_if(norm.weight);
             let width = norm.width;
             let node = state.node([x, &weight], move |state, node, grad| {
                 norm_backward(state, node, grad, (width, in_place))
@@ -55,6 +58,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, storage);
             }
             state.release(inverse);
+            state.release(weight.storage);
             result
         })
     }
@@ -73,13 +77,12 @@ impl<'m> Tensor<'m> {
 
     /// `LigerRopeFunction`: turned in place, forward and backward.
     pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
-        let node = {
-            let mut state = self.machine.state.borrow_mut();
+        let node = self.machine.with(|state| {
             let node = state.node([&self.value], pass_backward);
             state.save(node, cos.value.storage);
             state.save(node, sin.value.storage);
             node
-        };
+        });
         self.with(|value| value.edge = node.output(0))
     }
 }

@@ -380,7 +380,7 @@ impl<'m> Tensor<'m> {
         let whole = numels.iter().fold(0, |sum: u64, numel| sum.saturating_add(*numel));
         let joint = numels.iter().all(|numel| Some(numel) == numels.first());
         self.apply(|state, x| {
-            let parameter = state.parameter_input(weight);
+            let parameter = state.weight(weight);
             let node = state.node([x, &parameter], convolution_backward);
             state.save(node, x.storage);
             let (parts, shared) = if joint { (&[whole][..], 1) } else { (numels, numels.len() as u64) };
@@ -398,6 +398,7 @@ impl<'m> Tensor<'m> {
                     storage
                 }
             };
+            state.release(parameter.storage);
             Value { layout: Layout::Heads, ..Value::plain(storage, whole, x.dtype) }.at(node.output(0))
         })
     }

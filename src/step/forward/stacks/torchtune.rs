@@ -361,7 +361,7 @@ impl<'a> Pass<'_, 'a> {
             // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let strided = batch > 1;
-            let trained = self.machine.state.borrow().trains(head);
+            let trained = self.machine.with(|state| state.trains(head));
             let whole = |piece: &Tensor<'a>| if strided && trained { piece.copied() } else { piece.clone() };
             pieces.iter().map(|piece| whole(piece).torchtune_beside(head, strided)).collect()
         };
@@ -394,7 +394,7 @@ impl<'m> Tensor<'m> {
             let x = self.to(Dtype::F32);
             let float = norm
                 .weight
-                .is_none_or(|weight| self.machine.state.borrow().parameter_input(weight).dtype == Dtype::F32);
+                .is_none_or(|weight| self.machine.with(|state| state.params.get(weight).dtype) == Dtype::F32);
             let output =
                 if float { x.fused_root_mean_square(norm) } else { x.torchtune_root_mean_square(norm) };
             drop(x);
@@ -407,9 +407,7 @@ impl<'m> Tensor<'m> {
         let mut output = self.root_mean_square(width, false).0;
         output = {
             let factor = {
-                let value = self.machine.state.borrow_mut().parameter_value(weight);
-                let weight = Tensor { machine: self.machine, value };
-                let float = weight.to(Dtype::F32);
+                let float = self.machine.weight(weight).to(Dtype::F32);
                 float.add_number()
             };
             output.apply(|state, x| {
@@ -441,7 +439,7 @@ impl<'m> Tensor<'m> {
         let weighted = match norm.weight {
             None => normed.clone(),
             Some(weight) => normed.apply(|state, x| {
-                let weight = state.parameter_input(weight);
+                let weight = state.weight(weight);
                 let node = state.row_node([x, &weight], mul_backward);
                 if x.requires_grad() {
                     state.save(node, NOTHING);
@@ -449,7 +447,9 @@ impl<'m> Tensor<'m> {
                 if weight.wants() {
                     state.save_view(node, x);
                 }
-                state.new_like(x, x.dtype, "mul", node.output(0))
+                let product = state.new_like(x, x.dtype, "mul", node.output(0));
+                state.release(weight.storage);
+                product
             }),
         };
         drop(normed);

@@ -1,8 +1,8 @@
-//! trl's SFTTrainer: transformers' modules up to the last hidden state, then the log-probability of every label without all
-//! logits.
+//! trl's SFTTrainer and DPOTrainer: transformers' modules up to the last hidden state, then the log-probability of every
+//! label without all logits.
 //!
-//! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
-//! allocator's trace.
+//! Source: trl 1.16 trainer/utils.py `add_fused_lm_head`, trainer/sft_trainer.py `compute_loss` and trainer/dpo_trainer.py
+//! `_compute_loss`; the first compared with the allocator's trace.
 
 pub(in crate::step) mod log_probs;
 
@@ -10,12 +10,14 @@ use super::texts;
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
+use crate::memory::Category;
 use crate::model::Architecture;
 use crate::scenario::{Mask, StepTime};
-use crate::step::forward::stacks::trl::log_probs::Head;
-use crate::step::forward::{Pass, adapters, find};
+use crate::step::forward::inputs::Shared;
+use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
+use crate::step::forward::{Given, Hidden, Pass, adapters, find};
 use crate::step::ops::linear::Weight;
-use crate::step::tensor::Tensor;
+use crate::step::tensor::{Tensor, Value};
 
 /// Families whose step was compared.
 const FAMILIES: [&str; 34] = [
@@ -79,6 +81,22 @@ pub(super) fn check(architecture: &Architecture, member: &Member, batch: Batch) 
     Ok(())
 }
 
+/// What the fused head says of every label.
+pub(in crate::step) struct Scored<'m> {
+    log_probs: Tensor<'m>,
+    /// Entropies, mean logits, and whether the label is the likeliest, as far as they are asked for.
+    others: Vec<Tensor<'m>>,
+    /// Which positions have a label that is scored.
+    mask: Tensor<'m>,
+}
+
+impl<'m> Scored<'m> {
+    /// The log-probabilities alone.
+    pub fn into_log_probs(self) -> Tensor<'m> {
+        self.log_probs
+    }
+}
+
 impl<'a> Pass<'_, 'a> {
     /// `model(…, labels=labels, fused_lm_head=True)` and what `compute_loss` makes of it; there are no logits to return.
     pub(in crate::step::forward) fn trl_head(
@@ -86,13 +104,36 @@ impl<'a> Pass<'_, 'a> {
         hidden: Tensor<'a>,
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
+        // the first token of a text is no other's label
+        let labels = self.batch.tokens().saturating_sub(texts(self.batch).0);
+        let Scored { log_probs, others, mask } =
+            self.fused_head(hidden, labels, Asked { entropy: true, mean_logits: false, is_top1: true });
+        replace();
+        // accelerate's autocast is around the model alone
+        self.leave_autocast();
+        let losses = log_probs.negate();
+        let positions = mask.value.numel;
+        let loss = losses.sum_rows(positions);
+        // how many labels there are, and how many of them were the likeliest
+        self.count_true(positions);
+        self.count_true(positions);
+        drop((log_probs, others, losses));
+        drop(mask);
+        (loss, Vec::new())
+    }
+
+    /// What `add_fused_lm_head` makes of the last hidden states: so many labels scored.
+    fn fused_head(&self, hidden: Tensor<'a>, labels: u64, asked: Asked) -> Scored<'a> {
         let layer = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let Weight::Plain(weight) = layer.weight else { return (hidden, Vec::new()) };
+        let width = layer.shape.input;
+        // the last token of a row is scored by none
+        let positions = self.batch.tokens().saturating_sub(self.batch.sequences);
+        let Weight::Plain(weight) = layer.weight else {
+            let log_probs = hidden.unmodelled("a 4-bit output head under trl");
+            let mask = self.constant(positions, Dtype::Bool, "label mask");
+            return Scored { log_probs, others: Vec::new(), mask };
+        };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
-        let (tokens, width) = (self.batch.tokens(), layer.shape.input);
-        // the last token of a row is scored by none, the first of a text is no other's label
-        let positions = tokens.saturating_sub(self.batch.sequences);
-        let labels = tokens.saturating_sub(texts(self.batch).0);
         let mask = self.constant(positions, Dtype::Bool, "label mask");
         let scores = {
             let earlier = hidden.slice(positions.saturating_mul(width));
@@ -102,27 +143,61 @@ impl<'a> Pass<'_, 'a> {
                 let all = self.machine.unassigned().with(|value| value.dtype = Dtype::I64);
                 all.rows_where(&mask, labels, 1)
             };
-            rows.log_probs(head, &targets)
+            rows.log_probs(head, &targets, asked)
         };
-        let [log_probs, entropy, is_top1] =
-            [&scores.log_probs, &scores.entropy, &scores.is_top1].map(|scores| scores.scattered_where(&mask));
+        let log_probs = scores.log_probs.scattered_where(&mask);
+        let others = scores.others.iter().map(|scores| scores.scattered_where(&mask)).collect();
         drop(scores);
         self.count_true(positions);
         drop(hidden);
-        replace();
-        // accelerate's autocast is around the model alone
+        Scored { log_probs, others, mask }
+    }
+
+    /// What a trained model (`metrics` are logged of it) or a reference says of the answers behind prompts of that length.
+    pub fn label_log_probs(
+        &self,
+        hidden: Hidden<'a>,
+        prompt: u64,
+        metrics: bool,
+    ) -> (Scored<'a>, Given<Shared<Value>>) {
+        let asked = Asked { entropy: metrics, mean_logits: metrics, is_top1: metrics };
+        let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
+        let labels = self.batch.tokens().saturating_sub(unscored);
+        let scored =
+            self.machine.as_category(Category::Logits, || self.fused_head(hidden.states, labels, asked));
         self.leave_autocast();
-        let losses = log_probs.negate();
-        let loss = losses.sum_rows(positions);
-        // how many labels there are, and how many of them were the likeliest
-        self.count_true(positions);
-        self.count_true(positions);
-        drop((log_probs, entropy, is_top1, losses));
-        (loss, Vec::new())
+        (scored, hidden.given)
+    }
+
+    /// `input_ids.masked_fill(completion_mask == 0, -100)` of trainer/dpo_trainer.py `_compute_loss`.
+    pub fn preference_labels(&self) -> Tensor<'a> {
+        self.machine.as_category(Category::Batch, || {
+            let _prompt = self.constant(self.batch.tokens(), Dtype::Bool, "prompt");
+            self.constant(self.batch.tokens(), Dtype::I64, "labels")
+        })
+    }
+
+    /// `-F.logsigmoid(beta * delta_score)` of trainer/dpo_trainer.py `_compute_loss`. The metrics that it logs on the way
+    /// are gone before backward and are not followed.
+    pub fn preference_loss(&self, policy: &Scored<'a>, reference: &Scored<'a>) -> Tensor<'a> {
+        let half = self.batch.sequences / 2;
+        let pairs = |scored: &Scored<'a>| {
+            let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
+            scored.log_probs.sum_rows(row).pieces(&[half, half])
+        };
+        self.machine.as_category(Category::Logits, || {
+            let (policy, reference) = (pairs(policy), pairs(reference));
+            let ratios = policy.iter().zip(&reference).map(|(policy, reference)| policy.minus(reference));
+            let ratios: Vec<Tensor<'a>> = ratios.collect();
+            let [chosen, rejected] = &ratios[..] else { unreachable!("a batch has two halves") };
+            let delta = chosen.minus(rejected);
+            let losses = delta.scale().keeping_input("log_sigmoid").negate();
+            losses.sum_rows(half)
+        })
     }
 
     /// The sum of a boolean tensor, which is made one of numbers first.
     fn count_true(&self, numel: u64) {
-        self.machine.state.borrow_mut().scratch(numel.saturating_mul(Dtype::I64.bytes()), "sum");
+        self.machine.with(|state| state.scratch(numel.saturating_mul(Dtype::I64.bytes()), "sum"));
     }
 }

@@ -13,7 +13,7 @@ use crate::step::tensor::{Layout, Tensor, Value};
 /// Attention by one of these kernels. autocast casts its arguments from the last to the first.
 pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
-    let target = machine.state.borrow().autocast;
+    let target = machine.with(|state| state.autocast);
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
     let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
@@ -32,78 +32,80 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     } else {
         (scores, arguments.clone())
     };
-    let mut state = machine.state.borrow_mut();
-    let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
-    let scores = Scores { bias: wanting, ..scores };
-    let inputs = [&q.value, &k.value, &v.value];
-    let node = state.node(inputs, move |state, node, _| attention_backward(state, node, &scores));
-    state.expect_gradient(scores.bias);
-    // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
-    let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
-    for tensor in bias.iter().chain(operands) {
-        state.save_view(node, &tensor.value);
-    }
-    let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, "attention (seed)"));
-    let mut drawn = [NOTHING; 2];
-    if scores.kernel == Kernel::Cudnn {
-        drawn = seeds(&mut state);
-    }
-    if scores.texts > 0 {
-        let starts = state.alloc(scores.texts.saturating_add(1), Dtype::I32, "text starts");
-        state.save(node, starts);
-        state.release(starts);
-    }
-    // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
-    let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
-    let output = Value { layout, numel: scores.outputs(), ..q.value };
-    let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
-    let rows = match scores.kernel {
-        Kernel::Efficient => {
-            let padded = scores.sequence.div_ceil(32).saturating_mul(32);
-            scores.batch.saturating_mul(scores.heads).saturating_mul(padded)
+    let output = machine.tensor(|state| {
+        let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
+        let scores = Scores { bias: wanting, dropout: given.dropout, ..scores };
+        let inputs = [&q.value, &k.value, &v.value];
+        let node =
+            state.node(inputs, move |state, node, grad| attention_backward(state, node, grad, &scores));
+        state.expect_gradient(scores.bias);
+        // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
+        let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };
+        for tensor in bias.iter().chain(operands) {
+            state.save_view(node, &tensor.value);
         }
-        _ => scores.rows(),
-    };
-    // `should_compute_logsumexp`: flash makes it always, the others where there will be a backward
-    let recorded =
-        state.graph.is_recorded() && [&q, &k, &v].into_iter().any(|tensor| tensor.value.requires_grad());
-    let sums = match scores.kernel {
-        Kernel::Efficient | Kernel::Cudnn if !recorded => NOTHING,
-        Kernel::Flash
-        | Kernel::Package
-        | Kernel::Efficient
-        | Kernel::Cudnn
-        | Kernel::Math
-        | Kernel::Eager => state.alloc(rows, Dtype::F32, "attention (log-sum-exp)"),
-    };
-    if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-        state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
-    }
-    match scores.kernel {
-        Kernel::Flash => {
-            split_scratch(&mut state, scores, given.dropout);
-            drawn = seeds(&mut state);
+        let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, "attention (seed)"));
+        let mut drawn = [NOTHING; 2];
+        if scores.kernel == Kernel::Cudnn {
+            drawn = seeds(state);
         }
-        Kernel::Package => {
-            split_scratch(&mut state, scores, given.dropout || scores.texts > 0);
-            drawn[0] = state.alloc(2, Dtype::I64, "attention (seed)");
+        if scores.texts > 0 {
+            let starts = state.alloc(scores.texts.saturating_add(1), Dtype::I32, "text starts");
+            state.save(node, starts);
+            state.release(starts);
+        }
+        // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
+        let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
+        let output = Value { layout, numel: scores.outputs(), ..q.value };
+        let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
+        let rows = match scores.kernel {
+            Kernel::Efficient => {
+                let padded = scores.sequence.div_ceil(32).saturating_mul(32);
+                scores.batch.saturating_mul(scores.heads).saturating_mul(padded)
+            }
+            _ => scores.rows(),
+        };
+        // `should_compute_logsumexp`: flash makes it always, the others where there will be a backward
+        let recorded =
+            state.graph.is_recorded() && [&q, &k, &v].into_iter().any(|tensor| tensor.value.requires_grad());
+        let sums = match scores.kernel {
+            Kernel::Efficient | Kernel::Cudnn if !recorded => NOTHING,
+            Kernel::Flash
+            | Kernel::Package
+            | Kernel::Efficient
+            | Kernel::Cudnn
+            | Kernel::Math
+            | Kernel::Eager => state.alloc(rows, Dtype::F32, "attention (log-sum-exp)"),
+        };
+        if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
+            state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
+        }
+        match scores.kernel {
+            Kernel::Flash => {
+                split_scratch(state, scores, given.dropout);
+                drawn = seeds(state);
+            }
+            Kernel::Package => {
+                split_scratch(state, scores, given.dropout || scores.texts > 0);
+                drawn[0] = state.alloc(2, Dtype::I64, "attention (seed)");
+                state.save_view(node, &value);
+            }
+            Kernel::Efficient | Kernel::Cudnn | Kernel::Math | Kernel::Eager => {}
+        }
+        state.save(node, sums);
+        if scores.kernel != Kernel::Package {
             state.save_view(node, &value);
         }
-        Kernel::Efficient | Kernel::Cudnn | Kernel::Math | Kernel::Eager => {}
-    }
-    state.save(node, sums);
-    if scores.kernel != Kernel::Package {
-        state.save_view(node, &value);
-    }
-    state.release(sums);
-    for seed in drawn.into_iter().filter(|seed| *seed != NOTHING) {
-        state.save(node, seed);
-        state.release(seed);
-    }
-    drop(state);
+        state.release(sums);
+        for seed in drawn.into_iter().filter(|seed| *seed != NOTHING) {
+            state.save(node, seed);
+            state.release(seed);
+        }
+        value
+    });
     drop((bias, v, k, q));
     drop(arguments);
-    Tensor { machine, value }.slice(unpadded)
+    output.slice(unpadded)
 }
 
 /// Rows of the memory-efficient kernel's mask begin at multiples of so many elements (attention.cpp `preprocess_mask`).
@@ -118,7 +120,7 @@ fn aligned_mask(mask: Tensor<'_>, sequence: u64) -> Tensor<'_> {
     let padded = sequence.div_ceil(MASK_ALIGNMENT).saturating_mul(MASK_ALIGNMENT);
     let whole = Value { numel: rows.saturating_mul(padded), ..mask.value };
     let value =
-        mask.machine.state.borrow_mut().new_like(&whole, whole.dtype, "additive mask", mask.value.edge);
+        mask.machine.with(|state| state.new_like(&whole, whole.dtype, "additive mask", mask.value.edge));
     Tensor { machine: mask.machine, value }
 }
 
@@ -134,15 +136,21 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
         return;
     }
     let rows = scores.rows().saturating_mul(splits);
-    let width = scores.head_dim.div_ceil(32).saturating_mul(32);
+    let width = rounded_dim(scores.head_dim);
     let sums = state.alloc(rows, Dtype::F32, "attention (partial log-sum-exp)");
     let output = state.alloc(rows.saturating_mul(width), Dtype::F32, "attention (partial output)");
-    state.release(output);
     state.release(sums);
+    state.release(output);
+}
+
+/// Elements of a head in the flash kernels' accumulators (flash_api.cpp `head_size_rounded`; measured from 32 to 256).
+fn rounded_dim(head_dim: u64) -> u64 {
+    let step = if head_dim <= 128 { 32 } else { 64 };
+    head_dim.div_ceil(step).saturating_mul(step)
 }
 
 /// The gradients of queries, keys and values from a fused kernel.
-fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Results {
+fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scores) -> Results {
     let mut inputs = node.inputs;
     if node.brought_back {
         inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
@@ -150,13 +158,15 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64, layout: Layout| {
+        let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
         let storage = state.alloc(numel, dtype, "attention (gradient)");
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
-    // the flash kernel reads its output token after token
-    let copies =
-        scores.kernel == Kernel::Flash && !matches!(inputs[0].layout, Layout::Tokens | Layout::Either);
-    let output = if copies { state.alloc(q, dtype, "attention (output)") } else { NOTHING };
+    // the flash kernel reads its output and the gradient of that token after token
+    let copied =
+        |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
+    let copies = [(grad.layout, "attention (output's gradient)"), (inputs[0].layout, "attention (output)")]
+        .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
     let biased = scores.bias.map(|bias| (bias, make(state, scores.numel(), Layout::Heads)));
@@ -167,9 +177,7 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
                 0 => scores.sequence.div_ceil(128).saturating_mul(128),
                 texts => scores.sequence.saturating_add(texts.saturating_mul(128)),
             };
-            let widest = if scores.kernel == Kernel::Flash { 192 } else { 128 };
-            let dims = if scores.head_dim <= widest { 32 } else { 64 };
-            let dims = scores.head_dim.div_ceil(dims).saturating_mul(dims);
+            let dims = rounded_dim(scores.head_dim);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
             let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
             let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
@@ -215,7 +223,7 @@ fn attention_backward(state: &mut State, node: &Node, scores: &Scores) -> Result
         }
         state.give(bias.edge, grad);
     }
-    state.release(output);
+    copies.into_iter().rev().for_each(|copy| state.release(copy));
     let mut wanted: Results = [None; INPUTS];
     for ((input, result), slot) in inputs.iter().zip(results).zip(&mut wanted) {
         if input.wants() {

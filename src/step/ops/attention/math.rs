@@ -9,15 +9,15 @@ use crate::step::tensor::{Tensor, Value};
 /// ATen/native/transformers/attention.cpp `_scaled_dot_product_attention_math`. autocast casts its arguments and is off inside.
 pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
     let machine = given.q.machine;
-    machine.state.borrow_mut().graph.math |= scores.kernel == Kernel::Math;
-    let target = machine.state.borrow_mut().autocast.take();
+    machine.with(|state| state.graph.math |= scores.kernel == Kernel::Math);
+    let target = machine.with(|state| state.autocast.take());
     let cast = |tensor: &Tensor<'m>| tensor.to(target.unwrap_or(tensor.value.dtype));
     let mask = float_mask(given.mask, cast);
     let (v, k) = (cast(given.v), cast(given.k));
     let q = cast(given.q);
     let given = Arguments { mask: mask.as_ref(), ..*given };
     let output = computed(scores, &given, [&q, &k, &v]);
-    machine.state.borrow_mut().autocast = target;
+    machine.with(|state| state.autocast = target);
     output
 }
 
@@ -41,8 +41,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     let products = {
         let k_scaled = k_all.scale();
         let product = Product { numel: scores.numel(), transposed: true, ..product };
-        let value = machine.state.borrow_mut().matmul(&scaled.value, &k_scaled.value, product);
-        Tensor { machine, value }
+        machine.tensor(|state| state.matmul(&scaled.value, &k_scaled.value, product))
     };
     // the mask is added in place
     let products = match &additive {
@@ -54,23 +53,21 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
         _ => products,
     };
     let mut weights = products.softmax();
-    {
-        // `_safe_softmax` looks for rows that are masked throughout
-        let mut state = machine.state.borrow_mut();
+    // `_safe_softmax` looks for rows that are masked throughout
+    machine.with(|state| {
         let masked = state.alloc(scores.numel(), Dtype::Bool, "masked");
         let rows = state.alloc(scores.rows(), Dtype::Bool, "masked rows");
         state.scratch(weights.value.dtype.bytes(), "zero");
         state.release(rows);
         state.release(masked);
-    }
+    });
     drop(products);
     weights = weights.dropout(given.dropout);
     // both are returned in the arguments' type, the weights first
     let returned = weights.to(origin);
     let result = {
         let product = Product { numel: scores.outputs(), ..product };
-        let value = machine.state.borrow_mut().matmul(&weights.value, &v_all.value, product);
-        Tensor { machine, value }.to(origin)
+        machine.tensor(|state| state.matmul(&weights.value, &v_all.value, product)).to(origin)
     };
     drop(weights);
     drop((k_all, v_all));
@@ -86,13 +83,12 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
 /// The causal mask that `is_causal` makes: ones, tril, then an additive one of float32.
 fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
     let numel = sequence.saturating_mul(sequence);
-    let mut state = machine.state.borrow_mut();
-    let ones = state.alloc(numel, Dtype::Bool, "ones");
-    let lower = state.alloc(numel, Dtype::Bool, "tril");
-    state.release(ones);
-    let storage = state.additive(numel, Dtype::F32);
-    state.release(lower);
-    drop(state);
-    let value = Value::plain(storage, numel, Dtype::F32);
-    Tensor { machine, value }
+    machine.tensor(|state| {
+        let ones = state.alloc(numel, Dtype::Bool, "ones");
+        let lower = state.alloc(numel, Dtype::Bool, "tril");
+        state.release(ones);
+        let storage = state.additive(numel, Dtype::F32);
+        state.release(lower);
+        Value::plain(storage, numel, Dtype::F32)
+    })
 }

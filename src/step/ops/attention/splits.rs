@@ -27,23 +27,14 @@ impl Scores {
     }
 
     /// The memory-efficient kernel's sums in float32, block by block (kernel_backward.h `workspace_elements_gq`, `_gk`,
-    /// `_gv`): of dq, each block with a lock and a counter; over wide heads also of dk and dv, for each split of the
-    /// keys, of which there are as many as the heuristic of attention_backward.cu says.
+    /// `_gv`): of dq, each block with a lock and a counter; where a block's registers do not hold dk and dv also of these, for
+    /// each split of the keys, of which there are as many as the heuristic of attention_backward.cu says.
     pub fn staged(&self, half: bool, capability: u32) -> u64 {
-        let wide = self.head_dim > 128;
-        let side = match (wide, half) {
-            (false, true) if self.head_dim > 64 => 128,
-            (false, _) => 64,
-            // the larger blocks take 163 KiB of shared memory
-            (true, _) if matches!(capability, 80 | 87 | 90..=119) => 128,
-            (true, _) => 64,
-        };
-        let columns = if wide { 64 } else { side };
-        let tiles = self.sequence.div_ceil(side).saturating_mul(self.head_dim.div_ceil(columns));
-        let queries = tiles.saturating_mul(side.saturating_mul(columns).saturating_mul(4).saturating_add(16));
+        let Blocks { rows, columns, sums_keys } = self.blocks(half, capability);
+        let tiles = self.sequence.div_ceil(rows).saturating_mul(self.head_dim.div_ceil(columns));
+        let queries = tiles.saturating_mul(rows.saturating_mul(columns).saturating_mul(4).saturating_add(16));
         let matrices = self.batch.saturating_mul(self.heads);
-        // dk and dv of float32 are summed where they will stay (`kNeedsAccumGradK`)
-        if !wide || !half {
+        if !sums_keys {
             return queries.saturating_mul(matrices);
         }
         const KEYS: u64 = 64;
@@ -52,9 +43,35 @@ impl Scores {
             splits = 1;
         }
         let splits = splits.min(200 / matrices.max(1)).max(1);
-        let aligned = |width: u64| width.div_ceil(side).saturating_mul(side);
+        let aligned = |width: u64| width.div_ceil(rows).saturating_mul(rows);
         let width = aligned(self.head_dim).saturating_add(aligned(self.value_dim));
         let keys = splits.saturating_mul(KEYS).saturating_mul(width).saturating_mul(4);
         queries.saturating_add(keys).saturating_mul(matrices)
     }
+
+    /// The blocks of the memory-efficient kernel that runs: the first whose heads are wide enough and whose shared memory the
+    /// card has (mem_eff_attention/kernels/cutlassB.h; measured on 7.5 to 12.0 with heads of 32 to 256).
+    fn blocks(&self, half: bool, capability: u32) -> Blocks {
+        // 163 KiB of shared memory and more
+        let large = matches!(capability, 80 | 87 | 90..=119);
+        let blocks = |rows, columns, sums_keys| Blocks { rows, columns, sums_keys };
+        match (self.head_dim.max(self.value_dim), half) {
+            (0..=64, _) => blocks(64, 64, false),
+            (65..=128, true) if large => blocks(128, 128, false),
+            (65..=128, true) if capability < 80 => blocks(128, 64, false),
+            (65..=96, true) if matches!(capability, 86 | 89) && !self.dropout => blocks(128, 64, false),
+            (65..=128, true) => blocks(64, 64, true),
+            (_, true) => blocks(128, 64, true),
+            (_, false) if large => blocks(128, 64, false),
+            (_, false) => blocks(64, 64, false),
+        }
+    }
+}
+
+/// A block of the memory-efficient kernel's backward.
+struct Blocks {
+    rows: u64,
+    columns: u64,
+    /// Whether dk and dv are summed in memory too.
+    sums_keys: bool,
 }

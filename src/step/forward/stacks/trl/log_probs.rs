@@ -5,7 +5,7 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Input, Node, Results, only};
+use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -30,12 +30,20 @@ pub(in crate::step) struct Head {
     pub bias: Option<ParamId>,
 }
 
+/// What is asked for of each row beside the label's log-probability (`outputs`).
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Asked {
+    pub entropy: bool,
+    pub mean_logits: bool,
+    /// Whether the label is the likeliest token.
+    pub is_top1: bool,
+}
+
 /// What is told of each row.
 pub(in crate::step) struct Scores<'m> {
     pub log_probs: Tensor<'m>,
-    pub entropy: Tensor<'m>,
-    /// Whether the label is the likeliest token.
-    pub is_top1: Tensor<'m>,
+    /// What else was [`Asked`] for, in that order.
+    pub others: Vec<Tensor<'m>>,
 }
 
 impl<'m> Tensor<'m> {
@@ -68,20 +76,22 @@ impl<'m> Tensor<'m> {
     }
 
     /// `ChunkedLogProbFunction.apply(x, weight, bias, targets, …)`.
-    pub fn log_probs(&self, head: Head, targets: &Tensor<'m>) -> Scores<'m> {
-        let values = self.machine.state.borrow_mut().log_probs(&self.value, head, targets.value.storage);
-        let [log_probs, entropy, is_top1] = values.map(|value| Tensor { machine: self.machine, value });
-        Scores { log_probs, entropy, is_top1 }
+    pub fn log_probs(&self, head: Head, targets: &Tensor<'m>, asked: Asked) -> Scores<'m> {
+        let targets = targets.value.storage;
+        let (log_probs, others) =
+            self.machine.with(|state| state.log_probs(&self.value, head, targets, asked));
+        let tensor = |value| Tensor { machine: self.machine, value };
+        Scores { log_probs: tensor(log_probs), others: others.into_iter().map(tensor).collect() }
     }
 }
 
 impl State {
-    fn log_probs(&mut self, x: &Value, head: Head, targets: StorageId) -> [Value; 3] {
+    fn log_probs(&mut self, x: &Value, head: Head, targets: StorageId, asked: Asked) -> (Value, Vec<Value>) {
         let Head { shape, weight, bias } = head;
         let rows = x.numel / shape.input.max(1);
         let compute = self.autocast.unwrap_or(x.dtype);
-        let stored = self.params.list[weight as usize].dtype;
-        let parameters = [Some(weight), bias].map(|id| id.map_or(Input::NONE, |id| self.parameter_input(id)));
+        let stored = self.params.get(weight).dtype;
+        let parameters = [Some(weight), bias].map(|id| self.weight_if(id));
         let [weight, bias] = parameters;
         let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
             log_probs_backward(state, node, shape, (compute, stored))
@@ -109,25 +119,36 @@ impl State {
         self.release(log);
         let mut of_rows = |dtype: Dtype, name: &'static str| self.alloc(rows, dtype, name);
         let log_probs = of_rows(Dtype::F32, "log-probabilities");
-        let quotient = of_rows(Dtype::F32, "div");
-        let entropy = of_rows(Dtype::F32, "entropy");
-        self.release(quotient);
-        let compared = [(); 2].map(|()| self.alloc(rows, Dtype::Bool, "comparison"));
-        let is_top1 = self.alloc(rows, Dtype::Bool, "likeliest token");
+        let mut others = Vec::with_capacity(3);
+        let mut told_entropy = None;
+        if asked.entropy {
+            let quotient = self.alloc(rows, Dtype::F32, "div");
+            let entropy = self.alloc(rows, Dtype::F32, "entropy");
+            self.release(quotient);
+            others.push(Value::plain(entropy, rows, Dtype::F32).at(node.output(1)));
+            told_entropy = Some(entropy);
+        }
+        if asked.mean_logits {
+            let mean = self.alloc(rows, Dtype::F32, "mean logits");
+            others.push(Value::plain(mean, rows, Dtype::F32));
+        }
+        let mut compared = [NOTHING; 2];
+        if asked.is_top1 {
+            compared = [(); 2].map(|()| self.alloc(rows, Dtype::Bool, "comparison"));
+            let is_top1 = self.alloc(rows, Dtype::Bool, "likeliest token");
+            others.push(Value::plain(is_top1, rows, Dtype::Bool));
+        }
         // variables of the function, in their order: the last tile is a view of the buffer
         let locals = statistics.into_iter().chain([hidden, buffer]);
         compared.into_iter().chain(locals).for_each(|storage| self.release(storage));
         self.save(node, x.storage);
         parameters.iter().filter(|parameter| parameter.numel > 0).for_each(|_| self.save(node, NOTHING));
-        for storage in [targets, log_sum, entropy] {
+        for storage in [targets, log_sum, told_entropy.unwrap_or(log_sum)] {
             self.save(node, storage);
         }
         self.release(log_sum);
-        [
-            Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)),
-            Value::plain(entropy, rows, Dtype::F32).at(node.output(1)),
-            Value::plain(is_top1, rows, Dtype::Bool),
-        ]
+        parameters.iter().for_each(|parameter| self.release(parameter.storage));
+        (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)
     }
 
     /// `mm_buf`: what every tile of the logits is written into.

@@ -40,22 +40,21 @@ impl<'m> Tensor<'m> {
 
     /// `LoRA_QKV.apply`: queries, keys and values with their adapters.
     pub(super) fn unsloth_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
-        let (machine, x) = (self.machine, &self.value);
-        let mut state = machine.state.borrow_mut();
-        let [first, ..] = layers;
-        let rows = x.numel / first.shape.input.max(1);
-        let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
-        let node = state.adapted_node(3, x, &layers, move |state, node, _| {
-            qkv_backward(state, &layers, node.inputs[0]);
-            over_input(state, node, 0)
-        });
-        state.save(node, x.storage);
-        state.save_nothing(node, 6);
-        drop(state);
-        std::array::from_fn(|index| {
-            let numel = rows.saturating_mul(layers[index].shape.output);
-            let value = Value::plain(products[index], numel, x.dtype).at(node.output(index as u8));
-            Tensor { machine, value }
+        let x = &self.value;
+        self.machine.tensors(|state| {
+            let [first, ..] = layers;
+            let rows = x.numel / first.shape.input.max(1);
+            let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
+            let node = state.adapted_node(3, x, &layers, move |state, node, _| {
+                qkv_backward(state, &layers, node.inputs[0]);
+                over_input(state, node, 0)
+            });
+            state.save(node, x.storage);
+            state.save_nothing(node, 6);
+            std::array::from_fn(|index| {
+                let numel = rows.saturating_mul(layers[index].shape.output);
+                Value::plain(products[index], numel, x.dtype).at(node.output(index as u8))
+            })
         })
     }
 
@@ -92,25 +91,21 @@ impl<'m> Tensor<'m> {
 
 /// `fast_rope_embedding`: queries and keys are turned in place.
 pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
-    let node = {
-        let mut state = q.machine.state.borrow_mut();
+    let node = q.machine.with(|state| {
         state
             .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Tokens))
-    };
+    });
     (q.with(|value| value.edge = node.output(0)), k.with(|value| value.edge = node.output(1)))
 }
 
 /// `fast_rope_embedding` with position ids: queries and keys are turned into new tensors.
 pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
-    let machine = q.machine;
-    let mut state = machine.state.borrow_mut();
-    let node = state
-        .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Heads));
-    let [q, k] = [(q, 0), (k, 1)].map(|(x, output)| {
-        let value = state.new_like(&x.value, x.value.dtype, "rotation", node.output(output));
-        Tensor { machine, value }
+    let [q, k] = q.machine.tensors(|state| {
+        let node = state
+            .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Heads));
+        [(q, 0), (k, 1)]
+            .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "rotation", node.output(output)))
     });
-    drop(state);
     (q, k)
 }
 
@@ -125,20 +120,21 @@ pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
 
 /// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
 pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
-    let machine = q.machine;
-    let mut state = machine.state.borrow_mut();
-    let node = state
-        .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Tokens));
-    let outputs = [(q, 0), (k, 1)]
-        .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output)));
-    let inverses =
-        [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
-    for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
-        state.save(node, storage);
-    }
-    inverses.into_iter().rev().for_each(|storage| state.release(storage));
-    drop(state);
-    let [q, k] = outputs.map(|value| Tensor { machine, value });
+    let [q, k] = q.machine.tensors(|state| {
+        let node = state.node_of(2, [&q.value, &k.value], |state, node, _| {
+            rotation_backward(state, node, Layout::Tokens)
+        });
+        let outputs = [(q, 0), (k, 1)].map(|(x, output)| {
+            state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output))
+        });
+        let inverses =
+            [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
+        for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
+            state.save(node, storage);
+        }
+        inverses.into_iter().rev().for_each(|storage| state.release(storage));
+        outputs
+    });
     (q, k)
 }
 
@@ -211,8 +207,13 @@ impl State {
 
     /// `A.to(dtype)`.
     fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
-        let param = self.params.list[id as usize];
-        if param.dtype == dtype { NOTHING } else { self.alloc(param.numel, dtype, "adapter's copy") }
+        let weight = self.weight(id);
+        if weight.dtype == dtype {
+            return weight.storage;
+        }
+        let copy = self.alloc(weight.numel, dtype, "adapter's copy");
+        self.release(weight.storage);
+        copy
     }
 
     /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
@@ -227,7 +228,7 @@ impl State {
     fn adapter_gradients(&mut self, layers: &[Layer], dtype: Dtype) -> Vec<(ParamId, StorageId)> {
         let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
         ids.map(|id| {
-            let numel = self.params.list[id as usize].numel;
+            let numel = self.params.get(id).numel;
             (id, self.alloc(numel, dtype, "adapter's gradient"))
         })
         .collect()
@@ -236,7 +237,7 @@ impl State {
     /// Hands them to the adapters, cast to their element type.
     fn give_adapters(&mut self, grads: Vec<(ParamId, StorageId)>, dtype: Dtype) {
         for (id, mut storage) in grads {
-            let param = self.params.list[id as usize];
+            let param = *self.params.get(id);
             if param.dtype != dtype {
                 let cast = self.alloc(param.numel, param.dtype, "gradient cast");
                 self.release(storage);

@@ -71,7 +71,7 @@ fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
 impl State {
     fn unsloth_loss(&mut self, x: &Value, shape: Shape, weight: Weight, (rows, small): (u64, bool)) -> Value {
         let stored = match weight {
-            Weight::Plain(id) => self.params.list[id as usize].dtype,
+            Weight::Plain(id) => self.params.get(id).dtype,
             Weight::Quantised(quantised) => quantised.compute,
         };
         let dtype = compute_dtype(self.autocast, stored);

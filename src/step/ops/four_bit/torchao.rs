@@ -3,12 +3,13 @@
 //! Source: torchao 0.10 dtypes/nf4tensor.py (`from_tensor`, `get_original_weight`, `dequantize_scalers`, `LinearNF4`).
 //! Compared with the allocator's trace of that code.
 
-use super::linear::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Shape};
+use super::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
 use crate::step::tensor::{Layout, Value};
 
 /// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
@@ -79,7 +80,7 @@ impl State {
     }
 
     /// `linear_nf4`.
-    pub fn linear_nf4(&mut self, x: &Value, shape: Shape, origin: Dtype) -> Value {
+    pub(super) fn linear_nf4(&mut self, x: &Value, shape: Shape, origin: Dtype) -> Value {
         let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
         let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);

@@ -1,0 +1,186 @@
+//! How values of each kind are read and written.
+
+use super::super::validate::LARGEST;
+use super::super::{
+    CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, ParseLengthsError, Scenario, compact,
+};
+use crate::model::dimensions::SIZES;
+use crate::text::short;
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped};
+
+/// The value of a closed choice.
+macro_rules! choice {
+    ($choice:ident, $($place:ident).+) => {
+        Value {
+            kind: ValueKind::Choice($choice::CHOICES),
+            get: |scenario| scenario.$($place).+.slug().to_owned(),
+            set: |scenario, text| {
+                let (index, exact) = nearest($choice::SLUGS, text)?;
+                if let Some(choice) = $choice::ALL.get(index) {
+                    scenario.$($place).+ = *choice;
+                }
+                exact
+            },
+            words: |scenario| scenario.$($place).+.label().to_owned(),
+        }
+    };
+}
+pub(super) use choice;
+
+/// The value of a whole number from 1.
+macro_rules! count {
+    ($count:ident, $($place:ident).+) => {
+        Value {
+            kind: ValueKind::Count(Count::$count),
+            get: |scenario| scenario.$($place).+.to_string(),
+            set: |scenario, text| set_count(&mut scenario.$($place).+, text),
+            words: |scenario| crate::units::grouped(scenario.$($place).+),
+        }
+    };
+}
+pub(super) use count;
+
+/// The value of what is on or off.
+macro_rules! switch {
+    ($($place:ident).+) => {
+        Value {
+            kind: ValueKind::Switch,
+            get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
+            set: |scenario, text| set_switch(&mut scenario.$($place).+, text),
+            words: |scenario| if scenario.$($place).+ { "On" } else { "Off" }.to_owned(),
+        }
+    };
+}
+pub(super) use switch;
+
+pub(super) fn write_model(model: &ModelChoice) -> String {
+    match model {
+        ModelChoice::Catalogue(id) => compact::write(id, None),
+        ModelChoice::Size(billions) => format!("{billions}b"),
+        ModelChoice::Custom(custom) => match serde_json::from_str(&custom.config) {
+            Ok(config) => compact::write(&custom.name, Some(&config)),
+            // Unreachable for a `CustomModel` that was read; a name alone at least says which model was meant.
+            Err(_) => compact::write(&custom.name, None),
+        },
+    }
+}
+
+pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    let (name, config) =
+        compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
+    scenario.model = match config {
+        Some(config) => {
+            let custom = CustomModel::read(&name, &config.to_string()).map_err(|issue| issue.to_string())?;
+            ModelChoice::Custom(custom.into())
+        }
+        None if name.is_empty() => return Err("there is no model".to_owned()),
+        None => match size_in_billions(&name) {
+            Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
+            Some(_) => return Err(format!("{} is out of range", short(&name))),
+            None => ModelChoice::Catalogue(name),
+        },
+    };
+    Ok(())
+}
+
+/// `7b` and `0.5B` are sizes; `meta-llama/Llama-2-7b` and `gpt2` are names.
+fn size_in_billions(name: &str) -> Option<f64> {
+    let number = name.strip_suffix(['b', 'B'])?;
+    number
+        .starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '.')
+        .then(|| number.parse().ok())
+        .flatten()
+}
+
+pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if let Some(group) = LoraTargets::from_slug(text).filter(|group| *group != LoraTargets::Named) {
+        (scenario.lora.targets, scenario.lora.modules) = (group, Modules::NONE);
+        return Ok(());
+    }
+    match text.parse::<Modules>() {
+        Ok(modules) => {
+            (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
+    let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
+    let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
+    // The cast saturates.
+    let count = value as u64;
+    if count as f64 == value && (1..=LARGEST).contains(&count) {
+        *place = count;
+        return Ok(());
+    }
+    Err(format!("{} is out of range or not whole", short(text)))
+}
+
+fn not_a_number(text: &str) -> String {
+    let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
+    format!("{:?} is not a number{comma}", short(text))
+}
+
+pub(super) fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    scenario.lengths = text.parse().map_err(|error: ParseLengthsError| error.to_string())?;
+    Ok(())
+}
+
+pub(super) fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
+    *place = match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => true,
+        "off" | "false" | "no" | "0" => false,
+        other => match other.parse::<f64>() {
+            // lora-dropout 0.05: only whether it is above 0 matters.
+            Ok(number) if number >= 0.0 => number > 0.0,
+            _ => return Err(format!("{:?} is neither on nor off", short(text))),
+        },
+    };
+    Ok(())
+}
+
+pub(super) fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if text == "config" {
+        scenario.dropout = None;
+        return Ok(());
+    }
+    let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
+    if !(0.0..=1.0).contains(&p) {
+        return Err(format!("{} is not within 0 and 1", short(text)));
+    }
+    scenario.dropout = Some((p * 10_000.0).round() as u16);
+    Ok(())
+}
+
+/// From here on a bare number is bytes, as old links wrote what is no whole MiB; below it a unit was forgotten, for nobody has
+/// a card of a million gigabytes.
+const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
+
+pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+    if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
+        let memory = match text.parse::<u64>() {
+            Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
+            _ => text.parse::<Bytes>().map_err(|error| error.to_string())?,
+        };
+        if memory == Bytes::ZERO {
+            return Err("a card has more memory than none".to_owned());
+        }
+        scenario.gpu = GpuChoice::Custom(memory);
+    } else if text.is_empty() {
+        return Err("there is no card".to_owned());
+    } else {
+        scenario.gpu = GpuChoice::Catalogue(text.to_ascii_lowercase());
+    }
+    Ok(())
+}
+
+/// The amount in the largest unit that is exact.
+pub(super) fn exact_amount(memory: Bytes) -> String {
+    let units = [(BYTES_PER_GB, "GB"), (BYTES_PER_GIB, "GiB"), (BYTES_PER_MIB, "MiB")];
+    match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", memory.0 / unit),
+        None => format!("{}B", memory.0),
+    }
+}

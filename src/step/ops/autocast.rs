@@ -1,0 +1,49 @@
+//! Weights under autocast: copies in its element type, and the cache that holds them.
+
+use super::pointwise::cast_backward;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::heap::NOTHING;
+use crate::step::machine::State;
+use crate::step::params::ParamId;
+use crate::step::tensor::Value;
+
+impl State {
+    /// A parameter as an operation reads it under the running autocast.
+    ///
+    /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
+    /// autocast ends; frozen ones are cast at every use.
+    pub fn cast_weight(&mut self, id: ParamId, caches: bool) -> Value {
+        let param = *self.params.get(id);
+        let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {
+            return self.weight(id);
+        };
+        if let Some((storage, edge)) = param.cached {
+            self.retain(storage);
+            return Value::plain(storage, param.numel, target).at(edge);
+        }
+        let weight = self.weight(id);
+        let node = self.node([&weight], cast_backward);
+        let bytes = param.numel.saturating_mul(target.bytes());
+        let category = if self.recomputing { Category::Temporaries } else { Category::WeightCopies };
+        let storage = self.alloc_as(category, bytes, target, "weight copy");
+        self.note_shape(storage, param.shape());
+        self.release(weight.storage);
+        let edge = node.output(0);
+        if caches && param.trainable && storage != NOTHING {
+            self.retain(storage);
+            self.params.list[id as usize].cached = Some((storage, edge));
+            self.cast_cache.push(id);
+        }
+        Value::plain(storage, param.numel, target).at(edge)
+    }
+
+    /// Leaves autocast: its cache is dropped.
+    pub fn clear_cast_cache(&mut self) {
+        for id in std::mem::take(&mut self.cast_cache) {
+            if let Some((storage, _)) = self.params.list[id as usize].cached.take() {
+                self.release(storage);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! bitsandbytes' 4-bit layers: the weight is dequantised for the product, or its kernel multiplies by it as it is.
+//!
+//! Source: bitsandbytes 0.50 nn/modules.py `Linear4bit.forward`, autograd/_functions.py `MatMul4Bit`.
+
+use super::kernel::is_fused;
+use super::{QUANT_BLOCK, Quantised};
+use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::Shape;
+use crate::step::tensor::{Layout, Value};
+
+impl State {
+    /// `Linear4bit.forward`; versions that are `early` have no kernel that multiplies by the weight as it is, and hold their
+    /// input.
+    pub(super) fn linear_bitsandbytes(
+        &mut self,
+        x: &Value,
+        shape: Shape,
+        quantised: Quantised,
+        early: bool,
+    ) -> Value {
+        let input_dtype = x.dtype;
+        let x = self.cast(x, quantised.compute);
+        let node =
+            self.node([&x], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
+        if early {
+            self.hold(node, x.storage);
+        }
+        let rows = x.numel / shape.input.max(1);
+        let numel = rows.saturating_mul(shape.output);
+        let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
+        let storage = if fused {
+            self.alloc_product(numel, quantised.compute, "linear (4-bit)")
+        } else {
+            let weight = self.dequantised(shape, quantised, true);
+            let storage = self.alloc_product(numel, quantised.compute, "linear (4-bit)");
+            weight.into_iter().for_each(|storage| self.release(storage));
+            storage
+        };
+        let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
+        let output = output.at(node.output(0));
+        let result = self.cast(&output, input_dtype);
+        self.release(output.storage);
+        self.release(x.storage);
+        result
+    }
+
+    /// The dequantised weight and the scales that making it takes; the order is that of freeing.
+    fn dequantised(&mut self, shape: Shape, quantised: Quantised, forward: bool) -> [StorageId; 3] {
+        let numel = shape.weights();
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let mut first = NOTHING;
+        let mut second = NOTHING;
+        if quantised.double {
+            first = self.alloc(scales, Dtype::F32, "scales");
+            if forward {
+                second = self.alloc(scales, Dtype::F32, "scales");
+            }
+        }
+        let dtype = if forward { quantised.opened } else { quantised.origin };
+        let mut weight = self.alloc(numel, dtype, "dequantised weight");
+        if dtype != quantised.compute {
+            if !forward {
+                self.release(std::mem::replace(&mut first, NOTHING));
+            }
+            let cast = self.alloc(numel, quantised.compute, "cast");
+            self.release(weight);
+            weight = cast;
+        }
+        [second, first, weight]
+    }
+}
+
+/// MatMul4Bit's backward: the weight is dequantised once more.
+fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quantised: Quantised) -> Results {
+    let x = node.inputs[0];
+    let [_, scales, weight] = state.dequantised(shape, quantised, false);
+    state.release(scales);
+    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+    state.release(weight);
+    only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
+}

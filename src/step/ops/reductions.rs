@@ -1,0 +1,78 @@
+//! Sums, means and softmax over rows.
+
+use crate::dtype::Dtype;
+use crate::step::autograd::{Grad, Node, Results, fresh, only, share_view};
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Tensor, Value};
+
+impl<'m> Tensor<'m> {
+    /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
+    pub fn sum_rows(&self, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], sum_backward);
+            let rows = Value { numel: x.numel / width.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&rows, dtype, "sum", node.output(0))
+        })
+    }
+
+    /// `x.view(rows, count, width).sum(dim=1)`. autocast makes its result float32.
+    pub fn sum_groups(&self, count: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], sum_backward);
+            let summed = Value { numel: x.numel / count.max(1), ..*x };
+            let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
+            state.new_like(&summed, dtype, "sum", node.output(0))
+        })
+    }
+
+    /// `x.mean(-1, keepdim=True)` over rows of `width`.
+    pub fn mean_rows(&self, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, node, grad| {
+                let rows = node.inputs[0];
+                only(fresh(state, grad, (rows.numel, rows.layout), "mean"))
+            });
+            let rows = Value { numel: x.numel / width.max(1), ..*x };
+            state.new_like(&rows, x.dtype, "mean", node.output(0))
+        })
+    }
+
+    /// `softmax(x, -1)`. autocast asks for a result of float32.
+    pub fn softmax(&self) -> Tensor<'m> {
+        let autocast = self.machine.with(|state| state.autocast.is_some());
+        if autocast { self.softmax_float() } else { self.softmax_into(self.value.dtype) }
+    }
+
+    /// `softmax(x, -1, dtype=torch.float32)`: float16 is one kernel, other types are cast first
+    /// (aten/src/ATen/native/SoftMax.cpp).
+    pub fn softmax_float(&self) -> Tensor<'m> {
+        match self.value.dtype {
+            Dtype::F16 => self.softmax_into(Dtype::F32),
+            _ => self.to(Dtype::F32).softmax_into(Dtype::F32),
+        }
+    }
+
+    fn softmax_into(&self, dtype: Dtype) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], softmax_backward);
+            let result = state.new_like(x, dtype, "softmax", node.output(0));
+            state.save_view(node, &result);
+            result
+        })
+    }
+}
+
+/// A sum over a dimension: its gradient is an expanded view.
+fn sum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let numel = node.inputs[0].numel;
+    only(Grad { numel, layout: Layout::Expanded, ..share_view(state, grad) })
+}
+
+/// softmax_backward_cuda_out: the result, then `tmp = grad * output`.
+fn softmax_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let dtype = node.inputs[0].dtype;
+    let storage = state.alloc(grad.numel, dtype, "softmax");
+    state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "softmax (grad · output)");
+    only(Grad::new(storage, grad.numel, dtype, grad.layout))
+}

@@ -1,0 +1,126 @@
+//! A job that can be run: its models as their code builds them.
+
+use std::borrow::Cow;
+
+use super::device::Device;
+use super::forward::{Apart, Model, stacks};
+use super::machine::Machine;
+use super::support;
+use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::job::{Act, Batch, Job, Member};
+use crate::memory::Parameters;
+use crate::model::Architecture;
+use crate::model::modeling::Modeling;
+use crate::scenario::{Lengths, Mask, Method, Offloading};
+use crate::units::Bytes;
+
+/// A job whose models and acts were found to be modelled.
+pub(super) struct Ready<'a> {
+    pub device: Device,
+    /// What is done in every round, with each batch where its texts lie.
+    pub round: Vec<Act>,
+    /// The batch as it is asked for, before its texts are laid out, where lengths vary.
+    varying: Option<Batch>,
+    pub models: Vec<Built<'a>>,
+}
+
+/// A member's model, before it is on a machine.
+pub(super) struct Built<'a> {
+    member: &'a Member,
+    /// As its config has it.
+    named: &'a Architecture,
+    /// As its stack builds it.
+    pub architecture: Cow<'a, Architecture>,
+    modeling: Modeling,
+    /// The largest batch that it is given.
+    batch: Batch,
+}
+
+impl<'a> Ready<'a> {
+    /// A job, with the architectures of its members in their order.
+    ///
+    /// # Errors
+    /// An [`Issue`] where a member or an act has a part that is not modelled.
+    pub fn of(job: &'a Job, architectures: &[&'a Architecture], gpu: &Gpu) -> Result<Ready<'a>, Issue> {
+        support::acts(job)?;
+        let device = Device::of(gpu);
+        let mut models = Vec::with_capacity(job.members.len());
+        for (index, (member, named)) in job.members.iter().zip(architectures).enumerate() {
+            let own = job.round.iter().filter(|act| act.members().any(|other| other == index));
+            let batches = own.filter_map(Act::batch).map(|batch| batch.laid_out(member.stack));
+            let Some(batch) = batches.max_by_key(Batch::tokens) else {
+                return Err(support::idle(index));
+            };
+            let modeling = support::modeling(named, (member, batch), device)?;
+            let architecture = stacks::architecture(named, member, batch)?;
+            models.push(Built { member, named, architecture, modeling, batch });
+        }
+        let laid_out = |act: &Act| match *act {
+            Act::Train { member, batch, loss, times } => {
+                Act::Train { member, batch: batch.laid_out(job.members[member].stack), loss, times }
+            }
+            Act::Score { member, batch } => {
+                Act::Score { member, batch: batch.laid_out(job.members[member].stack) }
+            }
+            Act::Update { member } => Act::Update { member },
+        };
+        // packed sequences are as good as full
+        let varies = |batch: &Batch| batch.lengths != Lengths::Equal && batch.mask != Mask::Packed;
+        let varying = job.round.iter().filter_map(Act::batch).find(varies);
+        Ok(Ready { device, round: job.round.iter().map(laid_out).collect(), varying, models })
+    }
+
+    /// Puts the models on a machine, with those layers by themselves that are `apart`.
+    ///
+    /// # Errors
+    /// An [`Issue`] where adapters are trained and no layer has one.
+    pub fn load<'m>(&'m self, machine: &'m Machine, apart: Apart) -> Result<Vec<Model<'m>>, Issue> {
+        let load = |built: &'m Built<'a>| {
+            let Built { member, named, architecture, modeling, batch } = built;
+            let model = Model::load(machine, architecture, *modeling, (member, *batch), self.device, apart);
+            support::adapted(&model, named).map(|()| model)
+        };
+        self.models.iter().map(load).collect()
+    }
+
+    /// The batch whose lengths vary, as it is asked for and where its texts lie.
+    pub fn varying(&self) -> Option<(Batch, Batch)> {
+        self.varying.zip(self.round.iter().find_map(Act::batch))
+    }
+
+    /// Whether activations wait in the CPU's memory.
+    pub fn offloads(&self) -> bool {
+        self.models.iter().any(|built| built.member.offloading == Offloading::On)
+    }
+
+    /// Micro-batches of the longest training of a round.
+    pub fn accumulation(&self) -> u64 {
+        let times = |act: &Act| match act {
+            Act::Train { times, .. } => *times,
+            Act::Update { .. } | Act::Score { .. } => 1,
+        };
+        self.round.iter().map(times).max().unwrap_or(1)
+    }
+
+    /// How many parameters the models on the machine have.
+    pub fn parameters(&self, machine: &Machine, models: &[Model<'_>]) -> Parameters {
+        let mut sum = Parameters::default();
+        for (built, model) in self.models.iter().zip(models) {
+            let trainable = machine.with(|state| state.trainable(&model.params));
+            let trained = if built.member.training.is_some() { trainable } else { 0 };
+            let adapters = if built.member.method == Method::Full { 0 } else { trainable };
+            sum.total = sum.total.saturating_add(built.architecture.parameters()).saturating_add(adapters);
+            sum.trainable = sum.trainable.saturating_add(trained);
+        }
+        sum
+    }
+
+    /// An issue where a run of the job has no figure.
+    ///
+    /// # Errors
+    /// See [`support::followed`].
+    pub fn followed(&self, machine: &Machine, highest: Bytes) -> Result<(), Issue> {
+        self.models.iter().try_for_each(|built| support::followed(machine, built.member, highest))
+    }
+}

@@ -1,0 +1,214 @@
+//! Two models in one round, through the library, beside what PyTorch's allocator measured of them.
+
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::allocator::Settings;
+use headroom::check;
+use headroom::job::{Act, Batch, Job, Loss, Member};
+use headroom::memory::{Category, Iteration, Stage};
+use headroom::model::catalogue;
+use headroom::scenario::{
+    Checkpointing, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
+};
+use headroom::step::{self, Recording};
+use headroom::units::Bytes;
+use serde_json::Value;
+
+/// `tests/fixtures/measurements/jobs.json`: rounds of two models, as `data/SOURCES.md` says.
+const JOBS: &str = include_str!("fixtures/measurements/jobs.json");
+
+/// How far the allocated peak of a round may be off.
+const ALLOCATED: f64 = 0.001;
+/// How far the reserved peak may be off.
+const RESERVED: f64 = 0.02;
+
+fn rows() -> Vec<Value> {
+    serde_json::from_str(JOBS).expect("the rows are JSON")
+}
+
+/// The job of a row, on its card.
+fn job(row: &Value) -> (Job, Scenario) {
+    let scenario = check::scenario(row).expect("the row can be expressed");
+    let policy = Member::from(&scenario);
+    let reference = Member { training: None, checkpointing: Checkpointing::Off, ..policy.clone() };
+    let (batch, times) = (Batch::from(&scenario), scenario.accumulation);
+    let round = match row["round"].as_str() {
+        Some("score-train") => vec![
+            Act::Score { member: 1, batch },
+            Act::Train { member: 0, batch, loss: Loss::Labels, times },
+            Act::Update { member: 0 },
+        ],
+        Some("preference") => {
+            let prompt = row["prompt"].as_u64().expect("a prompt has a length");
+            let loss = Loss::Preference { reference: 1, prompt };
+            vec![Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]
+        }
+        other => panic!("no round is called {other:?}"),
+    };
+    (Job { members: vec![policy, reference], round }, scenario)
+}
+
+/// What is said of a figure that is off by more than that.
+fn off(what: &str, predicted: u64, measured: &Value, tolerance: f64) -> Option<String> {
+    let measured = measured.as_u64().unwrap_or_else(|| panic!("{what} was measured"));
+    let error = predicted as f64 / measured as f64 - 1.0;
+    let said = format!("{what}: {predicted} for {measured}, {:+.3} %", error * 100.0);
+    println!("{said}");
+    (error.abs() > tolerance).then_some(said)
+}
+
+#[test]
+fn two_models_in_one_round_need_what_was_measured() {
+    let mut wrong = Vec::new();
+    for row in rows() {
+        let id = row["id"].as_str().expect("a row has a name");
+        let (job, scenario) = job(&row);
+        let recording =
+            Recording::of_job(&job, &scenario.gpu().expect("a card")).expect("the job is modelled");
+        let replay = recording.replay(Settings::default());
+        let measured = &row["measured"];
+        let (allocated, reserved) = (replay.allocation.allocated_peak.0, replay.allocation.reserved_peak.0);
+        wrong.extend(off(&format!("{id} allocated"), allocated, &measured["peak"]["overall"], ALLOCATED));
+        wrong.extend(off(&format!("{id} reserved"), reserved, &measured["reserved"]["peak_stat"], RESERVED));
+        let Some(phases) = measured["peak"]["steady"].as_object() else { continue };
+        for (phase, peak) in &replay.steady.phases {
+            let name = format!("{id} {}", phase.slug());
+            wrong.extend(off(&name, peak.bytes.0, &phases[phase.slug()], ALLOCATED));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn one_layer_on_behalf_of_many_says_the_same_of_a_job() {
+    for row in rows() {
+        let (job, scenario) = job(&row);
+        let gpu = scenario.gpu().expect("a card");
+        let memory = step::run_job(&job, &gpu).expect("the job is modelled");
+        let [first, later] = Recording::of_job(&job, &gpu).expect("the job is modelled").iterations();
+        assert_eq!((&memory.first, &memory.steady), (&first, &later), "{}", row["id"]);
+        let (total, trainable) = (memory.parameters.total, memory.parameters.trainable);
+        assert_eq!(total, 2 * trainable, "{}: two models, of which one is trained", row["id"]);
+    }
+}
+
+#[test]
+fn a_scenario_is_a_job_of_one_model() {
+    let scenario = Scenario::default();
+    let gpu = scenario.gpu().expect("a card");
+    let architecture = scenario.architecture().expect("a model");
+    let memory = step::run(&architecture, &scenario, &gpu).expect("it is modelled");
+    assert_eq!(step::run_job(&Job::from(&scenario), &gpu), Ok(memory));
+}
+
+#[test]
+fn a_model_that_scores_keeps_nothing() {
+    let scenario = Scenario { method: Method::Full, ..Scenario::default() };
+    let gpu = scenario.gpu().expect("a card");
+    let member = Member { training: None, ..Member::from(&scenario) };
+    let batch = Batch::from(&scenario);
+    let job = Job { members: vec![member], round: vec![Act::Score { member: 0, batch }] };
+    let memory = step::run_job(&job, &gpu).expect("it is modelled");
+    let stages =
+        |iteration: &Iteration| iteration.phases.iter().map(|(phase, _)| phase.stage).collect::<Vec<_>>();
+    assert_eq!(stages(&memory.steady), [Stage::Score]);
+    assert_eq!(memory.parameters.trainable, 0);
+    let doubled = Batch { sequences: batch.sequences * 2, ..batch };
+    let twice = Job { round: vec![Act::Score { member: 0, batch: doubled }], ..job };
+    let twice = step::run_job(&twice, &gpu).expect("it is modelled");
+    let token_ids = 2 * 8 * batch.tokens();
+    assert_eq!(
+        twice.resting.total().0,
+        memory.resting.total().0 + token_ids,
+        "only the batch is larger at rest"
+    );
+}
+
+#[test]
+fn every_model_scores_the_same_both_ways() {
+    let mut answered = 0;
+    for entry in catalogue::entries() {
+        let scenario = Scenario {
+            model: ModelChoice::Catalogue(entry.id.to_owned()),
+            method: Method::Full,
+            precision: Precision::AmpBf16,
+            checkpointing: Checkpointing::Off,
+            batch: 2,
+            sequence: 64,
+            ..Scenario::default()
+        };
+        let gpu = scenario.gpu().expect("a card");
+        let member = Member { training: None, ..Member::from(&scenario) };
+        let round = vec![Act::Score { member: 0, batch: Batch::from(&scenario) }];
+        let job = Job { members: vec![member], round };
+        let Ok(memory) = step::run_job(&job, &gpu) else { continue };
+        let [first, later] = Recording::of_job(&job, &gpu).expect("it is as modelled").iterations();
+        assert_eq!((&memory.first, &memory.steady), (&first, &later), "{}", entry.id);
+        let peak = memory.peak().1.parts;
+        assert_eq!(
+            peak.get(Category::Gradients) + peak.get(Category::Activations),
+            Bytes::ZERO,
+            "{}",
+            entry.id
+        );
+        answered += 1;
+    }
+    assert!(answered > 150, "{answered} models score");
+}
+
+#[test]
+fn what_is_no_job_says_what_would_be() {
+    let scenario = Scenario::default();
+    let gpu = scenario.gpu().expect("a card");
+    let member = Member::from(&scenario);
+    let frozen = Member { training: None, ..member.clone() };
+    let batch = Batch::from(&scenario);
+    let train = |loss| Act::Train { member: 0, batch, loss, times: 1 };
+    let labels = train(Loss::Labels);
+    let preference = train(Loss::Preference { reference: 1, prompt: 1 });
+    let uniform = Batch { lengths: Lengths::Uniform, ..batch };
+    let packed = Batch { mask: Mask::Packed, ..batch };
+    let trl = Member { stack: Stack::Trl, method: Method::Full, ..member.clone() };
+    let pair = vec![trl.clone(), Member { training: None, ..trl.clone() }];
+    let offloading = Member { offloading: Offloading::On, ..member.clone() };
+    let unsloth = Member { stack: Stack::Unsloth, ..frozen.clone() };
+    let cases = [
+        (vec![], vec![], "nothing is done in a round"),
+        (vec![member.clone()], vec![Act::Update { member: 1 }], "act 0 names member 1, of which there are 1"),
+        (vec![frozen.clone()], vec![labels], "member 0 is trained, but nothing says how"),
+        (vec![member.clone(), frozen.clone()], vec![labels], "no act runs member 1"),
+        (
+            vec![member.clone(), frozen.clone()],
+            vec![preference],
+            "preferences are modelled as trl learns them",
+        ),
+        (vec![unsloth], vec![Act::Score { member: 0, batch }], "without a loss is not modelled"),
+        (
+            vec![offloading, frozen.clone()],
+            vec![labels, Act::Score { member: 1, batch }],
+            "activations in the CPU's memory are not modelled of a job of several models",
+        ),
+        (
+            vec![member, frozen],
+            vec![labels, Act::Score { member: 1, batch: uniform }],
+            "lengths that vary are modelled of a job with one batch only",
+        ),
+        (
+            pair,
+            vec![Act::Train {
+                member: 0,
+                batch: packed,
+                loss: Loss::Preference { reference: 1, prompt: 1 },
+                times: 1,
+            }],
+            "preferences are modelled with a sequence in each row",
+        ),
+    ];
+    for (members, round, message) in cases {
+        let job = Job { members, round };
+        let issue = step::run_job(&job, &gpu).expect_err(message);
+        assert!(issue.message.contains(message), "{issue}");
+        assert!(issue.fix.is_some(), "{issue}");
+        assert_eq!(Recording::of_job(&job, &gpu).expect_err(message), issue);
+    }
+}
