@@ -70,8 +70,11 @@ impl Desk {
         inner.waiting.retain(|task| task.place != place);
         if inner.wanted && inner.running.as_ref().is_some_and(|task| task.place == place) {
             inner.wanted = false;
-            let desk = self.clone();
-            self.patience.run(PATIENCE, move || desk.give_up());
+            // A new worker would have to run the whole step again before it could answer about another moment.
+            if place != Place::Glance {
+                let desk = self.clone();
+                self.patience.run(PATIENCE, move || desk.give_up());
+            }
         }
     }
 

@@ -94,8 +94,10 @@ pub struct State {
     pub names: Memo<Vec<String>>,
     /// Whether all settings are in sight, and not only those that most people choose.
     pub unfolded: RwSignal<bool>,
-    /// Whether something can be undone, and done again.
-    pub ways: RwSignal<(bool, bool)>,
+    /// Whether something can be undone.
+    pub can_undo: RwSignal<bool>,
+    /// Whether something can be done again.
+    pub can_redo: RwSignal<bool>,
     history: StoredValue<History>,
 }
 
@@ -135,7 +137,8 @@ impl State {
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             unfolded: RwSignal::new(false),
-            ways: RwSignal::new((false, false)),
+            can_undo: RwSignal::new(false),
+            can_redo: RwSignal::new(false),
             history: StoredValue::new(History::default()),
         };
         state.show(Snapshot { scenarios, active: 0 });
@@ -202,10 +205,9 @@ impl State {
     }
 
     fn note_ways(self) {
-        let ways = self.history.with_value(History::ways);
-        if self.ways.get_untracked() != ways {
-            self.ways.set(ways);
-        }
+        let (back, forth) = self.history.with_value(History::ways);
+        self.can_undo.set(back);
+        self.can_redo.set(forth);
     }
 
     fn snapshot(self) -> Snapshot {

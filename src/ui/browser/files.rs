@@ -1,5 +1,7 @@
 //! What the visitor takes along: files and pictures.
 
+use std::collections::HashMap;
+
 use leptos::prelude::{document, window};
 use wasm_bindgen::prelude::*;
 
@@ -63,9 +65,48 @@ pub fn styled(svg: &str) -> Option<String> {
     written
 }
 
+/// Colours as every program reads them: painted once and looked at.
+struct Palette {
+    brush: web_sys::CanvasRenderingContext2d,
+    known: HashMap<String, String>,
+}
+
+impl Palette {
+    fn new() -> Option<Palette> {
+        let canvas =
+            document().create_element("canvas").ok()?.dyn_into::<web_sys::HtmlCanvasElement>().ok()?;
+        // Otherwise browsers warn that reading is slow.
+        let options = js_sys::Object::new();
+        js_sys::Reflect::set(&options, &"willReadFrequently".into(), &true.into()).ok()?;
+        let brush = canvas.get_context_with_context_options("2d", &options).ok()??.dyn_into().ok()?;
+        Some(Palette { brush, known: HashMap::new() })
+    }
+
+    fn plain(&mut self, colour: &str) -> Option<String> {
+        if let Some(known) = self.known.get(colour) {
+            return Some(known.clone());
+        }
+        let brush = &self.brush;
+        brush.clear_rect(0., 0., 1., 1.);
+        brush.set_fill_style_str(colour);
+        brush.fill_rect(0., 0., 1., 1.);
+        let read: js_sys::Function =
+            js_sys::Reflect::get(brush, &"getImageData".into()).ok()?.dyn_into().ok()?;
+        let corner = js_sys::Array::of4(&0.into(), &0.into(), &1.into(), &1.into());
+        let image = read.apply(brush, &corner).ok()?;
+        let pixel: js_sys::Uint8ClampedArray =
+            js_sys::Reflect::get(&image, &"data".into()).ok()?.dyn_into().ok()?;
+        let [red, green, blue] = [0, 1, 2].map(|index| pixel.get_index(index));
+        let plain = format!("#{red:02x}{green:02x}{blue:02x}");
+        self.known.insert(colour.to_owned(), plain.clone());
+        Some(plain)
+    }
+}
+
 fn write_styles(stage: &web_sys::Element) -> Option<String> {
     let root = stage.first_element_child()?;
     let all = stage.query_selector_all("svg, svg *").ok()?;
+    let mut mixed = Palette::new()?;
     for index in 0..all.length() {
         let Some(element) = all.get(index).and_then(|node| node.dyn_into::<web_sys::Element>().ok()) else {
             continue;
@@ -73,8 +114,9 @@ fn write_styles(stage: &web_sys::Element) -> Option<String> {
         let Ok(Some(computed)) = window().get_computed_style(&element) else { continue };
         for name in STYLES {
             let value = computed.get_property_value(name).unwrap_or_default();
+            let plain = if value.starts_with("okl") { mixed.plain(&value) } else { None };
             if !value.is_empty() {
-                drop(element.set_attribute(name, &value));
+                drop(element.set_attribute(name, &plain.unwrap_or(value)));
             }
         }
         drop(element.remove_attribute("class"));

@@ -49,13 +49,12 @@ pub fn Breakdown() -> impl IntoView {
     let opened: Opened = StoredValue::new(Part::all().map(|_| RwSignal::new(false)).collect());
     let sizes = Memo::new(move |_| sizes(state));
     let small_open = RwSignal::new(false);
-    let large = Memo::new(move |_| sizes.with(|(large, _)| large.clone()));
-    let small = Memo::new(move |_| {
+    let row = move |part: &Part| view! { <Row part=*part opened=opened /> };
+    let large = move || sizes.with(|(large, _)| large.iter().map(row).collect::<Vec<_>>());
+    let small = move || {
         let listed = small_open.get();
-        sizes.with(|(_, small)| if listed { small.clone() } else { Vec::new() })
-    });
-    let row = move |part: Part| view! { <Row part=part opened=opened /> };
-    let rows = move |parts: Memo<Vec<Part>>| move || parts.get().into_iter().map(row).collect::<Vec<_>>();
+        sizes.with(|(_, small)| small.iter().filter(|_| listed).map(row).collect::<Vec<_>>())
+    };
     view! {
         <div class="table-box">
             <table class="breakdown" class:compared=compared>
@@ -69,9 +68,9 @@ pub fn Breakdown() -> impl IntoView {
                     </tr>
                 </thead>
                 <tbody>
-                    {rows(large)}
+                    {large}
                     <Small sizes=sizes open=small_open />
-                    {rows(small)}
+                    {small}
                 </tbody>
                 <tfoot>
                     <tr class="sum">

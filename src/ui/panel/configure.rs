@@ -131,13 +131,13 @@ fn Controls(group: Group) -> impl IntoView {
 #[component]
 fn Changed() -> impl IntoView {
     let state = State::of_page();
-    let keys = Memo::new(move |_| {
+    let keys = move || {
         state.current().scenario.with(|scenario| {
             let usual = scenario.defaults();
             let said = |key: &'static Key| (key.name, key.label, key.words(scenario), key.words(&usual));
             changed(scenario).into_iter().map(said).collect::<Vec<_>>()
         })
-    });
+    };
     let chip = move |(name, label, words, usual): (&'static str, &'static str, String, String)| {
         let reset = move |_| {
             state.change(|scenario| {
@@ -166,9 +166,9 @@ fn Changed() -> impl IntoView {
         <ul
             class="changed-settings"
             aria-label="Changed settings"
-            hidden=Signal::derive(move || keys.with(Vec::is_empty))
+            hidden=Signal::derive(move || state.current().scenario.with(|scenario| changed(scenario).is_empty()))
         >
-            {move || keys.get().into_iter().map(chip).collect::<Vec<_>>()}
+            {move || keys().into_iter().map(chip).collect::<Vec<_>>()}
         </ul>
     }
 }

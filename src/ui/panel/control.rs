@@ -15,13 +15,12 @@ use crate::units::Bytes;
 
 /// The issues of the active scenario that name one of some fields.
 pub fn issues(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Signal<Vec<Issue>> {
-    let found = Memo::new(move |_| {
+    Signal::derive(move || {
         let issues = |estimate: &Estimate| {
             estimate.issues.iter().filter(|issue| is_of(issue.field)).cloned().collect::<Vec<_>>()
         };
         state.current().estimate.with(issues)
-    });
-    found.into()
+    })
 }
 
 /// The control of an input; hidden where the input makes no difference.

@@ -34,7 +34,7 @@ pub fn Header(
     let units = || Unit::ALL.map(|unit| view! { <p>{unit.help()} "."</p> });
     view! {
         <header class="page-header">
-            <a class="skip" href="#" on:click=skip>
+            <a class="skip" href="#answer" on:click=skip>
                 "Skip to the answer"
             </a>
             <h1>
@@ -54,7 +54,7 @@ pub fn Header(
                         class="tool icon"
                         aria-label="Undo the last change"
                         title="Undo (Ctrl Z)"
-                        disabled=Signal::derive(move || !state.ways.get().0)
+                        disabled=Signal::derive(move || !state.can_undo.get())
                         on:click=move |_| state.undo()
                     >
                         <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
@@ -66,7 +66,7 @@ pub fn Header(
                         class="tool icon"
                         aria-label="Redo the last change"
                         title="Redo (Ctrl Shift Z)"
-                        disabled=Signal::derive(move || !state.ways.get().1)
+                        disabled=Signal::derive(move || !state.can_redo.get())
                         on:click=move |_| state.redo()
                     >
                         <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">

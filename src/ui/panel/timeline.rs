@@ -76,20 +76,13 @@ pub fn Timeline() -> impl IntoView {
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
     follow_width(place, width);
-    let detail = Memo::new_with_compare(
-        move |_| followed(state),
-        |old, new| match (old, new) {
-            (Some(Some(old)), Some(Some(new))) => !Arc::ptr_eq(old, new),
-            (Some(None), Some(None)) => false,
-            _ => true,
-        },
-    );
+    let detail = Signal::derive(move || followed(state));
     Effect::new(move || {
         detail.track();
         shown.forget();
     });
     let count = move || detail.with(|detail| detail.as_ref().map_or(0, |detail| detail.moments.len()));
-    let index = Memo::new(move |_| {
+    let index = Signal::derive(move || {
         let peak =
             detail.with(|detail| detail.as_ref().map_or(0, |detail| timeline::highest(&detail.moments)));
         shown.chosen().unwrap_or(peak).min(count().saturating_sub(1))
@@ -120,7 +113,7 @@ pub fn Timeline() -> impl IntoView {
         shown.hovered.set(None);
         shown.pinned.set(Some(untrack(|| at(&event))));
     };
-    let told = Memo::new(move |_| {
+    let told = Signal::derive(move || {
         detail.with(|detail| {
             let detail = detail.as_ref()?;
             let moment = *detail.moments.get(index.get())?;
@@ -164,13 +157,13 @@ pub fn Timeline() -> impl IntoView {
 /// What is known of the shown moment: asked of the worker where it is not the peak.
 fn glances(
     state: State,
-    detail: Memo<Option<Arc<Detail>>>,
+    detail: Signal<Option<Arc<Detail>>>,
     shown: Shown,
-    index: Memo<usize>,
+    index: Signal<usize>,
 ) -> Signal<Option<Glance>> {
     let heard = RwSignal::new(None::<Glance>);
     let later = Later::default();
-    let asked = Memo::new(move |_| {
+    let asked = Signal::derive(move || {
         shown.chosen()?;
         detail.with(|detail| Some(detail.as_ref()?.moments.get(index.get())?.at))
     });
@@ -225,7 +218,7 @@ impl Told {
 #[component]
 fn Readout(
     /// What is known at once.
-    told: Memo<Option<Told>>,
+    told: Signal<Option<Told>>,
     /// What the worker says.
     glance: Signal<Option<Glance>>,
 ) -> impl IntoView {
@@ -243,7 +236,7 @@ fn Readout(
     };
     let event = Signal::derive(move || glance.get().and_then(|glance| glance.event).unwrap_or_default());
     // A part that is there at no moment is not in the legend.
-    let present = Memo::new(move |_| {
+    let present = move || {
         state.current().answer(|_, memory, _| {
             let details = followed(state);
             let moments = details.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
@@ -255,7 +248,7 @@ fn Readout(
             };
             Part::all().filter(is_there).collect::<Vec<_>>()
         })
-    });
+    };
     let part = move |part: Part| {
         let amount = Signal::derive(move || {
             let unit = state.unit();
@@ -271,7 +264,7 @@ fn Readout(
             </li>
         }
     };
-    let parts = move || present.get().unwrap_or_default().into_iter().map(part).collect::<Vec<_>>();
+    let parts = move || present().unwrap_or_default().into_iter().map(part).collect::<Vec<_>>();
     let line = move |line: &Line| {
         let class = Part::Tensors(line.category).class();
         view! {
@@ -309,7 +302,7 @@ fn Readout(
 #[component]
 fn Twin(
     /// The step.
-    detail: Memo<Option<Arc<Detail>>>,
+    detail: Signal<Option<Arc<Detail>>>,
 ) -> impl IntoView {
     let state = State::of_page();
     let open = RwSignal::new(false);
