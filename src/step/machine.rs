@@ -3,7 +3,7 @@
 //! Tensors are handles with Python's lifetime rules: a clone holds the storage, dropping the last handle frees it. The
 //! model code in [`super::forward`] therefore frees a tensor exactly where the Python code that it mirrors does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 
 use super::autograd::Graph;
@@ -59,6 +59,8 @@ pub(super) struct Machine {
     state: RefCell<State>,
     /// Storages of tensors that went while the state was in use.
     gone: RefCell<Vec<StorageId>>,
+    /// Whether there are any: asked whenever the state was lent.
+    any_gone: Cell<bool>,
 }
 
 impl Machine {
@@ -76,6 +78,7 @@ impl Machine {
                 unmodelled: None,
             }),
             gone: RefCell::default(),
+            any_gone: Cell::new(false),
         }
     }
 
@@ -84,7 +87,8 @@ impl Machine {
     pub fn with<R>(&self, body: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.borrow_mut();
         let result = body(&mut state);
-        if !self.gone.borrow().is_empty() {
+        if self.any_gone.get() {
+            self.any_gone.set(false);
             self.gone.take().into_iter().for_each(|storage| state.release(storage));
         }
         result
@@ -104,7 +108,10 @@ impl Machine {
     pub fn let_go(&self, storage: StorageId) {
         match self.state.try_borrow_mut() {
             Ok(mut state) => state.release(storage),
-            Err(_) => self.gone.borrow_mut().push(storage),
+            Err(_) => {
+                self.any_gone.set(true);
+                self.gone.borrow_mut().push(storage);
+            }
         }
     }
 
