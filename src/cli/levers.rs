@@ -53,7 +53,10 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         true => out.push_str("No change saves anything worth naming.\n"),
     }
     if let Some(lever) = &found.together {
-        out.push_str("\nNo single change is enough. Together these are:\n\n");
+        let single = found.single.iter().any(|other| other.verdict == Verdict::Fits);
+        let why =
+            if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
+        out.push_str(&format!("\n{why}: together these are.\n\n"));
         let cells = [lever.cost.label().to_owned(), lever.needed.to_string(), lower(lever.verdict)];
         let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
         rows.extend(lines(&lever.changes, cells));

@@ -486,3 +486,39 @@ fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
         assert_eq!(says(&["estimate", link]).contains(" up to the failure\n"), fails);
     }
 }
+
+#[test]
+fn levers_say_what_to_change_and_what_it_saves() {
+    let text = says(&["levers", "--gpu", "rtx-3060-12gb"]);
+    assert!(text.contains("does not fit") && text.contains("Loss kernel: Default → Liger fused"), "{text}");
+    let json: Value = serde_json::from_str(&says(&["levers", "--gpu", "rtx-3060-12gb", "--json"])).unwrap();
+    let first = &json["single"][0];
+    assert_eq!((first["cost"].as_str(), first["verdict"].as_str()), (Some("nothing"), Some("fits")));
+    // what a lever saves is the difference of two estimates, and its link is the changed scenario
+    let estimate: Value =
+        serde_json::from_str(&says(&["estimate", first["link"].as_str().unwrap(), "--json"])).unwrap();
+    assert_eq!(estimate["needed"], first["needed"]);
+    let saved = json["needed"].as_u64().unwrap() - first["needed"].as_u64().unwrap();
+    assert_eq!(first["saved"].as_u64(), Some(saved));
+    let message =
+        "error: no card is called \"nobody\" (use a card such as rtx-4090 or an amount such as 24GB)\n";
+    fails(&["levers", "--gpu", "nobody"], message);
+}
+
+#[test]
+fn need_lists_the_cards_that_do() {
+    let text = says(&["need", "--model", "meta-llama/Llama-3.2-1B"]);
+    let mut cards = text.lines().skip(3);
+    assert!(
+        cards.clone().any(|line| line.starts_with("A10G") && line.contains("$/h aws g5.xlarge")),
+        "{text}"
+    );
+    assert!(
+        cards.all(|line| line.is_empty() || line.contains("fits: ") || line.starts_with("Prices")),
+        "{text}"
+    );
+    let json: Value = serde_json::from_str(&says(&["need", "--json"])).unwrap();
+    let of_smallest = &json["cards"][0]["methods"];
+    assert_eq!(of_smallest["qlora"]["verdict"].as_str(), Some("fits"));
+    assert_eq!(of_smallest["full"]["verdict"].as_str(), Some("over"));
+}

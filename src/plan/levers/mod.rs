@@ -97,7 +97,7 @@ pub struct Levers {
     /// Single changes that save enough to be worth a line: first those with which it fits, then the others; within both the
     /// cheapest first, and of equal cost what saves most.
     pub single: Vec<Lever>,
-    /// Where no single change is enough: changes that are together, as cheap as was found.
+    /// Changes that are enough together, as cheap as was found, where no single change is or each that is costs more.
     pub together: Option<Lever>,
     /// Where it fits: what the room that is left is good for.
     pub uses: Vec<Use>,
@@ -150,8 +150,9 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     });
     single.sort_by_key(|lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed));
     let fits = base.verdict == Verdict::Fits;
-    let enough = fits || single.iter().any(|lever| lever.verdict == Verdict::Fits);
-    let together = if enough { None } else { together(scenario, &base) };
+    let cheapest = single.iter().find(|lever| lever.verdict == Verdict::Fits).map(|lever| lever.cost);
+    let costs = Cost::ALL.into_iter().take_while(|cost| cheapest.is_none_or(|cheapest| *cost < cheapest));
+    let together = if fits { None } else { together(scenario, &base, costs) };
     let uses = if fits { room::uses(scenario) } else { Vec::new() };
     Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses })
 }
@@ -222,9 +223,9 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Answe
 
 /// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
 /// those that turn out not to be needed are taken back, the dearest first.
-fn together(scenario: &Scenario, base: &Answer) -> Option<Lever> {
+fn together(scenario: &Scenario, base: &Answer, costs: impl Iterator<Item = Cost>) -> Option<Lever> {
     let mut pulls: Vec<&Rule> = Vec::new();
-    for cost in Cost::ALL {
+    for cost in costs {
         while let Some(rule) = most_saving(cost, &with(scenario, &pulls)) {
             pulls.push(rule);
             if !fits_with(scenario, &pulls) {
@@ -321,6 +322,14 @@ mod tests {
             let fits = Answer::of(&without).is_ok_and(|answer| answer.verdict == Verdict::Fits);
             assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
         }
+    }
+
+    #[test]
+    fn several_cheap_changes_come_before_one_that_changes_the_training() {
+        let levers = found(&Scenario { batch: 4, sequence: 8192, ..on("rtx-3060-12gb") });
+        let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
+        assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
+        assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
     }
 
     #[test]

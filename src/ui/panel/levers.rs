@@ -77,10 +77,10 @@ fn look_for(state: State, known: RwSignal<Option<Known>>) {
 fn title(found: &Found) -> &'static str {
     if found.verdict == Verdict::Fits {
         "What the room is good for"
-    } else if found.single.iter().any(|lever| lever.verdict == Verdict::Fits) {
-        "Any one of these makes it fit"
     } else if found.together.is_some() {
         "These together make it fit"
+    } else if found.single.iter().any(|lever| lever.verdict == Verdict::Fits) {
+        "What makes it fit"
     } else {
         "It takes a larger card or a smaller model; these save most"
     }
@@ -162,7 +162,7 @@ fn table(state: State, found: &Found) -> impl IntoView + use<> {
         view! {
             <tr data-fit=lever.verdict.slug()>
                 <th scope="row">
-                    <button type="button" class="cell" on:click=move |_| state.open(scenario.clone(), &told)>
+                    <button type="button" class="change" on:click=move |_| state.open(scenario.clone(), &told)>
                         {name}
                     </button>
                 </th>
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_cheapest_way_is_offered_first() {
         let (title, html) = shown("rtx-3060-12gb");
-        assert_eq!(title, "Any one of these makes it fit");
+        assert_eq!(title, "What makes it fit");
         let first = html.find("Loss kernel: Liger fused").expect("it is offered");
         assert!(html.find("costs nothing").is_some_and(|cost| cost > first && cost < first + 200), "{html}");
         assert_eq!(html.matches("class=\"lever\"").count(), BUTTONS);

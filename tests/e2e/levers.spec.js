@@ -1,0 +1,39 @@
+// What to change so that it fits.
+import { expect, test } from "./support/test.js";
+
+const SMALL = "#v=1&gpu=rtx-3060-12gb";
+
+for (const width of [1280, 390]) {
+  test(`the cheapest change makes it fit, and can be undone, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 844 });
+    await headroom.open(SMALL);
+    await expect(headroom.verdict).toContainText("Does not fit");
+    await expect(page.getByRole("heading", { name: "What makes it fit" })).toBeVisible();
+    const first = page.locator(".lever").first();
+    await expect(first).toContainText("Liger fused");
+    await expect(first).toContainText("costs nothing");
+    await first.click();
+    await expect(headroom.verdict).toContainText("to spare");
+    await headroom.expectLink("loss", "liger");
+    await page.keyboard.press("Control+z");
+    await expect(headroom.verdict).toContainText("Does not fit");
+  });
+}
+
+test("every change has its row, and takes effect", async ({ headroom, page }) => {
+  await headroom.open(SMALL);
+  await page.getByText("Every change, with what it saves").click();
+  const rows = page.getByRole("table", { name: "Changes that save memory" }).locator("tbody tr");
+  await expect(rows.first()).toContainText("Fits");
+  await rows.filter({ hasText: "Sequence length: " }).getByRole("button").click();
+  await expect.poll(() => headroom.link().get("s")).not.toBeNull();
+  await expect(headroom.verdict).toContainText("to spare");
+});
+
+test("room that is left is offered for use", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(page.getByRole("heading", { name: "What the room is good for" })).toBeVisible();
+  await page.locator(".lever", { hasText: "Micro-batch size" }).click();
+  await expect.poll(() => headroom.link().get("b")).not.toBeNull();
+  await expect(headroom.verdict).toContainText("to spare");
+});
