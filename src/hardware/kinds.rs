@@ -102,7 +102,7 @@ impl Class {
     }
 }
 
-/// What the figure [`Gpu::memory`] rests on.
+/// What the figure [`Gpu::memory`](super::Gpu::memory) rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Basis {
