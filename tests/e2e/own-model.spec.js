@@ -196,7 +196,7 @@ test.describe("as a config.json", () => {
     await dialog.use.click();
     await expect(dialog.root).toBeHidden();
 
-    await expect(page.getByText("My tiny (v2) · QLoRA").first()).toBeVisible();
+    await expect(page.locator(".sentence-bar")).toContainText("My tiny (v2)");
     const row = headroom.fits.getByRole("row", { name: /^My tiny \(v2\)/ });
     await row.scrollIntoViewIfNeeded();
     await expect(row.getByRole("cell").nth(2)).toContainText(/batch/);
