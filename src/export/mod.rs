@@ -9,71 +9,14 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::accuracy;
-use crate::estimate::{Estimate, estimate};
-use crate::issue::{Issue, Severity};
+use crate::issue::Severity;
 use crate::memory::{Iteration, Memory, Parts};
-use crate::plan::{Fit, Margin, OnCard, Outcome, Replayed, Verdict, fits};
-use crate::scenario::Scenario;
+use crate::plan::{Margin, Outcome};
 use crate::share;
 use crate::text::one_line;
 
+pub use crate::plan::Answer;
 pub use sheet::{Cell, Line, Sheet};
-
-/// A scenario and all that is said of it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Answer {
-    /// The question.
-    pub scenario: Scenario,
-    /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
-    pub estimate: Estimate,
-    /// What it does on its card; none where it could not be replayed.
-    pub on_card: Option<OnCard>,
-}
-
-impl Answer {
-    /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
-    pub fn of(scenario: Scenario) -> Answer {
-        let mut estimate = estimate(&scenario);
-        let Some(memory) = &estimate.memory else { return Answer { scenario, estimate, on_card: None } };
-        let replay = || Replayed::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?, memory);
-        let on_card = match replay() {
-            Ok(replayed) => {
-                estimate.memory = Some(replayed.memory);
-                Some(replayed.on_card)
-            }
-            Err(issue) => {
-                estimate.issues.push(Issue { severity: Severity::Warning, ..issue });
-                None
-            }
-        };
-        Answer { scenario, estimate, on_card }
-    }
-
-    /// What is needed against what the card has; none where there is no estimate.
-    pub fn fit(&self) -> Option<Fit> {
-        Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
-    }
-
-    /// The verdict on that.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
-    }
-
-    /// Whether the run gets through, as far as that can be said.
-    pub fn runs(&self) -> Option<bool> {
-        match self.verdict()? {
-            Verdict::WouldNotRun => Some(false),
-            Verdict::NotFollowed => None,
-            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &self.on_card {
-                Some(on_card) => Some(on_card.outcome == Outcome::Runs),
-                None => Some(self.fit()?.fits()),
-            },
-        }
-    }
-}
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
 pub fn markdown(answers: &[Answer], address: &str) -> String {
@@ -247,9 +190,10 @@ fn parameters(memory: &Memory) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::Field;
+    use crate::estimate::Estimate;
+    use crate::issue::{Field, Issue};
     use crate::memory::{Counted, Parameters, Peak, Phase, Stage};
-    use crate::scenario::{Method, ModelChoice};
+    use crate::scenario::{Method, ModelChoice, Scenario};
     use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.

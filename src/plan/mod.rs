@@ -1,5 +1,6 @@
 //! Planning: does it fit, and what is the most that does.
 
+mod answer;
 mod fit;
 mod levers;
 mod need;
@@ -8,6 +9,7 @@ mod solve;
 mod table;
 mod verdict;
 
+pub use answer::Answer;
 pub use fit::{Fit, Margin, fits, within};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::table::{asked, with_method};
-use super::{Replayed, Verdict, fits};
-use crate::accuracy;
-use crate::estimate::estimate;
+use super::{Answer, Verdict};
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
@@ -76,8 +74,7 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 /// ```
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
     let base = Scenario { gpu: GpuChoice::Catalogue(card.slug.to_string()), ..base.clone() };
-    let cell =
-        |method: &Method| cell(asked(&with_method(&base, *method)), card).unwrap_or_else(NeedCell::Unknown);
+    let cell = |method: &Method| cell(asked(&with_method(&base, *method)));
     NeedRow {
         gpu: card.slug.to_string(),
         name: card.name.to_string(),
@@ -87,25 +84,18 @@ pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
     }
 }
 
-fn cell(scenario: Scenario, card: &Gpu) -> Result<NeedCell, Issue> {
-    let answer = estimate(&scenario);
-    let Some(tensors) = &answer.memory else {
-        let nothing = Issue::error(crate::issue::Field::Model, "there is no answer");
-        return Err(answer.errors().next().cloned().unwrap_or(nothing));
-    };
-    let architecture = scenario.architecture()?;
-    let percent = accuracy::band(&architecture, &scenario).percent;
-    let mut fit = fits(tensors, card);
+fn cell(scenario: Scenario) -> NeedCell {
+    let mut answer = Answer::of_tensors(scenario);
     // tensors that do not fit need no replay
-    let on_card = if fit.fits() {
-        let replayed = Replayed::of(&architecture, &scenario, card, tensors)?;
-        fit = fits(&replayed.memory, card);
-        Some(replayed.on_card)
-    } else {
-        None
-    };
-    let verdict = Verdict::on(&scenario, &fit, on_card.as_ref(), percent);
-    Ok(NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(scenario) })
+    if answer.fit().is_some_and(|fit| fit.fits()) {
+        answer = answer.replayed();
+    }
+    match (answer.fit(), answer.verdict()) {
+        (Some(fit), Some(verdict)) => {
+            NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(answer.scenario) }
+        }
+        _ => NeedCell::Unknown(answer.refusal()),
+    }
 }
 
 #[cfg(test)]

@@ -358,9 +358,7 @@ fn unknown(piece: &Submodule) -> Option<&'static str> {
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {
     match (&attention.code, &attention.projection) {
-        (AttentionCode::Own(family), _) if !matches!(*family, "gpt_neo" | "gptj" | "mpt" | "deberta-v2") => {
-            Some(format!("the attention that only {family} has"))
-        }
+        (AttentionCode::Unmodelled(family), _) => Some(format!("the attention that only {family} has")),
         (_, Projection::QueriesOnly(_)) => Some("layers that borrow another's keys and values".to_owned()),
         _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
         _ => None,

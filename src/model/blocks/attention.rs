@@ -85,9 +85,10 @@ pub enum AttentionCode {
     FalconGrouped,
     /// bert and the encoders like it.
     Bert,
-    /// The family writes its attention out by itself, without PyTorch's kernels: gpt_neo, gptj, codegen, mpt, deberta-v2,
-    /// xglm, mpnet.
-    Own(&'static str),
+    /// The family writes its attention out by itself, without PyTorch's kernels: gpt_neo, gptj, mpt, deberta-v2.
+    Own,
+    /// The same of a family whose attention is not modelled: its name.
+    Unmodelled(&'static str),
 }
 
 /// Norms on queries and keys.

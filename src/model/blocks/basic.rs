@@ -118,15 +118,10 @@ pub struct Norm {
     pub kind: NormKind,
 }
 
-impl Norm {
-    /// A norm of that kind.
-    pub fn new(name: &'static str, width: u64, kind: NormKind) -> Norm {
-        Norm { name, width, rows: 1, kind }
-    }
-
-    /// Hands its parameters over.
-    pub fn visit(&self, visit: Visit<'_>) {
-        let (weight, bias) = match self.kind {
+impl NormKind {
+    /// Whether it has a weight, and whether a bias.
+    pub const fn parameters(self) -> (bool, bool) {
+        match self {
             NormKind::LayerNorm { bias } => (true, bias),
             NormKind::LayerNormPlusOne => (true, true),
             NormKind::LayerNormPlain | NormKind::LayerNormBare | NormKind::RmsPlain | NormKind::Identity => {
@@ -138,7 +133,19 @@ impl Norm {
             | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),
-        };
+        }
+    }
+}
+
+impl Norm {
+    /// A norm of that kind.
+    pub fn new(name: &'static str, width: u64, kind: NormKind) -> Norm {
+        Norm { name, width, rows: 1, kind }
+    }
+
+    /// Hands its parameters over.
+    pub fn visit(&self, visit: Visit<'_>) {
+        let (weight, bias) = self.kind.parameters();
         if self.rows > 1 && weight && self.kind != NormKind::LayerNormPython {
             // A list of norms (stablelm); cohere's is one with a row for each head.
             for row in 0..self.rows.min(1 << 16) {

@@ -142,7 +142,7 @@ fn gpt_neo(config: &Config<'_>) -> Result<Architecture, ModelError> {
     let output = Linear::new("attn.attention.out_proj", hidden, hidden).with_bias(true);
     let attention = Attention {
         dropout: dropout(config, "attention_dropout")?,
-        ..parts::attention(heads, per_head(hidden, heads)?, projection, output, AttentionCode::Own("gpt_neo"))
+        ..parts::attention(heads, per_head(hidden, heads)?, projection, output, AttentionCode::Own)
     };
     let block = Block {
         wiring: Wiring::PreNorm {
@@ -190,7 +190,7 @@ fn mpt(config: &Config<'_>) -> Result<Architecture, ModelError> {
             heads,
             Linear::new("attn.Wqkv", hidden, 3 * hidden),
             Linear::new("attn.out_proj", hidden, hidden),
-            AttentionCode::Own("mpt"),
+            AttentionCode::Own,
         )?
     };
     let block = Block {

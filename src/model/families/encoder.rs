@@ -109,7 +109,7 @@ const DEBERTA_V2: Names = Names {
         "attention.self.value_proj",
         "attention.output.dense",
     ],
-    code: AttentionCode::Own("deberta-v2"),
+    code: AttentionCode::Own,
     model: &["embeddings.", LAYERS, "encoder.", "cls.predictions.bias"],
     ..BERT
 };
@@ -117,7 +117,7 @@ const DEBERTA_V2: Names = Names {
 const MPNET: Names = Names {
     attention: ["attention.attn.q", "attention.attn.k", "attention.attn.v", "attention.attn.o"],
     norms: ["attention.LayerNorm", "output.LayerNorm"],
-    code: AttentionCode::Own("mpnet"),
+    code: AttentionCode::Unmodelled("mpnet"),
     layer: &["attention.attn.", "attention.LayerNorm", "intermediate.", "output.dense"],
     model: &["embeddings.", LAYERS, "encoder.", "lm_head.bias"],
     ..ROBERTA
@@ -273,7 +273,7 @@ fn deberta_v2(config: &Config<'_>) -> Result<Architecture, ModelError> {
     if let (true, Mixer::Attention(attention)) =
         (!relative || !["c2p", "p2c"].iter().all(|kind| kinds.contains(kind)), &mut block.mixer)
     {
-        attention.code = AttentionCode::Own("deberta-v2 without both kinds of relative positions");
+        attention.code = AttentionCode::Unmodelled("deberta-v2 without both kinds of relative positions");
     }
     let layers = repeated(config.depth("num_hidden_layers")?, block);
     let mut model = around(config, &DEBERTA_V2, layers)?;
@@ -365,7 +365,7 @@ fn albert(config: &Config<'_>) -> Result<Architecture, ModelError> {
         norms: ["attention.LayerNorm", "full_layer_layer_norm"],
         mlp: ["ffn", "ffn_output"],
         head: ["predictions.dense", "predictions.LayerNorm", "predictions"],
-        code: AttentionCode::Own("albert"),
+        code: AttentionCode::Unmodelled("albert"),
         layer: &[
             "full_layer_layer_norm",
             "attention.query",

@@ -123,7 +123,7 @@ fn xglm(config: &Config<'_>) -> Result<Architecture, ModelError> {
         activation: "activation_function",
         dropout: "dropout",
         attention_dropout: "attention_dropout",
-        code: AttentionCode::Own("xglm"),
+        code: AttentionCode::Unmodelled("xglm"),
         bias: true,
         norm: LAYER_NORM,
         before: true,

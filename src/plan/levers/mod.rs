@@ -7,10 +7,8 @@ mod rules;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Replayed, Verdict, fits};
-use crate::accuracy;
-use crate::estimate::estimate;
-use crate::issue::{Field, Issue};
+use super::{Answer, Verdict};
+use crate::issue::Issue;
 use crate::scenario::Scenario;
 use crate::scenario::keys::{KEYS, Key};
 use crate::units::Bytes;
@@ -23,7 +21,7 @@ use rules::{RULES, Rule};
 pub enum Cost {
     /// The same training, no slower.
     Nothing,
-    /// The same training by another library.
+    /// Another library, as it is usually run: what comes with it is named beside it.
     Software,
     /// The same training, slower.
     Time,
@@ -132,7 +130,8 @@ const LEAST_SHARE: u64 = 200;
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
-    let base = Answer::of(scenario)?;
+    let answer = Answer::of(scenario.clone());
+    let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
     let mut single: Vec<Lever> = RULES
         .iter()
         .filter_map(|rule| {
@@ -149,7 +148,7 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
         new
     });
     single.sort_by_key(|lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed));
-    let fits = base.verdict == Verdict::Fits;
+    let fits = base.fits();
     let cheapest = single.iter().find(|lever| lever.verdict == Verdict::Fits).map(|lever| lever.cost);
     let costs = Cost::ALL.into_iter().take_while(|cost| cheapest.is_none_or(|cheapest| *cost < cheapest));
     let together = if fits { None } else { together(scenario, &base, costs) };
@@ -158,47 +157,41 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
 }
 
 /// What a run needs and what becomes of it.
-struct Answer {
+#[derive(Clone, Copy)]
+struct Outlook {
     needed: Bytes,
     verdict: Verdict,
 }
 
-impl Answer {
-    /// The figures that are shown of a scenario.
-    fn of(scenario: &Scenario) -> Result<Answer, Issue> {
-        let estimate = estimate(scenario);
-        if let Some(issue) = estimate.errors().next() {
-            return Err(issue.clone());
-        }
-        let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-        let Some(memory) = &estimate.memory else {
-            return Err(Issue::error(Field::Model, "there is no answer"));
-        };
-        let Replayed { on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, memory)?;
-        let percent = accuracy::band(&architecture, scenario).percent;
-        let fit = fits(&memory, &gpu);
-        let verdict = Verdict::on(scenario, &fit, Some(&on_card), percent);
-        Ok(Answer { needed: fit.needed, verdict })
+impl Outlook {
+    /// Of a scenario with every event.
+    fn of(scenario: &Scenario) -> Option<Outlook> {
+        Outlook::read(&Answer::of(scenario.clone()))
     }
-}
 
-/// What a scenario needs by its tensors, and the verdict on that: known in microseconds. Nothing where there is no answer.
-fn tensors(scenario: &Scenario) -> Option<Answer> {
-    let memory = estimate(scenario).memory?;
-    let band = accuracy::band(&*scenario.architecture().ok()?, scenario);
-    let fit = fits(&memory, &scenario.gpu().ok()?);
-    Some(Answer { needed: fit.needed, verdict: Verdict::on(scenario, &fit, None, band.percent) })
+    /// Of its tensors alone.
+    fn of_tensors(scenario: &Scenario) -> Option<Outlook> {
+        Outlook::read(&Answer::of_tensors(scenario.clone()))
+    }
+
+    fn read(answer: &Answer) -> Option<Outlook> {
+        Some(Outlook { needed: answer.fit()?.needed, verdict: answer.verdict()? })
+    }
+
+    fn fits(self) -> bool {
+        self.verdict == Verdict::Fits
+    }
 }
 
 /// The scenario after a change; nothing where there is nothing to change, or what comes out has no answer. Where the run does
 /// not fit, a change that can be made again is made until it does, or once where it never does.
-fn pulled(rule: &Rule, scenario: &Scenario, base: &Answer) -> Option<Scenario> {
+fn pulled(rule: &Rule, scenario: &Scenario, base: &Outlook) -> Option<Scenario> {
     let first = step(rule, scenario)?;
-    if !rule.again || base.verdict == Verdict::Fits {
+    if !rule.again || base.fits() {
         return Some(first);
     }
     let mut last = first.clone();
-    while Answer::of(&last).ok()?.verdict != Verdict::Fits {
+    while !Outlook::of(&last)?.fits() {
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }
@@ -213,17 +206,17 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 }
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
-fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Answer) -> Option<Lever> {
-    let Answer { needed, verdict } = Answer::of(&after).ok()?;
+fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
+    let Outlook { needed, verdict } = Outlook::of(&after)?;
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
-    let helps = verdict == Verdict::Fits && base.verdict != Verdict::Fits;
+    let helps = verdict == Verdict::Fits && !base.fits();
     let changes = Change::between(before, &after, key);
     (saves || helps).then(|| Lever { changes, cost, needed, verdict, scenario: Box::new(after) })
 }
 
 /// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
 /// those that turn out not to be needed are taken back, the dearest first.
-fn together(scenario: &Scenario, base: &Answer, costs: impl Iterator<Item = Cost>) -> Option<Lever> {
+fn together(scenario: &Scenario, base: &Outlook, costs: impl Iterator<Item = Cost>) -> Option<Lever> {
     let mut pulls: Vec<&Rule> = Vec::new();
     for cost in costs {
         while let Some(rule) = most_saving(cost, &with(scenario, &pulls)) {
@@ -254,16 +247,16 @@ fn with(scenario: &Scenario, pulls: &[&Rule]) -> Scenario {
 
 fn fits_with(scenario: &Scenario, pulls: &[&Rule]) -> bool {
     let changed = with(scenario, pulls);
-    tensors(&changed).is_some_and(|answer| answer.verdict == Verdict::Fits)
-        && Answer::of(&changed).is_ok_and(|answer| answer.verdict == Verdict::Fits)
+    Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
+        && Outlook::of(&changed).is_some_and(Outlook::fits)
 }
 
 /// The change of that cost that saves most of what the tensors need, if it is worth a line.
 fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
-    let before = tensors(scenario)?.needed;
+    let before = Outlook::of_tensors(scenario)?.needed;
     let saving = |rule: &'static Rule| {
         let changed = with(scenario, &[rule]);
-        let needed = tensors(&changed)?.needed;
+        let needed = Outlook::of_tensors(&changed)?.needed;
         let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
         worth.then_some((needed, rule))
     };
@@ -274,6 +267,7 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::issue::Field;
     use crate::scenario::{GpuChoice, Method, ModelChoice};
 
     fn on(card: &str) -> Scenario {
@@ -291,7 +285,7 @@ mod tests {
         let levers = found(&scenario);
         assert!(levers.single.len() > 5);
         for lever in &levers.single {
-            let after = Answer::of(&lever.scenario).unwrap();
+            let after = Outlook::of(&lever.scenario).unwrap();
             assert_eq!((after.needed, after.verdict), (lever.needed, lever.verdict));
             assert!(!lever.changes.is_empty() && *lever.scenario != scenario);
         }
@@ -319,7 +313,7 @@ mod tests {
         for key in KEYS.iter().filter(|key| !key.is_same(&scenario, &together.scenario)) {
             let mut without = (*together.scenario).clone();
             key.copy(&mut without, &scenario);
-            let fits = Answer::of(&without).is_ok_and(|answer| answer.verdict == Verdict::Fits);
+            let fits = Outlook::of(&without).is_some_and(Outlook::fits);
             assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
         }
     }
@@ -346,7 +340,7 @@ mod tests {
         let gains: Vec<_> = levers.uses.iter().map(|usage| usage.gain).collect();
         assert!(gains.contains(&Gain::Batch) && gains.contains(&Gain::Sequence), "{gains:?}");
         for usage in &levers.uses {
-            assert_eq!(Answer::of(&usage.scenario).unwrap().verdict, usage.verdict);
+            assert_eq!(Outlook::of(&usage.scenario).unwrap().verdict, usage.verdict);
             assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
         }
         let full = found(&Scenario { method: Method::Lora, ..on("h200-sxm") });

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Change};
+use super::{Change, Outlook};
+use crate::accuracy;
+use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::model::Architecture;
 use crate::plan::{Largest, Verdict, largest_batch, longest_sequence};
 use crate::scenario::{Checkpointing, Method, Scenario};
 use crate::units::Bytes;
@@ -81,21 +85,17 @@ fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use
     if after == *before {
         return None;
     }
-    let Answer { needed, verdict } = Answer::of(&after).ok()?;
+    let Outlook { needed, verdict } = Outlook::of(&after)?;
     let changes = Change::between(before, &after, key);
     (verdict == Verdict::Fits).then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
 }
 
-type Solver = fn(
-    &crate::model::Architecture,
-    &Scenario,
-    &crate::hardware::Gpu,
-) -> Result<Option<Largest>, crate::issue::Issue>;
+type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issue>;
 
 /// The scenario with the largest number that fits beyond doubt: a card that is a little smaller would do as well.
 fn largest(scenario: &Scenario, set: fn(&mut Scenario, u64), solve: Solver) -> Option<Scenario> {
     let (architecture, mut gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-    let band = crate::accuracy::band(&architecture, scenario);
+    let band = accuracy::band(&architecture, scenario);
     let left = gpu.memory.saturating_sub(gpu.context_most);
     let sure = left.0 as f64 / (1.0 + band.percent.max(0.0) / 100.0);
     gpu.memory = Bytes(sure as u64) + gpu.context;

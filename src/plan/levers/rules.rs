@@ -126,11 +126,13 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     once("precision", Cost::Precision, |s| match s.precision {
+        _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 => s.precision = Precision::AmpBf16Weights,
         Precision::Fp32 => s.precision = Precision::AmpBf16,
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {}
     }),
     once("precision", Cost::Precision, |s| match s.precision {
+        _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::Fp32 => s.precision = Precision::Bf16,
         Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
     }),

@@ -1,6 +1,6 @@
 //! LoRA's adapters: which linear layers its targets name, and the matrices that stand beside them.
 
-use super::load::Loader;
+use super::loader::Loader;
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::memory::Category;

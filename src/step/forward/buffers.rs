@@ -1,7 +1,7 @@
 //! What a model registers as buffers: tensors that are no parameters and stay on the device.
 
 use super::families::qwen::LOG_POSITIONS;
-use super::load::{Loader, weights_dtype};
+use super::loader::{Loader, weights_dtype};
 use super::rotary::rotates_by_kind;
 use crate::dtype::Dtype;
 use crate::memory::Category;

@@ -2,7 +2,7 @@
 
 use super::BoundLayer;
 use super::adapters::{Part, adapts};
-use super::load::Loader;
+use super::loader::Loader;
 use crate::model::blocks::{
     Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Projection, Scan, Submodule,
     Wiring,

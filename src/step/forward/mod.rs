@@ -15,6 +15,7 @@ mod latent;
 mod layer;
 mod load;
 mod load_layer;
+mod loader;
 mod masks;
 mod mlp;
 mod moe;

@@ -41,7 +41,7 @@ const GPTJ: Variant = Variant {
     embedding: "wte",
     attention: ["attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj"],
     attention_dropout: "attn_pdrop",
-    code: AttentionCode::Own("gptj"),
+    code: AttentionCode::Own,
     rotation: Rotation::PartialOf("rotary_dim"),
     norm: LAYER_NORM,
     wired: Wired::Parallel("ln_1"),
@@ -193,7 +193,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..PLAIN
         },
         "diffllama" => Variant {
-            code: AttentionCode::Own("diffllama"),
+            code: AttentionCode::Unmodelled("diffllama"),
             extra: |_, common| {
                 let names = [
                     "self_attn.lambda_q1",
@@ -281,7 +281,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "gptj" => GPTJ,
         "codegen" => Variant {
             fused: Some("attn.qkv_proj"),
-            code: AttentionCode::Own("codegen"),
+            code: AttentionCode::Unmodelled("codegen"),
             layout: &["ln_1", "attn.", "mlp."],
             ..GPTJ
         },

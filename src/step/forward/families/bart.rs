@@ -8,7 +8,7 @@ use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
 use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
-use crate::step::forward::load::weights_dtype;
+use crate::step::forward::loader::weights_dtype;
 use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::Kernel;

@@ -11,7 +11,7 @@ impl<'a> Pass<'_, 'a> {
     /// `OpenAIGPTModel.forward` up to its layers.
     pub(in crate::step::forward) fn openai_gpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let dtype = super::super::load::weights_dtype(self.member.precision);
+        let dtype = super::super::loader::weights_dtype(self.member.precision);
         let mask = self.batch.mask.is_given().then(|| {
             let make = || self.constant(self.batch.tokens(), dtype, "mask");
             let given = make();
@@ -77,7 +77,7 @@ impl<'a> Pass<'_, 'a> {
             weights = {
                 let allowed = weights.times_buffer();
                 let square = self.batch.length.saturating_mul(self.batch.length);
-                let dtype = super::super::load::weights_dtype(self.member.precision);
+                let dtype = super::super::loader::weights_dtype(self.member.precision);
                 let others = self.constant(square, dtype, "others");
                 let forbidden = self.constant(square, dtype, "forbidden");
                 drop(others);

@@ -14,7 +14,7 @@ use crate::model::blocks::{
 use crate::scenario::{LoraTargets, Method};
 use crate::step::autograd::{Grad, Node, Results, like};
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::load::Loader;
+use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;

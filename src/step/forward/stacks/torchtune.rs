@@ -14,7 +14,7 @@ use crate::model::blocks::{Attention, FeedForward, Linear, Mixer, Mlp, NormKind,
 use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, WeightFormat};
 use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::forward::load::Loader;
+use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Arguments, Kernel};

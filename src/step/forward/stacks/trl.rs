@@ -179,17 +179,19 @@ impl<'a> Pass<'_, 'a> {
 
     /// `-F.logsigmoid(beta * delta_score)` of trainer/dpo_trainer.py `_compute_loss`. The metrics that it logs on the way
     /// are gone before backward and are not followed.
-    pub fn preference_loss(&self, policy: &Scored<'a>, reference: &Scored<'a>) -> Tensor<'a> {
+    pub fn preference_loss(&self, policy_scores: &Scored<'a>, reference_scores: &Scored<'a>) -> Tensor<'a> {
         let half = self.batch.sequences / 2;
         let pairs = |scored: &Scored<'a>| {
             let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
             scored.log_probs.sum_rows(row).pieces(&[half, half])
         };
         self.machine.as_category(Category::Logits, || {
-            let (policy, reference) = (pairs(policy), pairs(reference));
+            let (policy, reference) = (pairs(policy_scores), pairs(reference_scores));
             let ratios = policy.iter().zip(&reference).map(|(policy, reference)| policy.minus(reference));
             let ratios: Vec<Tensor<'a>> = ratios.collect();
-            let [chosen, rejected] = &ratios[..] else { unreachable!("a batch has two halves") };
+            let [chosen, rejected] = &ratios[..] else {
+                return policy_scores.log_probs.unmodelled("preferences without pairs");
+            };
             let delta = chosen.minus(rejected);
             let losses = delta.scale().keeping_input("log_sigmoid").negate();
             losses.sum_rows(half)

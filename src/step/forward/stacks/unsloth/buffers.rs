@@ -10,7 +10,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
 use crate::step::forward::adapters::{Part, adapts};
-use crate::step::forward::load::{Loader, weights_dtype};
+use crate::step::forward::loader::{Loader, weights_dtype};
 
 /// Positions that the rotary tables have at first at most, and by how many they grow.
 const FIRST_POSITIONS: u64 = 4 * 8192;

@@ -1,0 +1,75 @@
+//! The answer to a scenario: what it needs, what it does on its card, and the verdict on both.
+
+use super::{Fit, OnCard, Outcome, Replayed, Verdict, fits};
+use crate::accuracy;
+use crate::estimate::{Estimate, estimate};
+use crate::issue::{Field, Issue, Severity};
+use crate::scenario::Scenario;
+
+/// A scenario and all that is said of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The question.
+    pub scenario: Scenario,
+    /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
+    pub estimate: Estimate,
+    /// What it does on its card; none where it could not be replayed.
+    pub on_card: Option<OnCard>,
+}
+
+impl Answer {
+    /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
+    pub fn of(scenario: Scenario) -> Answer {
+        Answer::of_tensors(scenario).replayed()
+    }
+
+    /// The estimate alone: what the tensors need, known in microseconds.
+    pub fn of_tensors(scenario: Scenario) -> Answer {
+        Answer { estimate: estimate(&scenario), on_card: None, scenario }
+    }
+
+    /// The same with the run replayed on the scenario's card, where there is an estimate.
+    pub fn replayed(mut self) -> Answer {
+        let Some(memory) = &self.estimate.memory else { return self };
+        let Answer { scenario, .. } = &self;
+        let replay = || Replayed::of(&*scenario.architecture()?, scenario, &scenario.gpu()?, memory);
+        match replay() {
+            Ok(replayed) => {
+                self.estimate.memory = Some(replayed.memory);
+                self.on_card = Some(replayed.on_card);
+            }
+            Err(issue) => self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue }),
+        }
+        self
+    }
+
+    /// Why there is no figure, where there is none.
+    pub fn refusal(&self) -> Issue {
+        let first = self.estimate.errors().next().cloned();
+        first.unwrap_or_else(|| Issue::error(Field::Model, "there is no answer"))
+    }
+
+    /// What is needed against what the card has; none where there is no estimate.
+    pub fn fit(&self) -> Option<Fit> {
+        Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
+    }
+
+    /// The verdict on that.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
+        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
+    }
+
+    /// Whether the run gets through, as far as that can be said.
+    pub fn runs(&self) -> Option<bool> {
+        match self.verdict()? {
+            Verdict::WouldNotRun => Some(false),
+            Verdict::NotFollowed => None,
+            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &self.on_card {
+                Some(on_card) => Some(on_card.outcome == Outcome::Runs),
+                None => Some(self.fit()?.fits()),
+            },
+        }
+    }
+}

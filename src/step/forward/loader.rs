@@ -1,0 +1,251 @@
+//! Puts the parameters of a model one by one on the machine: element types, adapters, 4-bit weights.
+
+use super::adapters::{adapts_idle, lora_is_on};
+use super::stacks::liger;
+use super::stacks::torchtune::Positions;
+use crate::dtype::Dtype;
+use crate::job::{Batch, Member};
+use crate::memory::Category;
+use crate::model::blocks::{
+    BareParam, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
+};
+use crate::model::modeling::Modeling;
+use crate::scenario::{LoraTargets, Method, Precision, Stack, WeightFormat};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::experts::Expert;
+use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
+use crate::step::ops::linear::{self, Adapter, Shape, Weight};
+use crate::step::ops::norm::NormLayer;
+use crate::step::params::ParamId;
+
+/// The element type that weights are loaded in.
+pub(super) fn weights_dtype(precision: Precision) -> Dtype {
+    match precision {
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
+        Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
+        Precision::Fp16 => Dtype::F16,
+    }
+}
+
+/// How parameters are stored under a member.
+pub(super) struct Loader<'a> {
+    pub member: &'a Member,
+    /// The largest batch that it will be given.
+    pub batch: Batch,
+    pub modeling: Modeling,
+    /// Whether norms stand before and behind the halves of its layers.
+    pub(super) sandwich: bool,
+    pub state: &'a mut State,
+    /// Of the weights that are not 4-bit.
+    pub dtype: Dtype,
+    pub(super) times: u32,
+    /// torchtune's table of sines and cosines.
+    pub(super) positions: Option<Positions>,
+    /// Whether there is a 4-bit weight.
+    pub(super) has_quantised: bool,
+    /// Whether any layer has an adapter.
+    pub(super) adapted: bool,
+    /// The parameter of the running layer that is the model's last.
+    pub(super) last: Option<String>,
+}
+
+impl Loader<'_> {
+    /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
+    fn trains_base(&self) -> bool {
+        let frozen = self.member.training.is_none() && self.member.stack != Stack::Trl;
+        self.member.method == Method::Full && !frozen
+    }
+
+    pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
+        let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
+        self.state.add_parameter(shape, dtype, trainable, times, Category::Weights)
+    }
+
+    /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
+    pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
+        self.state.module = spec.name;
+        let shape = Shape { input: spec.input, output: spec.output };
+        // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
+        let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
+        let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
+        let quantised = self.member.method == Method::Qlora
+            && quantisable
+            && !kept
+            && spec.class != LinearClass::Subclass;
+        let mut original = NOTHING;
+        let weight = match (quantised, self.member.stack) {
+            (false, _) => Weight::Plain(self.parameter(match spec.class {
+                LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
+                LinearClass::Conv1d => (spec.input, spec.output),
+            })),
+            (true, Stack::Torchtune) => {
+                let quantised;
+                (quantised, original) = self.torchao_weight(spec);
+                Weight::Quantised(quantised)
+            }
+            (true, Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
+                Weight::Quantised(self.quantised_weight(spec))
+            }
+        };
+        let bias = spec.bias.then(|| match weight {
+            // the first forward turns it into the type of the computation for good
+            Weight::Quantised(Quantised { compute, .. }) => {
+                self.state.add_parameter((1, spec.output), compute, false, self.times, Category::Weights)
+            }
+            Weight::Plain(_) => self.parameter((1, spec.output)),
+        });
+        let compute = match weight {
+            Weight::Quantised(quantised) => Some(quantised.compute),
+            Weight::Plain(_) => None,
+        };
+        let adapter = adapted.then(|| self.adapter(spec, compute));
+        self.state.release(original);
+        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
+    }
+
+    /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
+    /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
+    fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
+        let double = self.member.quantization.double_quant;
+        self.has_quantised = true;
+        let numel = spec.weight_numel();
+        let scales = numel.div_ceil(QUANT_BLOCK);
+        let times = self.times;
+        let first = self.state.storages.len();
+        let mut store = |bytes: u64, dtype: Dtype, name: &'static str| {
+            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
+            self.state.persistent(bytes, dtype, times, category, name);
+        };
+        store(numel.div_ceil(2), Dtype::U8, "4-bit weight");
+        store(16 * 4, Dtype::F32, "code book");
+        if double {
+            store(scales, Dtype::U8, "scales (8-bit)");
+            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, "scales of scales");
+            store(256 * 4, Dtype::F32, "code book");
+            store(4, Dtype::F32, "offset");
+        } else {
+            store(scales.saturating_mul(4), Dtype::F32, "scales");
+        }
+        self.state.note_shapes(first, (spec.output, spec.input));
+        let compute = match self.member.precision {
+            Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
+            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
+        };
+        let early = self.member.quantization.format == WeightFormat::Nf4Early;
+        let origin = match self.member.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.member.precision),
+            // torchao's are another affair
+            Stack::Torchtune | Stack::Unsloth => compute,
+            // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
+            Stack::Litgpt => Dtype::F16,
+        };
+        let opened = match self.member.stack {
+            Stack::Litgpt => origin,
+            _ if early => origin,
+            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+        };
+        let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
+        Quantised { format, compute, origin, opened, double }
+    }
+
+    /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
+    fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
+        let dtype = self.dtype;
+        let first = self.state.storages.len();
+        let times = self.times;
+        let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
+        self.state.note_shapes(first, (spec.output, spec.input));
+        let [compute, origin, opened] = [dtype; 3];
+        (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
+    }
+
+    /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two
+    /// in one (peft 0.21 utils/transformers_weight_conversion.py).
+    pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
+        let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
+        let lora = self.member.lora;
+        let adapted = lora_is_on(self.member)
+            && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
+            && self.modeling.peft.experts;
+        self.state.module = "mlp.experts";
+        let mut make = |input: u64, output: u64, rank: u64| {
+            let rows = moe.experts.saturating_mul(output);
+            let weight = self.parameter((rows, input));
+            let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
+            let adapter = adapted.then(|| {
+                let rank = rank.saturating_mul(moe.experts);
+                Adapter { rank, dropout: false, ..self.adapter_of((rank, input), (output, rank), None) }
+            });
+            Expert { weight, bias, experts: moe.experts, input, output, adapter }
+        };
+        vec![
+            make(moe.hidden, first, lora.rank.saturating_mul(2)),
+            make(moe.expert_width, moe.hidden, lora.rank),
+        ]
+    }
+
+    pub fn norm(&mut self, spec: &Norm) -> NormLayer {
+        self.state.module = spec.name;
+        let (weight, bias) = spec.kind.parameters();
+        let apart = matches!(spec.kind, NormKind::LayerNorm { .. });
+        let heads = if apart { spec.rows.max(1) } else { 1 };
+        let weight = weight.then(|| self.parameter((if apart { 1 } else { spec.rows }, spec.width)));
+        for _ in 1..heads {
+            self.parameter((1, spec.width));
+        }
+        let bias = bias.then(|| self.parameter((1, spec.width)));
+        let kernel = liger::norm(self.member, spec.kind, self.sandwich);
+        NormLayer { name: spec.name, width: spec.width, kind: spec.kind, weight, bias, heads, kernel }
+    }
+
+    /// A depthwise convolution.
+    pub fn conv(&mut self, conv: &Conv) -> (ParamId, Option<ParamId>) {
+        self.state.module = conv.name;
+        let weight = self.parameter((conv.channels, conv.kernel));
+        (weight, conv.bias.then(|| self.parameter((1, conv.channels))))
+    }
+
+    /// A parameter of its own.
+    pub fn bare(&mut self, bare: &BareParam) -> ParamId {
+        self.state.module = bare.name;
+        match bare.shape[..] {
+            [rows, columns] => self.parameter((rows, columns)),
+            _ => self.parameter((1, bare.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
+        }
+    }
+
+    /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
+    pub fn tower(&mut self, param: &Param, quantisable: bool) {
+        match (param.role, &param.shape[..]) {
+            (ParamRole::LinearWeight, [output, input]) => {
+                let path = param.name.trim_end_matches(".weight");
+                let adapted = adapts_idle(self.member, path);
+                self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
+            }
+            _ => {
+                self.parameter((1, param.numel()));
+            }
+        }
+    }
+
+    pub fn freeze(&mut self, id: ParamId) {
+        if let Some(param) = self.state.params.list.get_mut(id as usize) {
+            param.trainable = false;
+        }
+    }
+
+    pub fn table(&mut self, table: &Table) -> ParamId {
+        self.state.module = table.name;
+        let id = self.parameter((table.rows, table.width));
+        self.widen_state(id);
+        id
+    }
+
+    /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
+    pub fn widen_state(&mut self, table: ParamId) {
+        if let Some(param) = self.state.params.list.get_mut(table as usize) {
+            param.wide_state = self.member.stack == Stack::Trl;
+        }
+    }
+}

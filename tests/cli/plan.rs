@@ -1,0 +1,136 @@
+//! `headroom fit`, `headroom need` and `headroom levers`: what can be trained, on which card, and what to change.
+
+use serde_json::Value;
+
+use super::{fails, file, headroom, says};
+
+/// What `fit` says of its cells for a scenario that leaves everything but the length open.
+fn headroom_conditions(sequence: u64) -> String {
+    headroom::plan::conditions(&headroom::scenario::Scenario { sequence, ..Default::default() })
+}
+
+#[test]
+fn fit_shows_the_largest_batch() {
+    let out =
+        says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
+    let lines: Vec<_> = out.lines().collect();
+    assert!(lines[2..4] == ["", &headroom_conditions(1024)], "{out}");
+    assert!(lines.len() == 4 || lines[4..] == ["e: with --allocator expandable"], "{out}");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
+    assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
+
+    let json = says(&[
+        "fit",
+        "--memory",
+        "24GB",
+        "--model",
+        "meta-llama/Llama-3.1-8B",
+        "--seq-length",
+        "1024",
+        "--json",
+    ]);
+    let table: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(table["memory"], 24_000_000_000u64);
+    let methods = &table["rows"][0]["methods"];
+    assert!(methods["full"]["needed"].as_u64().unwrap() > 24_000_000_000);
+    // The batch is the largest: the cell's own link fits, one sequence more does not.
+    let cell = &methods["qlora"];
+    let batch = cell["batch"].as_u64().unwrap();
+    let link = cell["link"].as_str().unwrap();
+    assert!(link.contains("&gpu=24GB"), "{link}");
+    let limit = |batch: u64| {
+        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"])
+    };
+    assert_eq!((limit(batch).status, limit(batch + 1).status), (Some(0), Some(1)));
+}
+
+/// A value that was asked for stays, also where it is what a link leaves out; what was not said is the library's.
+#[test]
+fn fit_takes_flags_at_their_word() {
+    let lora = |flags: &[&str]| {
+        let arguments = [
+            "fit",
+            "--memory",
+            "80GB",
+            "--model",
+            "meta-llama/Llama-3.2-1B",
+            "--stack",
+            "unsloth",
+            "--method",
+            "lora",
+        ];
+        let json: Value = serde_json::from_str(&says(&[&arguments, flags, &["--json"]].concat())).unwrap();
+        let link = json["rows"][0]["methods"]["lora"]["link"].as_str().unwrap().to_owned();
+        headroom::share::decode(&link).scenarios.remove(0).optimizer.slug()
+    };
+    assert_eq!(lora(&[]), "adamw-8bit");
+    assert_eq!(lora(&["--optimizer", "adamw-fused"]), "adamw-fused");
+}
+
+#[test]
+fn fit_answers_for_the_model_that_is_named() {
+    let config = file("fit.json", r#"{"model_type": "gpt2"}"#);
+    let json = file("fit_scenario.json", r#"{"model": "openai-community/gpt2"}"#);
+    let toml = file("fit_scenario.toml", "model = \"openai-community/gpt2\"\n");
+    for (arguments, model) in [
+        (&["--config", &config][..], "fit"),
+        (&["--model", "7b"], "a model of 7 billion parameters"),
+        (&["--model", "openai-community/gpt2"], "openai-community/gpt2"),
+        (&["m=openai-community/gpt2"], "openai-community/gpt2"),
+        (&["?model=openai-community/gpt2&b=2"], "openai-community/gpt2"),
+        (&[&json], "openai-community/gpt2"),
+        (&[&toml], "openai-community/gpt2"),
+    ] {
+        let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
+        let lines: Vec<_> = out.lines().collect();
+        // remarks stand below the one row
+        assert!(lines.len() < 6 && lines[1].starts_with(model), "{arguments:?}: {out}");
+    }
+    // no model, no one row
+    assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);
+}
+
+#[test]
+fn fit_lists_the_popular_models_and_says_how_to_see_the_rest() {
+    let run = headroom(&["fit"]);
+    assert_eq!(run.status, Some(0));
+    assert!(run.out.lines().count() > 40, "{}", run.out);
+    assert!(run.err.ends_with(" more models with --all\n"), "{}", run.err);
+}
+
+#[test]
+fn levers_say_what_to_change_and_what_it_saves() {
+    let text = says(&["levers", "--gpu", "rtx-3060-12gb"]);
+    assert!(text.contains("does not fit") && text.contains("Loss kernel: Default → Liger fused"), "{text}");
+    let json: Value = serde_json::from_str(&says(&["levers", "--gpu", "rtx-3060-12gb", "--json"])).unwrap();
+    let first = &json["single"][0];
+    assert_eq!((first["cost"].as_str(), first["verdict"].as_str()), (Some("nothing"), Some("fits")));
+    // what a lever saves is the difference of two estimates, and its link is the changed scenario
+    let estimate: Value =
+        serde_json::from_str(&says(&["estimate", first["link"].as_str().unwrap(), "--json"])).unwrap();
+    assert_eq!(estimate["needed"], first["needed"]);
+    let saved = json["needed"].as_u64().unwrap() - first["needed"].as_u64().unwrap();
+    assert_eq!(first["saved"].as_u64(), Some(saved));
+    let message =
+        "error: no card is called \"nobody\" (use a card such as rtx-4090 or an amount such as 24GB)\n";
+    fails(&["levers", "--gpu", "nobody"], message);
+}
+
+#[test]
+fn need_lists_the_cards_that_do() {
+    let text = says(&["need", "--model", "meta-llama/Llama-3.2-1B"]);
+    let mut cards = text.lines().skip(3);
+    assert!(
+        cards.clone().any(|line| line.starts_with("A10G") && line.contains("$/h aws g5.xlarge")),
+        "{text}"
+    );
+    assert!(
+        cards.all(|line| line.is_empty() || line.contains("fits: ") || line.starts_with("Prices")),
+        "{text}"
+    );
+    let json: Value = serde_json::from_str(&says(&["need", "--json"])).unwrap();
+    let of_smallest = &json["cards"][0]["methods"];
+    assert_eq!(of_smallest["qlora"]["verdict"].as_str(), Some("fits"));
+    assert_eq!(of_smallest["full"]["verdict"].as_str(), Some("over"));
+}
