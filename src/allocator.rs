@@ -31,9 +31,9 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The stream of what was asked for aside.
-    pub fn of(aside: bool) -> Stream {
-        if aside { Stream::Copies } else { Stream::Compute }
+    /// The copy stream or the one that computes.
+    pub fn of(copy_stream: bool) -> Stream {
+        if copy_stream { Stream::Copies } else { Stream::Compute }
     }
 }
 

@@ -208,7 +208,7 @@ fn of_parameter(group: &TensorGroup, numel: u64, known: &Known) -> Option<String
 /// `2,048 tokens × 4,096`; scores by their keys, positions by theirs.
 fn of_tokens(group: &TensorGroup, numel: u64, batch: Batch, known: &Known) -> Option<String> {
     let (tokens, sequence) = (batch.tokens(), batch.length);
-    // pieces of the tokens, or all but the last of each sequence
+    // chunks of the tokens, or all but the last of each sequence
     let entries = numel.checked_div(known.vocab).filter(|rows| {
         group.category == Category::Logits
             && *rows > 0

@@ -23,7 +23,7 @@ use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::plan::Replayed;
 use crate::scenario::Scenario;
-use crate::step::Instant;
+use crate::step::Milestone;
 use crate::units::Bytes;
 
 pub use parts::PartRow;
@@ -117,7 +117,7 @@ pub struct Measured {
     /// What it is of.
     pub metric: Metric,
     /// When it was read: peaks are those up to then.
-    pub instant: Instant,
+    pub milestone: Milestone,
     /// The figure.
     pub bytes: Bytes,
 }
@@ -251,14 +251,15 @@ fn check_case(
     let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
     let percent = band(&architecture, scenario).percent;
     let Replayed { recording, on_card, memory } = Replayed::of(&architecture, scenario, &gpu, &tensors)?;
-    for Measured { metric, instant, bytes: measured } in &case.measured {
-        let counters = || recording.allocate_until(*instant, on_card.settings);
-        let predicted = match (metric, instant) {
-            (Metric::Allocated, Instant::End) => memory.peak().1.bytes,
-            (Metric::Allocated, Instant::FirstIteration) => memory.first.highest().1.bytes,
-            (Metric::Allocated, Instant::Loaded | Instant::Forward | Instant::Backward | Instant::Step) => {
-                counters().allocated
-            }
+    for Measured { metric, milestone, bytes: measured } in &case.measured {
+        let counters = || recording.allocate_until(*milestone, on_card.settings);
+        let predicted = match (metric, milestone) {
+            (Metric::Allocated, Milestone::End) => memory.peak().1.bytes,
+            (Metric::Allocated, Milestone::FirstIteration) => memory.first.highest().1.bytes,
+            (
+                Metric::Allocated,
+                Milestone::Loaded | Milestone::Forward | Milestone::Backward | Milestone::Step,
+            ) => counters().allocated,
             (Metric::Reserved, _) => counters().reserved_peak,
             (Metric::Driver, _) => counters().reserved_peak + memory.context,
         };
@@ -271,8 +272,9 @@ fn check_case(
             error_pct,
         });
     }
-    let of =
-        |metric| case.measured.iter().find(|found| found.metric == metric && found.instant == Instant::End);
+    let of = |metric| {
+        case.measured.iter().find(|found| found.metric == metric && found.milestone == Milestone::End)
+    };
     if let (false, Some(allocated), Some(reserved)) =
         (case.bounded, of(Metric::Allocated), of(Metric::Reserved))
     {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Case, CheckError, Format, Measured, Metric};
 use crate::scenario::Scenario;
-use crate::step::Instant;
+use crate::step::Milestone;
 use crate::units::Bytes;
 
 /// What ran and what was measured. Who wrote it may have noted more, such as what was inferred.
@@ -38,11 +38,11 @@ pub(super) fn read(reading: &Value) -> Result<Case, CheckError> {
         return Err(reason.to_owned().into());
     }
     let Read { scenario, metric, bytes, until, bounded } = Read::deserialize(reading).map_err(wrong)?;
-    let instant = match until {
-        Until::End => Instant::End,
-        Until::FirstIteration => Instant::FirstIteration,
+    let milestone = match until {
+        Until::End => Milestone::End,
+        Until::FirstIteration => Milestone::FirstIteration,
     };
-    Ok(Case { scenario, bounded, measured: vec![Measured { metric, instant, bytes: Bytes(bytes) }] })
+    Ok(Case { scenario, bounded, measured: vec![Measured { metric, milestone, bytes: Bytes(bytes) }] })
 }
 
 /// The row with what is not stated left out and its reading beside the rest.
@@ -64,7 +64,7 @@ fn write(case: &Case, inferred: &BTreeMap<&'static str, String>) -> Value {
     if let Some(figure) = case.measured.first() {
         reading["metric"] = json!(figure.metric);
         reading["bytes"] = json!(figure.bytes.0);
-        if figure.instant == Instant::FirstIteration {
+        if figure.milestone == Milestone::FirstIteration {
             reading["until"] = json!("first-iteration");
         }
     }
@@ -94,7 +94,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((case.scenario.batch, case.bounded), (2, true));
-        let wanted = Measured { metric: Metric::Reserved, instant: Instant::FirstIteration, bytes: Bytes(7) };
+        let wanted =
+            Measured { metric: Metric::Reserved, milestone: Milestone::FirstIteration, bytes: Bytes(7) };
         assert_eq!(case.measured, [wanted]);
     }
 

@@ -13,7 +13,7 @@ use crate::scenario::{
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
     Scenario, Stack, StepTime, WeightFormat,
 };
-use crate::step::Instant;
+use crate::step::Milestone;
 use crate::text::short;
 use crate::units::Bytes;
 
@@ -26,7 +26,7 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
     let mut fields = Fields { case: of_trainer.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
-    let figure = |metric, bytes| Measured { metric, instant: Instant::End, bytes };
+    let figure = |metric, bytes| Measured { metric, milestone: Milestone::End, bytes };
     let peak = bytes(row, "/measured/peak/overall")?.ok_or("there is no measured peak")?;
     let mut measured = vec![figure(Metric::Allocated, peak)];
     let reserved = bytes(row, "/measured/reserved/peak_stat")?;

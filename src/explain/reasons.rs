@@ -348,7 +348,7 @@ fn logits(module: &str, operation: &str, numel: u64, vocab: u64) -> Reason {
         "log_softmax" => ("log-probabilities, saved for backward, or the gradient of the logits", LOSS),
         "nll_loss" => ("the gradient of the log-probabilities: as large as they are, nearly all zeros", LOSS),
         "linear (input gradient)" => ("the gradient of the hidden states that the head was given", ENGINE),
-        "logits" => ("the logits of one piece of the tokens: the fused loss never has all of them", LIGER),
+        "logits" => ("the logits of one chunk of the tokens: the fused loss never has all of them", LIGER),
         "index" | "index_select" => ("the hidden states of the tokens that have a label", LOSS),
         "gradient cast" => ("the gradient of the head's weight or input in its own element type", LIGER),
         "summed gradient" => {
@@ -383,7 +383,7 @@ fn temporary(operation: &str, of_rows: bool) -> Reason {
         "layer_norm" | "rms_norm" => ("the gradient of a norm's input", DERIVATIVES),
         "cast" if of_rows => ("a weight or its gradient in another element type", ENGINE),
         "cast" => ("a gradient in its tensor's element type", ENGINE),
-        "gradient of the input" | "gradient of the weight" | "gradient of the piece" => {
+        "gradient of the input" | "gradient of the weight" | "gradient of the chunk" => {
             ("a gradient that the fused loss computes in its forward pass already", LIGER)
         }
         "gradient of the product" | "adapter's copy" | "adapter's gradient" => (

@@ -237,9 +237,9 @@ choices! {
         Transformers = "transformers", "transformers 5.17 + PEFT 0.21", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Trl = "trl", "trl 1.16", "SFTTrainer over the same modules: head and loss in tiles, so that logits are never all there; 4-bit models unprepared, with bfloat16 adapters.";
         Liger = "liger", "transformers 5.17 + Liger 0.8.5", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
-        Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 pieces, torchao's 4-bit weights, no autocast.";
+        Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
-        Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in pieces of 128 tokens.";
+        Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
     }
 }
 
@@ -248,9 +248,9 @@ choices! {
     LossKernel {
         Standard = "standard", "Default", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
         Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do.";
-        Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in pieces, gradients already in the forward pass.";
+        Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in chunks, gradients already in the forward pass.";
         Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
-        Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 pieces, each made float32 by itself.";
+        Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 chunks, each made float32 by itself.";
     }
 }
 

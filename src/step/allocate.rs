@@ -12,7 +12,7 @@ use crate::units::Bytes;
 
 /// A moment of a run at which somebody may read the allocator's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Instant {
+pub enum Milestone {
     /// The end of the run: peaks are those of all of it.
     End,
     /// The end of the first iteration.
@@ -123,7 +123,8 @@ impl<'a> Feed<'a> {
         let storage = &self.recording.storages[id as usize];
         let requested = storage.bytes();
         if requested > 0 {
-            self.blocks[id as usize] = Some(self.allocator.malloc(requested, Stream::of(storage.aside))?);
+            self.blocks[id as usize] =
+                Some(self.allocator.malloc(requested, Stream::of(storage.copy_stream))?);
             let bytes = rounded(requested);
             self.tensors = self.tensors.saturating_add(bytes);
             self.parts.add(self.categories[id as usize], bytes);
@@ -184,12 +185,12 @@ impl<'a> Feed<'a> {
 impl Recording {
     /// Feeds the recording to a replica of the allocator.
     pub fn allocate(&self, settings: Settings) -> Allocation {
-        self.allocate_until(Instant::End, settings)
+        self.allocate_until(Milestone::End, settings)
     }
 
     /// The same of the run up to some moment.
-    pub fn allocate_until(&self, instant: Instant, settings: Settings) -> Allocation {
-        self.feed(self.position(instant), settings, |_, _| ()).1
+    pub fn allocate_until(&self, milestone: Milestone, settings: Settings) -> Allocation {
+        self.feed(self.position(milestone), settings, |_, _| ()).1
     }
 
     /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
@@ -226,18 +227,18 @@ impl Recording {
     }
 
     /// How many events come before a moment.
-    fn position(&self, instant: Instant) -> usize {
+    fn position(&self, milestone: Milestone) -> usize {
         let last_mark = |stage: Stage| {
             let marks = |event: &Event| matches!(event, Event::Mark(phase) if phase.stage == stage);
             self.events.iter().rposition(marks).unwrap_or(self.events.len())
         };
-        match instant {
-            Instant::End => self.events.len(),
-            Instant::FirstIteration => self.first,
-            Instant::Loaded => self.loaded,
-            Instant::Forward => last_mark(Stage::Backward),
-            Instant::Backward => last_mark(Stage::Step),
-            Instant::Step => self.stepped,
+        match milestone {
+            Milestone::End => self.events.len(),
+            Milestone::FirstIteration => self.first,
+            Milestone::Loaded => self.loaded,
+            Milestone::Forward => last_mark(Stage::Backward),
+            Milestone::Backward => last_mark(Stage::Step),
+            Milestone::Step => self.stepped,
         }
     }
 }

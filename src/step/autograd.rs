@@ -293,8 +293,8 @@ impl State {
         node
     }
 
-    /// Starts the node of a split into any number of pieces, whose gradients are joined.
-    pub fn pieces_node(&mut self, outputs: u8, whole: &Value) -> NodeRef {
+    /// Starts the node of a split into any number of chunks, whose gradients are joined.
+    pub fn chunks_node(&mut self, outputs: u8, whole: &Value) -> NodeRef {
         let node = self.start_node([whole], outputs);
         if node.is_kept() {
             self.graph.derivatives.push(Derivative::Join);
@@ -302,9 +302,9 @@ impl State {
         node
     }
 
-    /// Starts the node of a stack of pieces like `piece`, which lead to those edges.
-    pub fn fan(&mut self, edges: Vec<Edge>, piece: &Value) -> NodeRef {
-        let node = self.start_node([piece], 1);
+    /// Starts the node of a stack of chunks like `chunk`, which lead to those edges.
+    pub fn fan(&mut self, edges: Vec<Edge>, chunk: &Value) -> NodeRef {
+        let node = self.start_node([chunk], 1);
         if node.is_kept() {
             self.graph.derivatives.push(Derivative::Fan(edges));
         }

@@ -40,7 +40,7 @@ pub(super) struct Storage {
     /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
     pub shared: bool,
     /// Whether it was asked for on the stream that copies from the CPU: the allocator gives each stream blocks of its own.
-    pub aside: bool,
+    pub copy_stream: bool,
     /// What it is for.
     pub category: Category,
     /// Element type, for the explanation.
@@ -96,7 +96,7 @@ impl Heap {
             references: 1,
             times: 1,
             shared: false,
-            aside: false,
+            copy_stream: false,
             category: Category::Temporaries,
             dtype: Dtype::U8,
         };
@@ -137,7 +137,7 @@ impl Heap {
             references: 1,
             times: self.repeating,
             shared: false,
-            aside: false,
+            copy_stream: false,
             category,
             dtype,
         });

@@ -6,7 +6,7 @@
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
 //!   `iteration`: its rounds, act by act;
-//! - `replay`: all of it, event by event; `plan`: how much; `allocate`: what the allocator makes of it.
+//! - `replay`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it.
 
 mod allocate;
 mod autograd;
@@ -20,14 +20,14 @@ mod machine;
 mod ops;
 mod optimizer;
 mod params;
-mod plan;
 mod ready;
 mod repeat;
 mod replay;
 mod run;
+mod schedule;
 mod support;
 mod tensor;
 
-pub use allocate::{Allocation, Failure, Instant, Replay};
+pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};

@@ -12,8 +12,8 @@ use super::heap::record::{Event, Maker, Record};
 use super::heap::{Storage, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
-use super::plan::{ITERATIONS, Plan};
 use super::ready::Ready;
+use super::schedule::{ITERATIONS, Schedule};
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
@@ -133,7 +133,7 @@ impl Recording {
     }
 
     fn ready(ready: &Ready<'_>) -> Result<Recording, Issue> {
-        let plan = Plan::of(ready)?;
+        let schedule = Schedule::of(ready)?;
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
@@ -152,13 +152,13 @@ impl Recording {
                 shown = start..end;
             }
         };
-        if plan.batches.is_empty() {
+        if schedule.batches.is_empty() {
             for _ in 0..ITERATIONS {
                 run(true, &mut || rounds.round(&[]));
             }
         } else {
-            for batches in plan.batches.chunks(plan.per_iteration) {
-                let longest = batches.iter().any(|batch| batch.length == plan.longest);
+            for batches in schedule.batches.chunks(schedule.per_iteration) {
+                let longest = batches.iter().any(|batch| batch.length == schedule.longest);
                 run(longest, &mut || rounds.round(batches));
             }
         }

@@ -3,8 +3,8 @@
 use super::forward::Apart;
 use super::iteration::Rounds;
 use super::machine::Machine;
-use super::plan::Plan;
 use super::ready::Ready;
+use super::schedule::Schedule;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::Job;
@@ -37,7 +37,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
     let mut apart = if ready.offloads() { Apart::All } else { Apart::Few };
     loop {
         if apart == Apart::All {
-            Plan::of(ready)?;
+            Schedule::of(ready)?;
         }
         let machine = Machine::new(ready.device, false);
         let models = ready.load(&machine, apart)?;

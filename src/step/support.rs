@@ -19,7 +19,7 @@ use crate::units::Bytes;
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.
-const PIECES: [&str; 11] = [
+const SUBMODULES: [&str; 11] = [
     XIELU_PARAMETERS[0],
     XIELU_PARAMETERS[1],
     "encoder.rel_embeddings",
@@ -164,7 +164,7 @@ pub(super) fn modeling(
     let part = match &architecture.encoder {
         Some(_) if !modeling.runs_encoder => Some("an encoder beside its decoder".to_owned()),
         Some(_) => None,
-        None if architecture.extra.iter().any(|piece| unknown(piece).is_some()) => {
+        None if architecture.extra.iter().any(|submodule| unknown(submodule).is_some()) => {
             let names: Vec<&str> = architecture.extra.iter().filter_map(unknown).collect();
             Some(format!("parts beside its layers ({})", names.join(", ")))
         }
@@ -338,22 +338,23 @@ fn block(block: &Block) -> Option<String> {
         }
         _ => None,
     };
-    let pieces: Vec<&str> = block.extra.iter().filter_map(unknown).collect();
+    let submodules: Vec<&str> = block.extra.iter().filter_map(unknown).collect();
     let rest = rest.map(str::to_owned).or_else(|| {
-        (!pieces.is_empty()).then(|| format!("further parameters in its layers ({})", pieces.join(", ")))
+        (!submodules.is_empty())
+            .then(|| format!("further parameters in its layers ({})", submodules.join(", ")))
     });
     mixer.or(rest)
 }
 
 /// The name of a parameter beside the parts of a layer or a model, if no code here reads it.
-fn unknown(piece: &Submodule) -> Option<&'static str> {
-    let name = match piece {
+fn unknown(submodule: &Submodule) -> Option<&'static str> {
+    let name = match submodule {
         Submodule::Linear(linear) => linear.name,
         Submodule::Norm(norm) => norm.name,
         Submodule::Table(table) => table.name,
         Submodule::Bare(bare) => bare.name,
     };
-    Some(name).filter(|name| !PIECES.contains(name))
+    Some(name).filter(|name| !SUBMODULES.contains(name))
 }
 
 fn unmodelled_attention(attention: &Attention) -> Option<String> {

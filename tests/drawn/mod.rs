@@ -8,7 +8,7 @@ use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
 
-/// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/plan.rs`).
+/// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/schedule.rs`).
 const MOST_EVENTS: usize = 3 << 20;
 
 /// A generator of random numbers (splitmix64).

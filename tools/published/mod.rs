@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use headroom::check::{self, Case, CheckError, Format, Measured, Metric};
-use headroom::step::Instant;
+use headroom::step::Milestone;
 use headroom::units::{BYTES_PER_GIB, Bytes};
 
 /// A row as it stands in the file; everything may be missing.
@@ -150,16 +150,16 @@ impl Row {
         if bytes == Bytes::ZERO {
             return Err("nothing was measured: the figure is 0".to_owned());
         }
-        Ok(Measured { metric, instant: self.instant(), bytes })
+        Ok(Measured { metric, milestone: self.milestone(), bytes })
     }
 
     fn card_is_known(&self) -> bool {
         self.gpu_model.is_some() && !self.missing.iter().any(|key| key == "gpu_model")
     }
 
-    fn instant(&self) -> Instant {
+    fn milestone(&self) -> Milestone {
         // the longest batch comes first, before the optimizer has any state
-        if self.has(&self.notes, "longest sample first") { Instant::FirstIteration } else { Instant::End }
+        if self.has(&self.notes, "longest sample first") { Milestone::FirstIteration } else { Milestone::End }
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn words_become_a_scenario() {
         let case = read(&row()).unwrap();
-        let measured = Measured { metric: Metric::Allocated, instant: Instant::End, bytes: Bytes(1000) };
+        let measured = Measured { metric: Metric::Allocated, milestone: Milestone::End, bytes: Bytes(1000) };
         assert_eq!(case.measured, [measured]);
         assert_eq!(
             headroom::share::encode(&[case.scenario]),

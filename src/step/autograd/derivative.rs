@@ -50,7 +50,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
             let storage = state.alloc(input.numel, grad.dtype, "sum");
-            // what lies head after head is summed over stretches of memory
+            // what lies head after head is summed over contiguous memory
             if node.sums_columns && grad.layout != Layout::Heads {
                 let rows = grad.numel / input.numel.max(1);
                 kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);

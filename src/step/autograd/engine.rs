@@ -85,7 +85,7 @@ impl State {
         let mut node = self.graph.nodes[index as usize];
         let derivative = match self.graph.derivatives.pop() {
             None => return,
-            Some(Derivative::Join) => return self.join_pieces(&node, range),
+            Some(Derivative::Join) => return self.join_chunks(&node, range),
             Some(Derivative::Fan(edges)) => return self.fan_out(&node, edges),
             Some(Derivative::Own(derivative)) => derivative,
         };
@@ -131,8 +131,8 @@ impl State {
         }
     }
 
-    /// SplitBackward: the gradients of all pieces are joined into the whole's.
-    fn join_pieces(&mut self, node: &Node, range: std::ops::Range<usize>) {
+    /// SplitBackward: the gradients of all chunks are joined into the whole's.
+    fn join_chunks(&mut self, node: &Node, range: std::ops::Range<usize>) {
         let grads: Vec<Grad> = self.graph.pending[range].iter_mut().filter_map(Option::take).collect();
         let Some(first) = grads.first() else { return };
         let whole = node.inputs[0];
@@ -143,15 +143,15 @@ impl State {
         self.give(whole.edge, joined);
     }
 
-    /// StackBackward: each piece is given a view of the gradient.
+    /// StackBackward: each chunk is given a view of the gradient.
     fn fan_out(&mut self, node: &Node, edges: Vec<Edge>) {
         let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
             return;
         };
-        let piece = node.inputs[0];
+        let chunk = node.inputs[0];
         for edge in edges {
             self.retain(grad.storage);
-            self.give(edge, Grad { numel: piece.numel, view: true, ..grad });
+            self.give(edge, Grad { numel: chunk.numel, view: true, ..grad });
         }
         self.release(grad.storage);
     }

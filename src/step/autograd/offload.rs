@@ -142,7 +142,7 @@ impl State {
                 None => {
                     let back =
                         self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, "copy from the CPU");
-                    self.storages[back as usize].aside = true;
+                    self.storages[back as usize].copy_stream = true;
                     offload.back.push(back);
                     back
                 }

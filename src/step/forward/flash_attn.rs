@@ -2,7 +2,7 @@
 //! transformers 5.17 over flash-attn 2.8.
 
 use super::Pass;
-use super::attention::Heads;
+use super::self_attention::Heads;
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
 use crate::scenario::{AttentionKernel, Lengths, Mask};

@@ -11,8 +11,8 @@ use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
 
-/// Pieces that torchtune cuts a sequence into (`num_output_chunks`).
-const PIECES: u64 = 8;
+/// Chunks that torchtune cuts a sequence into (`num_output_chunks`).
+const CHUNKS: u64 = 8;
 
 impl<'a> Pass<'_, 'a> {
     /// The head and the loss; returns the loss and what the model's output holds.
@@ -25,7 +25,7 @@ impl<'a> Pass<'_, 'a> {
                 let logits = self.logits(&hidden);
                 (self.labels_loss(&logits), vec![logits])
             }
-            (LossKernel::Chunked, _) => self.logits_in_pieces(self.transformed(&hidden), &head),
+            (LossKernel::Chunked, _) => self.logits_in_chunks(self.transformed(&hidden), &head),
             (LossKernel::Liger, Weight::Plain(weight)) => {
                 let input = self.scaled(self.transformed(&hidden));
                 let (_padded, _labels) =
@@ -145,24 +145,24 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// torchtune's `CEWithChunkedOutputLoss`: pieces of the sequence, each made float32 by itself.
-    fn logits_in_pieces(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
+    /// torchtune's `CEWithChunkedOutputLoss`: chunks of the sequence, each made float32 by itself.
+    fn logits_in_chunks(&self, hidden: Tensor<'a>, head: &Layer) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
-        let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
+        let lengths = loss::chunks(sequence, sequence.div_ceil(CHUNKS));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
         let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
         let logits: Vec<Tensor<'a>> = {
-            let pieces = hidden.pieces(&numels);
-            // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
+            let chunks = hidden.chunks(&numels);
+            // of several sequences a chunk is not contiguous: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let copies = batch > 1 && self.machine.with(|state| state.trains(head));
-            let whole = |piece: &Tensor<'a>| if copies { piece.copied() } else { piece.clone() };
-            pieces.iter().map(|piece| self.finished(whole(piece).through(head))).collect()
+            let whole = |chunk: &Tensor<'a>| if copies { chunk.copied() } else { chunk.clone() };
+            chunks.iter().map(|chunk| self.finished(whole(chunk).through(head))).collect()
         };
         let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
-        let losses = logits.iter().zip(&rows).map(|(piece, rows)| {
+        let losses = logits.iter().zip(&rows).map(|(chunk, rows)| {
             let labels = if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() };
-            piece.to(Dtype::F32).cross_entropy(&labels)
+            chunk.to(Dtype::F32).cross_entropy(&labels)
         });
         let losses = losses.collect();
         let loss = Tensor::total(losses).unwrap_or_else(|| labels.clone());

@@ -1,8 +1,8 @@
 //! Multi-head latent attention: models/deepseek_v2 and models/deepseek_v3, and those that took it over.
 
-use super::attention::Heads;
 use super::inputs::{Seen, Shared};
 use super::layer::Mixed;
+use super::self_attention::Heads;
 use super::{BoundLayer, Pass};
 use crate::model::blocks::{Latent, LatentQuery, Rotary};
 use crate::step::ops::attention::{Kernel, Scores};
@@ -31,24 +31,24 @@ impl<'a> Pass<'_, 'a> {
         };
         let q = projected.to_heads();
         drop(projected);
-        let [q_pass, mut q_turned] = q.split([per_head(latent.nope_dim), per_head(latent.rope_dim)]);
+        let [q_pass, mut q_rotated] = q.split([per_head(latent.nope_dim), per_head(latent.rope_dim)]);
         let compressed = x.through(&layer.linear(&latent.kv_a));
-        let [mut low, mut k_turned] =
+        let [mut low, mut k_rotated] =
             compressed.split([tokens.saturating_mul(latent.kv_rank), tokens.saturating_mul(latent.rope_dim)]);
         low = low.normed(&layer.norm(&latent.kv_norm));
         if let Some((cos, sin)) = shared.rotary(Seen::All) {
-            [q_turned, k_turned] = turned(latent.rotary, [&q_turned, &k_turned], cos, sin);
+            [q_rotated, k_rotated] = rotated(latent.rotary, [&q_rotated, &k_rotated], cos, sin);
         }
         // the cache holds what is still compressed
-        let mut heads = Heads { q: q_turned, k: low, v: k_turned };
+        let mut heads = Heads { q: q_rotated, k: low, v: k_rotated };
         self.remember(&mut heads);
-        let Heads { q: q_turned, k: low, v: k_turned } = heads;
-        let query = q_pass.cat(&q_turned);
+        let Heads { q: q_rotated, k: low, v: k_rotated } = heads;
+        let query = q_pass.cat(&q_rotated);
         let (key, value) = {
             let both = low.through(&layer.linear(&latent.kv_b)).to_heads();
             let [k_pass, value] = both.split([per_head(latent.nope_dim), per_head(latent.value_dim)]);
             let width = latent.nope_dim.saturating_add(latent.rope_dim);
-            let k_all = k_turned.expanded_heads(latent.heads);
+            let k_all = k_rotated.expanded_heads(latent.heads);
             let key = both.empty_like(per_head(width));
             (key.slice_filled(&k_pass).slice_filled(&k_all), value)
         };
@@ -69,25 +69,25 @@ impl<'a> Pass<'_, 'a> {
         let Mixed { mut output, weights } =
             self.attend_latent(scores, &heads, shared.full.as_ref(), self.dropout(latent.dropout));
         output = output.through(&layer.linear(&latent.output));
-        drop((q, q_pass, q_turned));
-        drop((compressed, low, k_turned));
+        drop((q, q_pass, q_rotated));
+        drop((compressed, low, k_rotated));
         Mixed { output, weights }
     }
 }
 
-/// Queries and the shared part of the keys, turned.
-pub(super) fn turned<'m>(
+/// Queries and the shared part of the keys, rotated.
+pub(super) fn rotated<'m>(
     rotary: Rotary,
     [q, k]: [&Tensor<'m>; 2],
     cos: &Tensor<'m>,
     sin: &Tensor<'m>,
 ) -> [Tensor<'m>; 2] {
     match rotary {
-        Rotary::Complex => Tensor::turned_complex([q, k], cos),
+        Rotary::Complex => Tensor::rotated_complex([q, k], cos),
         Rotary::Interleaved { .. } => {
             let ([q_even, q_odd], [k_even, k_odd]) = (q.neighbours(), k.neighbours());
-            let q = Tensor::turned_neighbours([&q_even, &q_odd], cos, sin);
-            [q, Tensor::turned_neighbours([&k_even, &k_odd], cos, sin)]
+            let q = Tensor::rotated_neighbours([&q_even, &q_odd], cos, sin);
+            [q, Tensor::rotated_neighbours([&k_even, &k_odd], cos, sin)]
         }
         Rotary::None
         | Rotary::Alibi

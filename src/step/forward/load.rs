@@ -3,11 +3,11 @@
 use super::adapters::{Part, adapts, adapts_head, lora_is_on};
 use super::buffers;
 use super::families::{self, gemma4};
-use super::load_layer::{load_block, load_piece};
+use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
+use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
 use super::stacks::torchtune::Positions;
-use super::stretches::{Apart, stretches, stretches_but_last};
-use super::{BoundEncoder, BoundLayer, BoundOutside, Model, Stretch};
+use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::model::Architecture;
@@ -36,13 +36,13 @@ fn last_parameter(architecture: &Architecture) -> Option<String> {
     last
 }
 
-/// Puts layers on the machine, the last of which has the parameter `last`; returns them as stretches.
+/// Puts layers on the machine, the last of which has the parameter `last`; returns them as groups.
 fn load_layers<'a>(
     loader: &mut Loader<'_>,
     blocks: &'a [Block],
     kinds: Vec<(Vec<u16>, u32)>,
     (layers, mut last): (&mut Vec<BoundLayer<'a>>, Option<String>),
-) -> Vec<Stretch> {
+) -> Vec<LayerGroup> {
     let mut result = Vec::with_capacity(kinds.len());
     let count = kinds.len();
     for (kinds, times) in kinds {
@@ -55,7 +55,7 @@ fn load_layers<'a>(
             indices.push(layers.len());
             layers.push(load_block(loader, block));
         }
-        result.push(Stretch { layers: indices, times });
+        result.push(LayerGroup { layers: indices, times });
     }
     loader.times = 1;
     loader.last = None;
@@ -153,8 +153,8 @@ impl<'a> Model<'a> {
         let whole = apart == Apart::All;
         let mut layers = Vec::new();
         let encoder = architecture.encoder.as_ref().map(|encoder| {
-            let apart = stretches_but_last(&encoder.order, whole, 1);
-            let stretches = load_layers(&mut loader, &encoder.blocks, apart, (&mut layers, None));
+            let apart = layer_groups_but_last(&encoder.order, whole, 1);
+            let layer_groups = load_layers(&mut loader, &encoder.blocks, apart, (&mut layers, None));
             let final_norm = encoder.final_norm.as_ref().map(|norm| loader.norm(norm));
             let positions = encoder.positions.as_ref().map(|table| loader.table(table));
             if modeling.positions == PositionIds::FixedSines {
@@ -163,7 +163,7 @@ impl<'a> Model<'a> {
                 tables.into_iter().flatten().for_each(|id| loader.freeze(id));
             }
             let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
-            BoundEncoder { layers: layers.len(), stretches, positions, norm, final_norm }
+            BoundEncoder { layers: layers.len(), layer_groups, positions, norm, final_norm }
         });
         // layers that hand on what they chose are kept apart
         let whole = whole || modeling.shares_indexer_choice;
@@ -180,18 +180,18 @@ impl<'a> Model<'a> {
             | Stack::Torchtune => None,
         };
         let kinds = match encoder {
-            None if last.is_some() => stretches_but_last(&architecture.order, whole, 1),
-            Some(_) => stretches_but_last(&architecture.order, whole, 1),
-            None if code == Code::Deberta => stretches_but_last(&architecture.order, whole, 1),
+            None if last.is_some() => layer_groups_but_last(&architecture.order, whole, 1),
+            Some(_) => layer_groups_but_last(&architecture.order, whole, 1),
+            None if code == Code::Deberta => layer_groups_but_last(&architecture.order, whole, 1),
             None if code == Code::Gemma4 => {
-                stretches_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+                layer_groups_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
             None if member.checkpointing == Checkpointing::Offloaded => {
-                stretches_but_last(&architecture.order, whole, 1)
+                layer_groups_but_last(&architecture.order, whole, 1)
             }
-            None => stretches(&architecture.order, whole, first_apart),
+            None => layer_groups(&architecture.order, whole, first_apart),
         };
-        let bound_stretches = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
+        let bound_groups = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
         }
@@ -199,8 +199,12 @@ impl<'a> Model<'a> {
             let norm = loader.norm(norm);
             outside.norms.push(norm);
         }
-        for piece in &architecture.extra {
-            load_piece(&mut loader, piece, (&mut outside.linears, &mut outside.norms, &mut outside.params));
+        for submodule in &architecture.extra {
+            load_submodule(
+                &mut loader,
+                submodule,
+                (&mut outside.linears, &mut outside.norms, &mut outside.params),
+            );
         }
         match &architecture.head.transform {
             None => {}
@@ -264,7 +268,7 @@ impl<'a> Model<'a> {
             layers,
             device,
             encoder,
-            stretches: bound_stretches,
+            layer_groups: bound_groups,
             outside,
             inputs_require_grad,
             apart,

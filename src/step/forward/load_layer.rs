@@ -22,7 +22,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         sinks: None,
         bias: None,
         conv: None,
-        loose: Vec::new(),
+        bare: Vec::new(),
         leaves_keys: false,
         params: Vec::new(),
     };
@@ -44,7 +44,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         // `mixer` says so of the first, and the second has nothing
         Mixer::Module(_) | Mixer::None => {}
         Mixer::StateSpace(space) => {
-            bound.loose = space.extra.iter().map(|bare| loader.bare(bare)).collect();
+            bound.bare = space.extra.iter().map(|bare| loader.bare(bare)).collect();
             bound.conv = Some(loader.conv(&space.conv));
             let (linears, norms): (Vec<&Linear>, Vec<&Norm>) = match &space.scan {
                 Scan::Mamba { x, dt, norms } => {
@@ -58,7 +58,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             bound.norms.extend(norms.into_iter().map(|norm| loader.norm(norm)));
         }
         Mixer::DeltaNet(net) => {
-            bound.loose = net.extra.iter().map(|bare| loader.bare(bare)).collect();
+            bound.bare = net.extra.iter().map(|bare| loader.bare(bare)).collect();
             bound.conv = Some(loader.conv(&net.conv));
             for linear in net.inputs.iter().chain([&net.output]) {
                 add(loader, &mut bound, linear, Part::Other);
@@ -141,8 +141,8 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             }
         }
     }
-    for piece in &block.extra {
-        load_piece(loader, piece, (&mut bound.linears, &mut bound.norms, &mut bound.params));
+    for submodule in &block.extra {
+        load_submodule(loader, submodule, (&mut bound.linears, &mut bound.norms, &mut bound.params));
     }
     for norm in wiring_norms(&block.wiring).into_iter().flatten() {
         let norm = loader.norm(norm);
@@ -156,8 +156,12 @@ pub(super) type Bound<'t> =
     (&'t mut Vec<linear::Layer>, &'t mut Vec<NormLayer>, &'t mut Vec<(&'static str, ParamId)>);
 
 /// A part of a layer beside its mixer and its feed-forward network, or of the model beside its layers.
-pub(super) fn load_piece(loader: &mut Loader<'_>, piece: &Submodule, (linears, norms, params): Bound<'_>) {
-    match piece {
+pub(super) fn load_submodule(
+    loader: &mut Loader<'_>,
+    submodule: &Submodule,
+    (linears, norms, params): Bound<'_>,
+) {
+    match submodule {
         Submodule::Linear(linear) => {
             let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
             linears.push(linear);

@@ -23,7 +23,7 @@ impl<'a> Pass<'_, 'a> {
                     let half = both.value.numel / 2;
                     let [gate, up] = both.split([half, half]);
                     drop(both);
-                    // the kernel wants each of them in one piece
+                    // the kernel wants each of them contiguous
                     gate.copied().liger_gated(&up.copied())
                 };
                 product.through(&layer.linear(down))

@@ -2,10 +2,9 @@
 //!
 //! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine;
 //! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`head`]: the loss;
-//! - [`layer`], [`attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
+//! - [`layer`], [`self_attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod adapters;
-mod attention;
 mod buffers;
 mod families;
 mod flash_attn;
@@ -13,6 +12,7 @@ mod head;
 mod inputs;
 mod latent;
 mod layer;
+mod layer_groups;
 mod load;
 mod load_layer;
 mod loader;
@@ -21,9 +21,9 @@ mod mlp;
 mod moe;
 mod rotary;
 mod router;
+mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
-mod stretches;
 
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
@@ -46,7 +46,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, MASK, Seen, Shared};
-pub(super) use stretches::Apart;
+pub(super) use layer_groups::Apart;
 
 /// A layer on the machine: its description and its parameters.
 pub(super) struct BoundLayer<'a> {
@@ -61,7 +61,7 @@ pub(super) struct BoundLayer<'a> {
     /// The weight and the bias of a short convolution.
     pub conv: Option<(ParamId, Option<ParamId>)>,
     /// What a state space or linear attention has beside its layers, in the order of its description.
-    pub loose: Vec<ParamId>,
+    pub bare: Vec<ParamId>,
     /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
     pub leaves_keys: bool,
     /// Parameters that belong to no module of a kind, by name.
@@ -99,7 +99,7 @@ fn find<T: Copy>(list: &[T], is: impl Fn(&T) -> bool) -> T {
 }
 
 /// Layers that run as one body `times` times.
-pub(super) struct Stretch {
+pub(super) struct LayerGroup {
     /// Indices into [`Model::layers`].
     pub layers: Vec<usize>,
     /// How often.
@@ -121,7 +121,7 @@ pub(super) struct Model<'a> {
     pub device: Device,
     /// Those of an encoder first.
     pub layers: Vec<BoundLayer<'a>>,
-    pub stretches: Vec<Stretch>,
+    pub layer_groups: Vec<LayerGroup>,
     pub encoder: Option<BoundEncoder>,
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
@@ -161,7 +161,7 @@ impl<'a> Deref for Pass<'_, 'a> {
 pub(super) struct BoundEncoder {
     /// Its layers are the first so many of [`Model::layers`].
     pub layers: usize,
-    pub stretches: Vec<Stretch>,
+    pub layer_groups: Vec<LayerGroup>,
     pub positions: Option<ParamId>,
     /// The norm on its embeddings.
     pub norm: Option<NormLayer>,
@@ -355,10 +355,10 @@ impl<'a> Pass<'_, 'a> {
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
-        for stretch in &self.stretches {
+        for group in &self.layer_groups {
             let alike = Alike::All { held: &mut kept };
-            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
-                for index in &stretch.layers {
+            self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
+                for index in &group.layers {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });

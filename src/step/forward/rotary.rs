@@ -1,8 +1,8 @@
 //! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` turns queries and keys.
 
 use super::Pass;
-use super::attention::Heads;
 use super::inputs::{Embedded, Shared};
+use super::self_attention::Heads;
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
@@ -28,7 +28,7 @@ impl<'a> Pass<'_, 'a> {
         embedded: &Embedded<'a>,
     ) -> Shared<Tensor<'a>> {
         let dtype = embedded.hidden.value.dtype;
-        let turned = self.architecture.blocks.iter().find_map(|block| match &block.mixer {
+        let rotated = self.architecture.blocks.iter().find_map(|block| match &block.mixer {
             Mixer::Attention(attention) => {
                 Some((attention.rotary, attention.rotary.width(attention.head_dim)?))
             }
@@ -40,7 +40,7 @@ impl<'a> Pass<'_, 'a> {
             | Mixer::Module(_)
             | Mixer::None => None,
         });
-        let Some((rotary, dim)) = turned else { return shared };
+        let Some((rotary, dim)) = rotated else { return shared };
         let keeps_float = rotary == Rotary::Float32
             && matches!(self.modeling.float_rotary, FloatRotary::Promoted | FloatRotary::Pairs);
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
@@ -157,9 +157,9 @@ impl<'a> Pass<'_, 'a> {
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
             Rotary::Full | Rotary::Partial { .. } if self.member.stack == Stack::Liger => {
-                // the kernel wants queries and keys in one piece
+                // the kernel wants queries and keys contiguous
                 let fused = matches!(attention.projection, Projection::Fused(_));
-                each(&|x| if fused { x.copied() } else { x.clone() }.liger_turned(cos, sin), heads);
+                each(&|x| if fused { x.copied() } else { x.clone() }.liger_rotated(cos, sin), heads);
             }
             Rotary::Full => each(&|x| x.rotated(cos, sin), heads),
             Rotary::Partial { dim } => {
@@ -174,9 +174,9 @@ impl<'a> Pass<'_, 'a> {
                 (heads.q, heads.k) = (q, k);
                 return kept;
             }
-            Rotary::Float32 => self.turned_in_float(heads, cos, sin),
+            Rotary::Float32 => self.rotated_in_float(heads, cos, sin),
             Rotary::Complex => {
-                let [q, k] = Tensor::turned_complex([&heads.q, &heads.k], cos);
+                let [q, k] = Tensor::rotated_complex([&heads.q, &heads.k], cos);
                 heads.q = q;
                 heads.k = k;
             }
@@ -185,7 +185,7 @@ impl<'a> Pass<'_, 'a> {
         None
     }
 
-    /// Queries and keys of which the first `dim` elements of each head are turned, and what the attention's code keeps.
+    /// Queries and keys of which the first `dim` elements of each head are rotated, and what the attention's code keeps.
     fn partly(
         &self,
         attention: &Attention,
@@ -201,29 +201,29 @@ impl<'a> Pass<'_, 'a> {
         let ([q_front, q_rest], [k_front, k_rest]) = (q, k);
         match self.modeling.rotary_join {
             RotaryJoin::Kept => {
-                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                let (q_rotated, k_rotated) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
                 drop((q_front, k_front));
-                let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
-                (q, k, Some([q_turned, q_rest, k_turned, k_rest]))
+                let (q, k) = (q_rotated.cat(&q_rest), k_rotated.cat(&k_rest));
+                (q, k, Some([q_rotated, q_rest, k_rotated, k_rest]))
             }
             RotaryJoin::Replacing => {
-                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                let q = q_turned.cat(&q_rest);
-                drop(q_turned);
-                let k = k_turned.cat(&k_rest);
-                drop(k_turned);
+                let (q_rotated, k_rotated) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                let q = q_rotated.cat(&q_rest);
+                drop(q_rotated);
+                let k = k_rotated.cat(&k_rest);
+                drop(k_rotated);
                 (q, k, None)
             }
             RotaryJoin::Together => {
-                let (q_turned, k_turned) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
-                let (q, k) = (q_turned.cat(&q_rest), k_turned.cat(&k_rest));
-                drop((q_turned, k_turned));
+                let (q_rotated, k_rotated) = (q_front.rotated(cos, sin), k_front.rotated(cos, sin));
+                let (q, k) = (q_rotated.cat(&q_rest), k_rotated.cat(&k_rest));
+                drop((q_rotated, k_rotated));
                 (q, k, None)
             }
             RotaryJoin::Nested => {
                 let join = |front: &Tensor<'a>, rest: &Tensor<'a>| {
-                    let turned = front.rotated(cos, sin);
-                    turned.cat(rest)
+                    let rotated = front.rotated(cos, sin);
+                    rotated.cat(rest)
                 };
                 (join(&q_front, &q_rest), join(&k_front, &k_rest), None)
             }
@@ -231,17 +231,17 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Turns all of each head in float32.
-    fn turned_in_float(&self, heads: &mut Heads<'a>, cos: &Tensor<'a>, sin: &Tensor<'a>) {
+    fn rotated_in_float(&self, heads: &mut Heads<'a>, cos: &Tensor<'a>, sin: &Tensor<'a>) {
         let types = [heads.q.value.dtype, heads.k.value.dtype];
         let [q, k] = match self.modeling.float_rotary {
             FloatRotary::Promoted => [&heads.q, &heads.k].map(|x| x.rotated(cos, sin)),
             FloatRotary::CastFirst => {
                 let floats = [&heads.q, &heads.k].map(|x| x.to(Dtype::F32));
                 let [q, k] = [0, 1].map(|index| floats[index].rotated(cos, sin));
-                let turned = [q.to(types[0]), k.to(types[1])];
+                let rotated = [q.to(types[0]), k.to(types[1])];
                 drop(floats);
                 drop((q, k));
-                let [q, k] = turned;
+                let [q, k] = rotated;
                 heads.q = q;
                 heads.k = k;
                 return;
@@ -253,10 +253,10 @@ impl<'a> Pass<'_, 'a> {
                     let rotated = x.half_rotated().to(Dtype::F32).mul_constant(&sin);
                     straight.into_sum(rotated)
                 });
-                let turned = (q.to(types[0]), k.to(types[1]));
+                let rotated = (q.to(types[0]), k.to(types[1]));
                 drop((cos, sin));
                 drop((q, k));
-                (heads.q, heads.k) = turned;
+                (heads.q, heads.k) = rotated;
                 return;
             }
             FloatRotary::CastTwice => [&heads.q, &heads.k].map(|x| {
@@ -271,9 +271,9 @@ impl<'a> Pass<'_, 'a> {
                 straight.into_sum(rotated)
             }),
         };
-        let turned = (q.to(types[0]), k.to(types[1]));
+        let rotated = (q.to(types[0]), k.to(types[1]));
         drop((q, k));
-        (heads.q, heads.k) = turned;
+        (heads.q, heads.k) = rotated;
     }
 }
 
@@ -299,7 +299,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// Turns what [`Tensor::neighbours`] cut out.
-    pub(super) fn turned_neighbours(
+    pub(super) fn rotated_neighbours(
         [a, b]: [&Tensor<'m>; 2],
         cos: &Tensor<'m>,
         sin: &Tensor<'m>,
@@ -310,7 +310,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// Multiplied by complex numbers in float32.
-    pub(super) fn turned_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
+    pub(super) fn rotated_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
         let floats = [q, k].map(|x| x.to(Dtype::F32));
         let turn = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
         [turn(0, q), turn(1, k)]
@@ -328,10 +328,10 @@ impl<'m> Tensor<'m> {
     /// `x * cos + rotate_half(x) * sin`.
     pub(in crate::step) fn rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let straight = self.mul_constant(cos);
-        let turned = {
+        let rotated = {
             let rotated = self.half_rotated();
             rotated.mul_constant(sin)
         };
-        straight.into_sum(turned)
+        straight.into_sum(rotated)
     }
 }

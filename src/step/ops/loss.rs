@@ -6,17 +6,17 @@ use crate::step::autograd::{Grad, like, only};
 use crate::step::machine::Machine;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-/// The most pieces that a sequence is cut into: longer ones are cut into longer pieces.
-const MOST_PIECES: u64 = 200;
+/// The most chunks that a sequence is cut into: longer ones are cut into longer chunks.
+const MOST_CHUNKS: u64 = 200;
 
-/// Lengths of the pieces of `whole`, each of `length` but the last.
-pub(in crate::step) fn pieces(whole: u64, length: u64) -> Vec<u64> {
-    let length = length.max(whole.div_ceil(MOST_PIECES)).max(1);
+/// Lengths of the chunks of `whole`, each of `length` but the last.
+pub(in crate::step) fn chunks(whole: u64, length: u64) -> Vec<u64> {
+    let length = length.max(whole.div_ceil(MOST_CHUNKS)).max(1);
     let full = whole / length;
     let rest = whole.saturating_sub(full.saturating_mul(length));
-    let mut pieces = vec![length; full as usize];
-    pieces.extend((rest > 0).then_some(rest));
-    pieces
+    let mut chunks = vec![length; full as usize];
+    chunks.extend((rest > 0).then_some(rest));
+    chunks
 }
 
 impl<'m> Tensor<'m> {
@@ -55,7 +55,7 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// The sum of losses of pieces (`torch.cat(losses).sum()`), as far as memory sees it.
+    /// The sum of losses of chunks (`torch.cat(losses).sum()`), as far as memory sees it.
     pub fn total(losses: Vec<Tensor<'m>>) -> Option<Tensor<'m>> {
         losses.into_iter().reduce(|sum, loss| sum.add(&loss))
     }

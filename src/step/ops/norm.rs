@@ -134,11 +134,11 @@ impl<'m> Tensor<'m> {
         let Ok(heads) = u8::try_from(norm.heads) else {
             return self.unmodelled("norms of more than 255 heads, each with its own");
         };
-        let pieces = self.pieces(&vec![self.value.numel / norm.heads; usize::from(heads)]);
+        let chunks = self.chunks(&vec![self.value.numel / norm.heads; usize::from(heads)]);
         let mut normed: Vec<_> = (0..)
-            .zip(&pieces)
-            .map(|(head, piece)| {
-                piece.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
+            .zip(&chunks)
+            .map(|(head, chunk)| {
+                chunk.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
             })
             .collect();
         let joined = self.machine.stacked(&normed, self.value.numel);

@@ -84,7 +84,7 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// Pieces of `numels` elements over the last dimension: views of one node (`split`, `chunk`).
+    /// Chunks of `numels` elements over the last dimension: views of one node (`split`, `chunk`).
     pub fn split<const N: usize>(&self, numels: [u64; N]) -> [Tensor<'m>; N] {
         let node = self.machine.with(|state| state.split_node(N as u8, [&self.value], split_backward));
         std::array::from_fn(|index| {
@@ -167,25 +167,25 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `split` along the sequence into pieces of so many elements: views of one node.
-    pub fn pieces(&self, numels: &[u64]) -> Vec<Tensor<'m>> {
+    /// `split` along the sequence into chunks of so many elements: views of one node.
+    pub fn chunks(&self, numels: &[u64]) -> Vec<Tensor<'m>> {
         let outputs = u8::try_from(numels.len()).unwrap_or(u8::MAX);
-        let node = self.machine.with(|state| state.pieces_node(outputs, &self.value));
-        let piece = |(index, numel): (u8, &u64)| {
+        let node = self.machine.with(|state| state.chunks_node(outputs, &self.value));
+        let chunk = |(index, numel): (u8, &u64)| {
             self.with(|value| {
                 value.numel = *numel;
                 value.edge = node.output(index);
             })
         };
-        (0..outputs).zip(numels).map(piece).collect()
+        (0..outputs).zip(numels).map(chunk).collect()
     }
 }
 
 impl Machine {
     /// `torch.stack` of tensors of one shape, or `torch.cat` of single heads: head after head.
-    pub fn stacked<'m>(&'m self, pieces: &[Tensor<'m>], numel: u64) -> Tensor<'m> {
-        let edges = pieces.iter().map(|piece| piece.value.edge).collect();
-        let Some(first) = pieces.first() else { return self.unassigned() };
+    pub fn stacked<'m>(&'m self, chunks: &[Tensor<'m>], numel: u64) -> Tensor<'m> {
+        let edges = chunks.iter().map(|chunk| chunk.value.edge).collect();
+        let Some(first) = chunks.first() else { return self.unassigned() };
         first.apply(|state, x| {
             let node = state.fan(edges, x);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
@@ -215,7 +215,7 @@ pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut
     only(fresh(state, grad, (whole.numel, whole.dense_layout()), "slice"))
 }
 
-/// The gradients of the pieces (zeros for those without one) are joined into the whole's.
+/// The gradients of the chunks (zeros for those without one) are joined into the whole's.
 fn split_backward(state: &mut State, node: &Node, grads: &Results) -> Results {
     let whole = node.inputs[0];
     let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);

@@ -6,10 +6,10 @@ use crate::model::blocks::Table;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::model::modeling::PositionIds;
 use crate::scenario::Checkpointing;
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
 use crate::step::forward::loader::weights_dtype;
-use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch, find};
+use crate::step::forward::self_attention::Heads;
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, LayerGroup, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::matmul::Product;
@@ -20,7 +20,7 @@ use crate::step::tensor::{Tensor, Value};
 
 /// A half of the model: what stands around its layers.
 struct Half<'t, 'm> {
-    stretches: &'t [Stretch],
+    layer_groups: &'t [LayerGroup],
     positions: Option<(&'t Table, ParamId)>,
     first_norm: Option<&'t NormLayer>,
     last_norm: Option<&'t NormLayer>,
@@ -34,7 +34,7 @@ impl<'a> Pass<'_, 'a> {
         let described = self.architecture.encoder.as_ref().and_then(|encoder| encoder.positions.as_ref());
         let ids = self.shifted_right();
         let (encoded, given) = self.bart_half(&Half {
-            stretches: &encoder.stretches,
+            layer_groups: &encoder.layer_groups,
             positions: described.zip(encoder.positions),
             first_norm: encoder.norm.as_ref(),
             last_norm: encoder.final_norm.as_ref(),
@@ -45,7 +45,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let embeddings = &self.architecture.embeddings;
         let (states, own) = self.bart_half(&Half {
-            stretches: &self.stretches,
+            layer_groups: &self.layer_groups,
             positions: embeddings.positions.as_ref().zip(self.outside.positions),
             first_norm: own(&embeddings.norm).as_ref(),
             last_norm: own(&self.architecture.final_norm).as_ref(),
@@ -127,10 +127,10 @@ impl<'a> Pass<'_, 'a> {
         }
         self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
-        for stretch in half.stretches {
+        for group in half.layer_groups {
             let alike = Alike::All { held: &mut None };
-            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
-                for index in &stretch.layers {
+            self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
+                for index in &group.layers {
                     *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);
                 }
             });

@@ -3,7 +3,7 @@
 //! Source: models/qwen3_next `Qwen3NextGatedDeltaNet`, models/qwen3_5 `Qwen3_5GatedDeltaNet`, and their
 //! `torch_chunk_gated_delta_rule` and `causal_conv1d_fn`.
 
-use super::super::attention::Heads;
+use super::super::self_attention::Heads;
 use super::super::{Apart, BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
@@ -55,7 +55,7 @@ impl<'a> Pass<'_, 'a> {
         };
         // the gradients of the gates lie head after head, and so does what they are joined into
         let (heads, gates) = (all.viewed(), both.permuted());
-        let parts = heads.pieces(&[keys, keys, values, values]);
+        let parts = heads.chunks(&[keys, keys, values, values]);
         let [q, k, v, z] = &parts[..] else {
             return x.unmodelled("linear attention's parts in another number");
         };
@@ -97,7 +97,7 @@ impl<'a> Pass<'_, 'a> {
         let [mut q, mut k, v] = mixed.split([keys, keys, values]).map(|part| part.split_heads());
         drop(replaced);
         let beta = b.keeping_output("sigmoid");
-        let Some((bias, log)) = layer.loose.first().zip(layer.loose.get(1)) else {
+        let Some((bias, log)) = layer.bare.first().zip(layer.bare.get(1)) else {
             return mixed.unmodelled("linear attention without its decay");
         };
         let g = {

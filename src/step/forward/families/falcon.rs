@@ -2,9 +2,9 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
+use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::matmul::Product;

@@ -3,10 +3,10 @@
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Moe, Norm, NormKind, Projection};
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, Seen, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::router::Routed;
+use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
@@ -67,14 +67,14 @@ impl<'a> Pass<'_, 'a> {
         let embedded = Embedded { hidden, kept: true, positions, locals };
         let mut shared = self.masks(&embedded, self.mask_call());
         let dtype = embedded.hidden.value.dtype;
-        let turned = |window: bool| {
+        let rotated = |window: bool| {
             let mut attentions = self.attentions();
             let attention = attentions.find(|attention| attention.window.is_some() == window)?;
             let dim = attention.rotary.width(attention.head_dim)?;
             Some(self.machine.within("rotary_emb", || self.rotary(dim, dtype)))
         };
-        shared.local_rotary = turned(true);
-        shared.rotary = turned(false);
+        shared.local_rotary = rotated(true);
+        shared.rotary = rotated(false);
         (embedded, shared)
     }
 
@@ -176,7 +176,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> Mixed<'a> {
         let seen = Seen::by_attention(attention);
         let norms = attention.qk_norm.as_ref();
-        let turned = |mut x: Tensor<'a>, norm: Option<&Norm>| {
+        let rotated = |mut x: Tensor<'a>, norm: Option<&Norm>| {
             if let Some(norm) = norm {
                 x = x.normed(&layer.norm(norm));
             }
@@ -196,11 +196,11 @@ impl<'a> Pass<'_, 'a> {
         };
         let saved = || self.machine.with(|state| state.recomputed().len());
         let before = saved();
-        let q = turned(project(q), norms.map(|norms| &norms.q));
+        let q = rotated(project(q), norms.map(|norms| &norms.q));
         let between = saved();
         let keys = project(k);
         let mut v = v.map_or_else(|| keys.clone(), project);
-        let k = turned(keys, norms.map(|norms| &norms.k));
+        let k = rotated(keys, norms.map(|norms| &norms.k));
         v = v.normed(&bare_norm("self_attn.v_norm", attention.head_dim));
         let mut heads = Heads { q, k, v: v.heads_first() };
         drop(v);

@@ -2,9 +2,9 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::Attention;
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
+use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;

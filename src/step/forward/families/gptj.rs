@@ -2,9 +2,9 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Projection};
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
+use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
@@ -37,12 +37,12 @@ impl<'a> Pass<'_, 'a> {
             let front = x.value.numel / attention.head_dim.max(1) * dim;
             [x.slice(front), x.slice(x.value.numel.saturating_sub(front))]
         };
-        let [mut k_turned, k_rest] = cut(&key);
-        let [mut q_turned, q_rest] = cut(&query);
-        k_turned = self.turned_by(&k_turned, &angles, numel);
-        q_turned = self.turned_by(&q_turned, &angles, numel);
-        key = k_turned.cat(&k_rest);
-        query = q_turned.cat(&q_rest);
+        let [mut k_rotated, k_rest] = cut(&key);
+        let [mut q_rotated, q_rest] = cut(&query);
+        k_rotated = self.rotated_by(&k_rotated, &angles, numel);
+        q_rotated = self.rotated_by(&q_rotated, &angles, numel);
+        key = k_rotated.cat(&k_rest);
+        query = q_rotated.cat(&q_rest);
         let (key, query) = (key.heads_first(), query.heads_first());
         let mut heads = Heads { q: query, k: key, v: value };
         self.remember(&mut heads);
@@ -71,12 +71,12 @@ impl<'a> Pass<'_, 'a> {
         output = output.dropout(self.dropout(layer.block.residual_dropout));
         drop((query, key, value));
         drop((table, positions, angles));
-        drop((k_turned, k_rest, q_turned, q_rest));
+        drop((k_rotated, k_rest, q_rotated, q_rest));
         Mixed { output, weights: Some(weights) }
     }
 
     /// `apply_rotary_pos_emb`: sines and cosines are repeated for each pair of neighbours first.
-    fn turned_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
+    fn rotated_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
         let repeat = || angles.fresh(numel, angles.value.dtype, "repeat_interleave");
         let (sin, cos) = (repeat(), repeat());
         x.rotated(&cos, &sin)

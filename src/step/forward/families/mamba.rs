@@ -26,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let Scan::Mamba { x: x_proj, dt: dt_proj, norms } = &space.scan else {
             return self.mamba2(layer, space, x);
         };
-        let [log, d] = layer.loose[..] else { return x.unmodelled("a scan without its two parameters") };
+        let [log, d] = layer.bare[..] else { return x.unmodelled("a scan without its two parameters") };
         let dt_layer = layer.linear(dt_proj);
         let (Weight::Plain(dt_weight), Some(dt_bias)) = (dt_layer.weight, dt_layer.bias) else {
             return x.unmodelled("steps of a scan in 4-bit or without a bias");

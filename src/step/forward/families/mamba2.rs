@@ -45,7 +45,7 @@ impl<'a> Pass<'_, 'a> {
         let Scan::Mamba2 { heads, groups, norm_groups, chunk, norm } = &space.scan else {
             return x.unmodelled("a scan of another kind");
         };
-        let [bias, log, d] = layer.loose[..] else {
+        let [bias, log, d] = layer.bare[..] else {
             return x.unmodelled("a scan without its three parameters");
         };
         let (batch, sequence) = (self.batch.sequences, self.batch.length);

@@ -82,7 +82,7 @@ impl<'a> Pass<'_, 'a> {
         let flash = self.member.attention == AttentionKernel::Flash;
         if let Some((cos, sin)) = &shared.rotary {
             let turn =
-                |x: &Tensor<'a>| if flash { x.turned_by_kernel() } else { x.turned_in_python(cos, sin) };
+                |x: &Tensor<'a>| if flash { x.rotated_by_kernel() } else { x.rotated_in_python(cos, sin) };
             q = turn(&q);
             k = turn(&k);
         }
@@ -162,20 +162,20 @@ impl<'a> Pass<'_, 'a> {
 
 impl<'m> Tensor<'m> {
     /// flash-attn's rotary kernel in float32.
-    fn turned_by_kernel(&self) -> Tensor<'m> {
+    fn rotated_by_kernel(&self) -> Tensor<'m> {
         let float = self.to(Dtype::F32);
-        let turned = float.negate();
+        let rotated = float.negate();
         drop(float);
-        turned.to(self.value.dtype)
+        rotated.to(self.value.dtype)
     }
 
     /// `t * cos + rotate_half(t) * sin` in float32 and a `cat` with what is not rotated.
-    fn turned_in_python(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+    fn rotated_in_python(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let float = self.to(Dtype::F32);
         let front = float.slice(float.value.numel);
         let rest = float.slice(0);
-        let turned = front.rotated(cos, sin);
-        let whole = turned.cat(&rest);
+        let rotated = front.rotated(cos, sin);
+        let whole = rotated.cat(&rest);
         whole.to(self.value.dtype)
     }
 }

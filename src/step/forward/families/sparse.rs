@@ -3,10 +3,10 @@
 
 use crate::dtype::Dtype;
 use crate::model::blocks::{Indexer, Latent, LatentQuery, Rotary};
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{Embedded, MaskCall, Seen, Shared};
-use crate::step::forward::latent::turned;
+use crate::step::forward::latent::rotated;
 use crate::step::forward::layer::Mixed;
+use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Kernel, Scores};
@@ -46,21 +46,21 @@ impl<'a> Pass<'_, 'a> {
         };
         let q = projected.to_heads();
         drop(projected);
-        let [q_pass, mut q_turned] = q.split([per_head(latent.nope_dim), per_head(latent.rope_dim)]);
+        let [q_pass, mut q_rotated] = q.split([per_head(latent.nope_dim), per_head(latent.rope_dim)]);
         let compressed = x.through(&layer.linear(&latent.kv_a));
-        let [low, mut k_turned] =
+        let [low, mut k_rotated] =
             compressed.split([tokens.saturating_mul(latent.kv_rank), tokens.saturating_mul(latent.rope_dim)]);
         let low = low.normed(&layer.norm(&latent.kv_norm));
         if let Some((cos, sin)) = shared.rotary(Seen::All) {
             let interleaved = Rotary::Interleaved { dim: latent.rope_dim };
-            [q_turned, k_turned] = turned(interleaved, [&q_turned, &k_turned], cos, sin);
+            [q_rotated, k_rotated] = rotated(interleaved, [&q_rotated, &k_rotated], cos, sin);
         }
-        let query = q_pass.cat(&q_turned);
+        let query = q_pass.cat(&q_rotated);
         let (key, value) = {
             let both = low.through(&layer.linear(&latent.kv_b)).to_heads();
             let [k_pass, value] = both.split([per_head(latent.nope_dim), per_head(latent.value_dim)]);
             let width = latent.nope_dim.saturating_add(latent.rope_dim);
-            let k_all = k_turned.expanded_heads(latent.heads);
+            let k_all = k_rotated.expanded_heads(latent.heads);
             let key = both.empty_like(per_head(width));
             (key.slice_filled(&k_pass).slice_filled(&k_all), value)
         };
@@ -85,8 +85,8 @@ impl<'a> Pass<'_, 'a> {
             self.attend_latent(scores, &heads, Some(&mask), self.dropout(latent.dropout));
         output = output.through(&layer.linear(&latent.output));
         drop(mask);
-        drop((residual, q, q_pass, q_turned));
-        drop((compressed, low, k_turned));
+        drop((residual, q, q_pass, q_rotated));
+        drop((compressed, low, k_rotated));
         drop((heads, index_mask));
         if self.shares_choice() && !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(Some(chosen)));
@@ -142,20 +142,20 @@ impl<'a> Pass<'_, 'a> {
         let cut = |x: &Tensor<'a>, front: u64| [front, x.value.numel.saturating_sub(front)];
         let [q_front, q_rest] = q.split(cut(&q, rope.saturating_mul(heads)));
         let [k_front, k_rest] = k.split(cut(&k, rope));
-        let [q_turned, k_turned] = match shared.rotary(Seen::All) {
+        let [q_rotated, k_rotated] = match shared.rotary(Seen::All) {
             None => [q_front.clone(), k_front.clone()],
             Some((cos, sin)) => {
                 let rotary = match self.shares_choice() {
                     true => Rotary::Interleaved { dim: latent.rope_dim },
                     false => Rotary::Full,
                 };
-                turned(rotary, [&q_front, &k_front], cos, sin)
+                rotated(rotary, [&q_front, &k_front], cos, sin)
             }
         };
         drop((q_front, k_front));
         let (old_q, old_k) = (q, k);
-        let q = q_turned.cat(&q_rest);
-        let k = k_turned.cat(&k_rest);
+        let q = q_rotated.cat(&q_rest);
+        let k = k_rotated.cat(&k_rest);
         drop((old_q, old_k));
         let k = if self.fills_cache {
             let kept = k.cat(&k.slice(0));
@@ -208,7 +208,7 @@ impl<'a> Pass<'_, 'a> {
             drop((values, indices));
             short
         };
-        drop((q, q_turned, q_rest, k, k_turned, k_rest));
+        drop((q, q_rotated, q_rest, k, k_rotated, k_rest));
         drop((scores, weights, index_scores));
         indices
     }

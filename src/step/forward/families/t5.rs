@@ -6,9 +6,9 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, FeedForward, Mlp, Norm, Projection, Wiring};
 use crate::scenario::Checkpointing;
 use crate::step::autograd::DISCARDED_LEAF;
-use crate::step::forward::attention::Heads;
 use crate::step::forward::inputs::{MaskCall, Shared};
-use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, Pass, Stretch};
+use crate::step::forward::self_attention::Heads;
+use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, LayerGroup, Pass};
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::matmul::Product;
@@ -40,11 +40,11 @@ impl<'m> Biases<'m> {
 impl<'a> Pass<'_, 'a> {
     /// `T5ForConditionalGeneration.forward`.
     pub(in crate::step::forward) fn t5(&self, encoder: &BoundEncoder) -> Hidden<'a> {
-        let (encoded, given) = self.t5_stack(&encoder.stretches, None, None, encoder.final_norm.as_ref());
+        let (encoded, given) = self.t5_stack(&encoder.layer_groups, None, None, encoder.final_norm.as_ref());
         let ids = self.shifted_right();
         let norm = self.architecture.final_norm.as_ref();
         let norm = norm.and_then(|norm| self.outside.norms.iter().find(|bound| bound.name == norm.name));
-        let (mut states, own) = self.t5_stack(&self.stretches, Some(&ids), Some(&encoded), norm);
+        let (mut states, own) = self.t5_stack(&self.layer_groups, Some(&ids), Some(&encoded), norm);
         drop(ids);
         if self.architecture.head.tied {
             states = states.scale();
@@ -65,7 +65,7 @@ impl<'a> Pass<'_, 'a> {
     /// `T5Stack.forward`: the encoder, or the decoder where there is something `encoded`.
     fn t5_stack(
         &self,
-        stretches: &[Stretch],
+        layer_groups: &[LayerGroup],
         ids: Option<&Tensor<'a>>,
         encoded: Option<&Tensor<'a>>,
         norm: Option<&NormLayer>,
@@ -92,12 +92,12 @@ impl<'a> Pass<'_, 'a> {
         let mut variables = [looked_up.dropout(drops)];
         let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
-        for stretch in stretches {
+        for group in layer_groups {
             self.machine
                 .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
             let alike = Alike::All { held: &mut kept };
-            self.machine.repeat(stretch.times.into(), alike, &mut variables, &mut |[hidden], _| {
-                for index in &stretch.layers {
+            self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
+                for index in &group.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
                 }
             });

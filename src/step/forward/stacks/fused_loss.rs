@@ -16,7 +16,7 @@ const LOCK_ROWS: u64 = 128;
 const LOCK_COLUMNS: u64 = 64;
 
 impl<'m> Tensor<'m> {
-    /// `LigerFusedLinearCrossEntropyFunction`: the rows' logits and their gradients in pieces, both already in the forward
+    /// `LigerFusedLinearCrossEntropyFunction`: the rows' logits and their gradients in chunks, both already in the forward
     /// pass.
     pub fn liger_loss(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         self.apply(|state, x| state.liger_loss(x, shape, weight))
@@ -45,7 +45,7 @@ impl State {
         let losses = self.alloc(rows, Dtype::F32, "losses");
         let mask = self.alloc(rows, Dtype::Bool, "target mask");
         self.scratch(rows.saturating_mul(Dtype::I64.bytes()), "sum");
-        self.liger_pieces(x, (rows, shape), weight, parameter.wants());
+        self.liger_chunks(x, (rows, shape), weight, parameter.wants());
         let loss = self.alloc(1, Dtype::F32, "loss");
         self.release(mask);
         self.release(losses);
@@ -58,13 +58,13 @@ impl State {
         Value::plain(loss, 1, Dtype::F32).at(node.output(0))
     }
 
-    /// The loop over pieces of the rows.
-    fn liger_pieces(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
+    /// The loop over chunks of the rows.
+    fn liger_chunks(&mut self, x: &Value, (rows, shape): (u64, Shape), weight: ParamId, trained: bool) {
         let stored = self.params.get(weight).dtype;
         let dtype = self.autocast.unwrap_or(x.dtype);
         // `_can_use_mm_out`: no operand is cast
         let direct = x.dtype == stored && dtype == x.dtype;
-        let length = piece(rows, shape);
+        let length = chunk(rows, shape);
         let buffer =
             if direct { self.alloc(length.saturating_mul(shape.output), dtype, "logits") } else { NOTHING };
         for length in lengths(rows, length) {
@@ -72,7 +72,7 @@ impl State {
             let inputs = length.saturating_mul(shape.input);
             if !direct {
                 let copy = self.cast_weight(weight, true).storage;
-                self.scratch(inputs.saturating_mul(dtype.bytes()), "gradient of the piece");
+                self.scratch(inputs.saturating_mul(dtype.bytes()), "gradient of the chunk");
                 self.release(copy);
             }
             if trained {
@@ -102,7 +102,7 @@ impl State {
         logits
     }
 
-    /// What one piece adds to the weight's gradient: in place, where a kernel can, else by way of a whole further one.
+    /// What one chunk adds to the weight's gradient: in place, where a kernel can, else by way of a whole further one.
     fn liger_weight_gradient(
         &mut self,
         (inputs, input): (u64, Dtype),
@@ -150,14 +150,14 @@ impl State {
     }
 }
 
-/// Rows of a piece: as many as hold about as many logits as all inputs together.
-fn piece(rows: u64, shape: Shape) -> u64 {
-    let pieces = shape.output.div_ceil(shape.input.max(1)).max(1);
-    let rows_of_one = rows.div_ceil(pieces);
+/// Rows of a chunk: as many as hold about as many logits as all inputs together.
+fn chunk(rows: u64, shape: Shape) -> u64 {
+    let chunks = shape.output.div_ceil(shape.input.max(1)).max(1);
+    let rows_of_one = rows.div_ceil(chunks);
     rows_of_one.checked_next_power_of_two().unwrap_or(rows).min(rows).max(1)
 }
 
-/// Lengths of the pieces of a whole, each of `length` but the last: those between the second and the last repeat the
+/// Lengths of the chunks of a whole, each of `length` but the last: those between the second and the last repeat the
 /// second.
 pub(in crate::step) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = u64> {
     let (full, rest) = ((whole / length).min(2), whole % length);

@@ -75,8 +75,8 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `LigerRopeFunction`: turned in place, forward and backward.
-    pub(in crate::step::forward) fn liger_turned(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
+    /// `LigerRopeFunction`: rotated in place, forward and backward.
+    pub(in crate::step::forward) fn liger_rotated(&self, cos: &Tensor<'m>, sin: &Tensor<'m>) -> Tensor<'m> {
         let node = self.machine.with(|state| {
             let node = state.node([&self.value], pass_backward);
             state.save(node, cos.value.storage);

@@ -1,4 +1,4 @@
-//! litgpt's modules: one projection for queries, keys and values; an untied head; logits in pieces, in float32.
+//! litgpt's modules: one projection for queries, keys and values; an untied head; logits in chunks, in float32.
 //!
 //! Source: litgpt 0.5.13 model.py, lora.py, finetune/lora.py and finetune/full.py, utils.py `chunked_cross_entropy`; the
 //! conversion of the model's outputs is Fabric's (lightning 2.6 fabric/wrappers.py). Compared with the allocator's trace
@@ -27,8 +27,8 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 
-/// Tokens of a piece of the head and of the cross entropy (`lm_head_chunk_size=128`, `chunk_size=128`).
-const PIECE: u64 = 128;
+/// Tokens of a chunk of the head and of the cross entropy (`lm_head_chunk_size=128`, `chunk_size=128`).
+const CHUNK: u64 = 128;
 
 /// Name of the joint projection.
 const QKV: &str = "self_attn.qkv";
@@ -243,7 +243,7 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// The head and the loss: with adapters both in pieces of the sequence, without them the loss in pieces of the rows.
+    /// The head and the loss: with adapters both in chunks of the sequence, without them the loss in chunks of the rows.
     /// Returns the loss and what the script's variable `logits` holds.
     pub(in crate::step::forward) fn litgpt_head(
         &self,
@@ -252,21 +252,21 @@ impl<'a> Pass<'_, 'a> {
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
-        let in_pieces = self.member.method != Method::Full;
-        let lengths = if in_pieces { loss::pieces(sequence, PIECE) } else { vec![sequence] };
-        let logits: Vec<Tensor<'a>> = if in_pieces {
+        let in_chunks = self.member.method != Method::Full;
+        let lengths = if in_chunks { loss::chunks(sequence, CHUNK) } else { vec![sequence] };
+        let logits: Vec<Tensor<'a>> = if in_chunks {
             let width = batch.saturating_mul(head.shape.input);
             let numels: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(width)).collect();
-            hidden.pieces(&numels).iter().map(|piece| piece.through(&head)).collect()
+            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head)).collect()
         } else {
             vec![hidden.through(&head)]
         };
         drop(hidden);
         // Fabric's `convert_output`
-        let mut floats: Vec<Tensor<'a>> = logits.iter().map(|piece| piece.to(Dtype::F32)).collect();
+        let mut floats: Vec<Tensor<'a>> = logits.iter().map(|chunk| chunk.to(Dtype::F32)).collect();
         drop(logits);
         replace();
-        // `logits[..., :-1, :]`: of the last piece, or of all
+        // `logits[..., :-1, :]`: of the last chunk, or of all
         let row = batch.saturating_mul(head.shape.output);
         let last = floats.pop().map(|last| last.slice(last.value.numel.saturating_sub(row)));
         floats.extend(last);
@@ -274,22 +274,22 @@ impl<'a> Pass<'_, 'a> {
             .iter()
             .enumerate()
             .map(
-                |(index, piece)| {
-                    if index + 1 == floats.len() && batch > 1 { piece.copied() } else { piece.clone() }
+                |(index, chunk)| {
+                    if index + 1 == floats.len() && batch > 1 { chunk.copied() } else { chunk.clone() }
                 },
             )
             .collect();
         let labels = self.constant(self.batch.tokens(), Dtype::I64, "labels");
-        let losses = if in_pieces {
+        let losses = if in_chunks {
             flat.iter()
-                .map(|piece| piece.cross_entropies(&labels, piece.value.numel / head.shape.output.max(1)))
+                .map(|chunk| chunk.cross_entropies(&labels, chunk.value.numel / head.shape.output.max(1)))
                 .collect()
         } else {
             let rows = batch.saturating_mul(sequence.saturating_sub(1)).max(1);
-            let rows = loss::pieces(rows, PIECE);
+            let rows = loss::chunks(rows, CHUNK);
             let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.output)).collect();
-            let whole = flat.first().map_or_else(Vec::new, |flat| flat.pieces(&numels));
-            whole.iter().zip(rows).map(|(piece, rows)| piece.cross_entropies(&labels, rows)).collect()
+            let whole = flat.first().map_or_else(Vec::new, |flat| flat.chunks(&numels));
+            whole.iter().zip(rows).map(|(chunk, rows)| chunk.cross_entropies(&labels, rows)).collect()
         };
         let loss = Tensor::total(losses).unwrap_or_else(|| labels.clone());
         (loss, floats)
@@ -426,8 +426,8 @@ impl<'m> Tensor<'m> {
         };
         let roped = {
             let straight = self.mul_constant(cos);
-            let turned = rotated.mul_constant(sin);
-            straight.add(&turned)
+            let crossed = rotated.mul_constant(sin);
+            straight.add(&crossed)
         };
         let output = roped.to(self.value.dtype);
         drop(rotated);

@@ -118,7 +118,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let without = if kernel == LossKernel::Standard {
         return Ok(());
     } else if member.stack == Stack::Litgpt {
-        "litgpt, whose own loss runs in pieces of 128 tokens"
+        "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {
         return trl_loss(kernel);
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {

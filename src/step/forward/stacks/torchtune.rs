@@ -1,5 +1,5 @@
 //! torchtune's modules as its single-device recipes run them: norms and rotary positions in float32, heads of keys and values
-//! copied for every group, logits in pieces of the sequence.
+//! copied for every group, logits in chunks of the sequence.
 //!
 //! Source: torchtune 0.6.1 modules/{transformer,attention,feed_forward,rms_norm,position_embeddings,tied_linear}.py,
 //! modules/peft/lora.py, models/qwen2/_positional_embeddings.py, the `_component_builders.py` of its models, and
@@ -25,8 +25,8 @@ use crate::step::ops::pointwise::mul_backward;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 
-/// Pieces that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
-const PIECES: u64 = 8;
+/// Chunks that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
+const CHUNKS: u64 = 8;
 
 /// Families of torchtune that were compared.
 const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "phi3", "gemma"];
@@ -223,13 +223,13 @@ impl<'a> Pass<'_, 'a> {
             return x.unmodelled("projections that torchtune keeps apart");
         };
         let mut queries = x.torchtune_through(&layer.linear(q)).split_heads();
-        queries = self.torchtune_turned(attention, &queries);
+        queries = self.torchtune_rotated(attention, &queries);
         queries = queries.heads_first();
         let mut keys = x.torchtune_through(&layer.linear(k));
         let mut values = x.torchtune_through(&layer.linear(v));
         keys = keys.split_heads();
         values = values.split_heads();
-        keys = self.torchtune_turned(attention, &keys);
+        keys = self.torchtune_rotated(attention, &keys);
         let single = attention.kv_heads == 1;
         if !single {
             keys = keys.heads_first();
@@ -255,17 +255,17 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// The rotary embedding of the model's family.
-    fn torchtune_turned(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
+    fn torchtune_rotated(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
         self.within("pos_embeddings", || match self.architecture.model_type.as_str() {
-            "qwen2" => self.torchtune_turned_halves(attention, x, x.value.dtype),
-            "phi3" => self.torchtune_turned_halves(attention, x, Dtype::F32),
-            _ => x.torchtune_turned_pairs(),
+            "qwen2" => self.torchtune_rotated_halves(attention, x, x.value.dtype),
+            "phi3" => self.torchtune_rotated_halves(attention, x, Dtype::F32),
+            _ => x.torchtune_rotated_pairs(),
         })
     }
 
     /// `Qwen2RotaryPositionalEmbeddings.forward`: in the input's element type, whose sines and cosines every call makes; or
     /// `Phi3RotaryPositionalEmbeddings.forward`: by the table's float32.
-    fn torchtune_turned_halves(&self, attention: &Attention, x: &Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
+    fn torchtune_rotated_halves(&self, attention: &Attention, x: &Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
         let table = self.batch.length.saturating_mul(attention.head_dim);
         let buffer = || Tensor { machine: self.machine, value: Value::plain(NOTHING, table, Dtype::F32) };
         let cos = buffer().to(dtype);
@@ -277,9 +277,9 @@ impl<'a> Pass<'_, 'a> {
             negative.cat(&first)
         };
         let straight = x.mul_constant(&cos);
-        let turned = rotated.mul_constant(&sin);
-        let sum = straight.add(&turned);
-        drop(turned);
+        let crossed = rotated.mul_constant(&sin);
+        let sum = straight.add(&crossed);
+        drop(crossed);
         drop(straight);
         let output = sum.to(x.value.dtype);
         drop(cos);
@@ -337,15 +337,15 @@ impl<'a> Pass<'_, 'a> {
             }
             // the others are refused by `loss`
             LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
-                self.torchtune_pieces(hidden, normed, &head, replace)
+                self.torchtune_chunks(hidden, normed, &head, replace)
             }
         };
         self.keep_on_device(false);
         output
     }
 
-    /// `CEWithChunkedOutputLoss` over the pieces of `chunked_output`.
-    fn torchtune_pieces(
+    /// `CEWithChunkedOutputLoss` over the chunks of `chunked_output`.
+    fn torchtune_chunks(
         &self,
         hidden: Tensor<'a>,
         normed: Tensor<'a>,
@@ -353,17 +353,17 @@ impl<'a> Pass<'_, 'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
-        let lengths = loss::pieces(sequence, sequence.div_ceil(PIECES));
+        let lengths = loss::chunks(sequence, sequence.div_ceil(CHUNKS));
         let rows: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(batch)).collect();
         let mut logits: Vec<Tensor<'a>> = {
             let numels: Vec<u64> = rows.iter().map(|rows| rows.saturating_mul(head.shape.input)).collect();
-            let pieces = normed.pieces(&numels);
-            // of several sequences a piece is no stretch of memory: a product with a trained matrix copies it, one with a
+            let chunks = normed.chunks(&numels);
+            // of several sequences a chunk is not contiguous: a product with a trained matrix copies it, one with a
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let strided = batch > 1;
             let trained = self.machine.with(|state| state.trains(head));
-            let whole = |piece: &Tensor<'a>| if strided && trained { piece.copied() } else { piece.clone() };
-            pieces.iter().map(|piece| whole(piece).torchtune_beside(head, strided)).collect()
+            let whole = |chunk: &Tensor<'a>| if strided && trained { chunk.copied() } else { chunk.clone() };
+            chunks.iter().map(|chunk| whole(chunk).torchtune_beside(head, strided)).collect()
         };
         drop(normed);
         drop(hidden);
@@ -374,7 +374,7 @@ impl<'a> Pass<'_, 'a> {
             .map(|rows| if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() })
             .collect();
         let losses =
-            logits.iter().zip(&own).map(|(piece, labels)| piece.to(Dtype::F32).cross_entropy(labels));
+            logits.iter().zip(&own).map(|(chunk, labels)| chunk.to(Dtype::F32).cross_entropy(labels));
         let loss = Tensor::total(losses.collect());
         drop(own);
         // a list lets go of its last element first
@@ -458,7 +458,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// `RotaryPositionalEmbeddings.forward` and `Llama3ScaledRoPE.forward`: pairs of neighbours, in float32.
-    fn torchtune_turned_pairs(&self) -> Tensor<'m> {
+    fn torchtune_rotated_pairs(&self) -> Tensor<'m> {
         let x = self.to(Dtype::F32).viewed();
         let half = x.value.numel / 2;
         let table = Tensor { machine: self.machine, value: Value::plain(NOTHING, half, Dtype::F32) };
@@ -471,13 +471,13 @@ impl<'m> Tensor<'m> {
             let (cosine, sine) = (part(), part());
             cosine.add(&sine)
         };
-        let turned = first.cat(&second);
+        let rotated = first.cat(&second);
         drop(second);
         drop(first);
-        let turned = turned.viewed();
-        let output = turned.to(self.value.dtype);
+        let rotated = rotated.viewed();
+        let output = rotated.to(self.value.dtype);
         drop(x);
-        drop(turned);
+        drop(rotated);
         output
     }
 
@@ -486,7 +486,7 @@ impl<'m> Tensor<'m> {
         self.torchtune_beside(layer, false)
     }
 
-    /// The same; the adapter copies an input that is no stretch of memory.
+    /// The same; the adapter copies an input that is not contiguous.
     fn torchtune_beside(&self, layer: &Layer, strided: bool) -> Tensor<'m> {
         self.machine.within(layer.name, || {
             let base = self.base(layer);

@@ -183,7 +183,7 @@ impl<'a> Pass<'_, 'a> {
         let half = self.batch.sequences / 2;
         let pairs = |scored: &Scored<'a>| {
             let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
-            scored.log_probs.sum_rows(row).pieces(&[half, half])
+            scored.log_probs.sum_rows(row).chunks(&[half, half])
         };
         self.machine.as_category(Category::Logits, || {
             let (policy, reference) = (pairs(policy_scores), pairs(reference_scores));

@@ -27,7 +27,7 @@ impl Loader<'_> {
             self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
         };
         // models/gemma.py `post_patch(…, downcast_rope = False)`
-        let turned = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
+        let rotated = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
         let known = architecture.max_positions.unwrap_or(0).max(self.batch.length);
         let first = known.min(FIRST_POSITIONS);
         let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);
@@ -41,7 +41,7 @@ impl Loader<'_> {
             .find_map(|attention| attention.rotary.width(attention.head_dim));
         let rows = first.max(grown(asked)).min(most);
         for name in ["cos", "sin"] {
-            store(rows.saturating_mul(width.unwrap_or(0)), turned, name);
+            store(rows.saturating_mul(width.unwrap_or(0)), rotated, name);
         }
         if scratch > 0 {
             store(scratch, dtype, "dequantised weight");

@@ -89,8 +89,8 @@ impl<'m> Tensor<'m> {
     }
 }
 
-/// `fast_rope_embedding`: queries and keys are turned in place.
-pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
+/// `fast_rope_embedding`: queries and keys are rotated in place.
+pub(super) fn rotated<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
     let node = q.machine.with(|state| {
         state
             .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Tokens))
@@ -98,8 +98,8 @@ pub(super) fn turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<
     (q.with(|value| value.edge = node.output(0)), k.with(|value| value.edge = node.output(1)))
 }
 
-/// `fast_rope_embedding` with position ids: queries and keys are turned into new tensors.
-pub(super) fn turned_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
+/// `fast_rope_embedding` with position ids: queries and keys are rotated into new tensors.
+pub(super) fn rotated_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, Tensor<'m>) {
     let [q, k] = q.machine.tensors(|state| {
         let node = state
             .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Heads));
@@ -118,8 +118,8 @@ pub(super) fn text<'m>(x: &Tensor<'m>) -> Tensor<'m> {
     })
 }
 
-/// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and turned into new tensors.
-pub(super) fn normed_and_turned<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
+/// `fast_qk_norm_rope`: queries and keys, heads of so many elements, are normed and rotated into new tensors.
+pub(super) fn normed_and_rotated<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) -> (Tensor<'m>, Tensor<'m>) {
     let [q, k] = q.machine.tensors(|state| {
         let node = state.node_of(2, [&q.value, &k.value], |state, node, _| {
             rotation_backward(state, node, Layout::Tokens)

@@ -14,14 +14,14 @@ use crate::step::machine::State;
 use crate::step::ops::linear::{Shape, Weight};
 use crate::step::tensor::{Tensor, Value};
 
-/// Logits that a piece has at least (`_MIN_LOGITS`), within the rows below.
+/// Logits that a chunk has at least (`_MIN_LOGITS`), within the rows below.
 const FEWEST_LOGITS: u64 = 512 * 151_936;
-/// Rows that a piece has at least (`fused_linear_rows`), and at most (`_MAX_ROWS`, `_BWD_ROWS`).
+/// Rows that a chunk has at least (`fused_linear_rows`), and at most (`_MAX_ROWS`, `_BWD_ROWS`).
 const FEWEST_ROWS: u64 = 512;
 /// See [`FEWEST_ROWS`].
 const MOST_ROWS: u64 = 4096;
-/// Bytes of a piece's logits at most (`_CHUNK_GB`), or half of what is free where that is less, which is not followed.
-const LARGEST_PIECE: u64 = 2 << 30;
+/// Bytes of a chunk's logits at most (`_CHUNK_GB`), or half of what is free where that is less, which is not followed.
+const LARGEST_CHUNK: u64 = 2 << 30;
 /// Bytes of a tile's logits at most (`_BWD_TILE_BYTES`).
 const LARGEST_TILE: u64 = 256 << 20;
 /// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`).
@@ -50,13 +50,13 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// Rows of a piece: the power of two at or below that many, as hold about as many logits as all inputs together.
-fn piece(rows: u64, shape: Shape, logit: u64) -> u64 {
+/// Rows of a chunk: the power of two at or below that many, as hold about as many logits as all inputs together.
+fn chunk(rows: u64, shape: Shape, logit: u64) -> u64 {
     let power = |n: u64| n.checked_ilog2().map_or(0, |log| 1 << log);
     let vocabulary = shape.output.max(1);
     let even = power(rows.saturating_mul(shape.input) / vocabulary);
     let fewest = power(FEWEST_LOGITS / vocabulary).clamp(FEWEST_ROWS, MOST_ROWS);
-    let most = LARGEST_PIECE / vocabulary.saturating_mul(logit).max(1);
+    let most = LARGEST_CHUNK / vocabulary.saturating_mul(logit).max(1);
     even.clamp(fewest, MOST_ROWS).min(most.max(2)).min(rows).max(1)
 }
 
@@ -93,7 +93,7 @@ impl State {
         let kept = if tiled {
             self.unsloth_tiles(rows, shape, dtype, tile(rows, shape.output, small))
         } else {
-            self.unsloth_pieces(rows, shape, (dtype, x.dtype), logit)
+            self.unsloth_chunks(rows, shape, (dtype, x.dtype), logit)
         };
         // the sum is made in float64, of eight bytes as an index has
         let wide = self.alloc(rows, Dtype::I64, "log-probabilities in float64");
@@ -108,15 +108,15 @@ impl State {
         Value::plain(loss, 1, Dtype::F32).at(node.output(0))
     }
 
-    /// Pieces of the rows, each over the whole vocabulary: their gradient is written over the logits.
-    fn unsloth_pieces(
+    /// Chunks of the rows, each over the whole vocabulary: their gradient is written over the logits.
+    fn unsloth_chunks(
         &mut self,
         rows: u64,
         shape: Shape,
         (dtype, hidden): (Dtype, Dtype),
         logit: Dtype,
     ) -> Vec<StorageId> {
-        let length = piece(rows, shape, logit.bytes());
+        let length = chunk(rows, shape, logit.bytes());
         let splits = shape.output.div_ceil(SPLIT);
         let buffer = self.alloc(length.saturating_mul(shape.output.next_multiple_of(8)), logit, "logits");
         let (mut taken, mut made) = (NOTHING, NOTHING);
@@ -128,7 +128,7 @@ impl State {
                 let partial = splits.saturating_mul(7).saturating_mul(length);
                 self.scratch(partial.saturating_mul(4), "partial sums");
             }
-            let next = self.alloc_product(inputs, Dtype::F32, "gradient of the piece");
+            let next = self.alloc_product(inputs, Dtype::F32, "gradient of the chunk");
             self.release(std::mem::replace(&mut made, next));
             if hidden != Dtype::F32 {
                 self.scratch(inputs.saturating_mul(hidden.bytes()), "cast");

@@ -216,11 +216,11 @@ impl<'a> Pass<'_, 'a> {
             if fuses(&layers) { x.unsloth_qkv(layers) } else { layers.map(|layer| x.through(&layer)) };
         v = v.to_heads();
         (q, k) = match &attention.qk_norm {
-            None if self.batch.mask.is_packed() => functions::turned_anew(&q.to_heads(), &k.to_heads()),
-            None => functions::turned(&q.to_heads(), &k.to_heads()),
+            None if self.batch.mask.is_packed() => functions::rotated_anew(&q.to_heads(), &k.to_heads()),
+            None => functions::rotated(&q.to_heads(), &k.to_heads()),
             Some(_) => {
                 let (q, k) =
-                    functions::normed_and_turned(&q.split_heads(), &k.split_heads(), attention.head_dim);
+                    functions::normed_and_rotated(&q.split_heads(), &k.split_heads(), attention.head_dim);
                 (q.heads_first(), k.heads_first())
             }
         };

@@ -21,8 +21,8 @@ impl Apart {
     }
 }
 
-/// The layers as stretches: `whole` keeps every layer apart, otherwise repeated patterns become one body.
-pub(super) fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
+/// The layers as groups: `whole` keeps every layer apart, otherwise repeated patterns become one body.
+pub(super) fn layer_groups(order: &[u16], whole: bool, first_apart: bool) -> Vec<(Vec<u16>, u32)> {
     const LONGEST_PATTERN: usize = 12;
     let mut result = Vec::new();
     let mut at = 0;
@@ -47,9 +47,9 @@ pub(super) fn stretches(order: &[u16], whole: bool, first_apart: bool) -> Vec<(V
 
 /// The same with the last layers apart, so many of them: what all layers share has no gradient before the last one's
 /// backward, or the last ones leave something behind.
-pub(super) fn stretches_but_last(order: &[u16], whole: bool, apart: usize) -> Vec<(Vec<u16>, u32)> {
+pub(super) fn layer_groups_but_last(order: &[u16], whole: bool, apart: usize) -> Vec<(Vec<u16>, u32)> {
     let (rest, last) = order.split_at(order.len().saturating_sub(apart));
-    let mut result = stretches(rest, whole, true);
+    let mut result = layer_groups(rest, whole, true);
     result.extend(last.iter().map(|kind| (vec![*kind], 1)));
     result
 }

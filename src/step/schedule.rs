@@ -26,7 +26,7 @@ const MICRO_BATCHES: usize = 256;
 const MOST_EVENTS: usize = 3 << 20;
 
 /// What is run.
-pub(super) struct Plan {
+pub(super) struct Schedule {
     /// The micro-batches of varying lengths, the longest halfway; none where all are equal.
     pub batches: Vec<Batch>,
     /// How many of them are one iteration.
@@ -35,12 +35,12 @@ pub(super) struct Plan {
     pub longest: u64,
 }
 
-impl Plan {
+impl Schedule {
     /// As much as there is room for.
     ///
     /// # Errors
     /// An [`Issue`] where the model is so deep that not even the fewest iterations can be recorded.
-    pub fn of(ready: &Ready<'_>) -> Result<Plan, Issue> {
+    pub fn of(ready: &Ready<'_>) -> Result<Schedule, Issue> {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
@@ -49,7 +49,7 @@ impl Plan {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            return Ok(Plan { batches: Vec::new(), per_iteration: 1, longest: 0 });
+            return Ok(Schedule { batches: Vec::new(), per_iteration: 1, longest: 0 });
         };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
@@ -67,7 +67,7 @@ impl Plan {
             Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
-        Ok(Plan { batches, per_iteration, longest: whole.length })
+        Ok(Schedule { batches, per_iteration, longest: whole.length })
     }
 }
 
