@@ -107,7 +107,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "support",
             "ready",
             "iteration",
-            "plan",
+            "schedule",
             "run",
             "replay",
             "allocate",
