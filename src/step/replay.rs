@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::Apart;
 use super::heap::ledger::Ledger;
-use super::heap::record::{Event, Maker, Record};
+use super::heap::record::{Event, Maker, Pass, Record};
 use super::heap::{Storage, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
@@ -22,7 +22,14 @@ use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
+use crate::step::what::{Source, What};
 use crate::units::Bytes;
+
+static BLOCK_REST: What = What::own(
+    "rest of a block",
+    "the allocator splits a block only where more than 1 MiB would be left of it",
+    Source::At("c10/cuda/CUDACachingAllocator.cpp, should_split"),
+);
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Clone, Debug)]
@@ -96,7 +103,7 @@ impl TensorGroup {
         TensorGroup {
             category: Category::Rounding,
             module: "",
-            operation: "rest of a block",
+            operation: BLOCK_REST.name,
             dtype: Dtype::U8,
             shape: (0, 0),
             recomputed: false,
@@ -271,10 +278,10 @@ impl Recording {
                 groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
                     category,
                     module: maker.module,
-                    operation: maker.operation,
+                    operation: maker.what.name,
                     dtype: storage.dtype,
                     shape: maker.shape,
-                    recomputed: maker.recomputed,
+                    recomputed: maker.pass == Pass::Recomputation,
                     bytes: Bytes(storage.requested),
                     count: 0,
                 });
@@ -294,7 +301,8 @@ impl Recording {
             Event::Free(id) => (id, false),
             Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
         };
-        let Maker { module, operation, recomputed, .. } = *self.makers.get(id as usize)?;
+        let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
+        let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
         Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
     }
 
@@ -307,7 +315,8 @@ impl Recording {
             Event::EmptyCache | Event::Becomes(..) => None,
             Event::Mark(phase) => Some(Traced::Phase(phase)),
             Event::Alloc(id) => {
-                let Maker { module, operation, .. } = self.makers[id as usize];
+                let Maker { module, what, .. } = self.makers[id as usize];
+                let operation = what.name;
                 Some(Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation })
             }
             Event::Free(id) => Some(Traced::Free { id, bytes: self.storage(id).bytes() }),

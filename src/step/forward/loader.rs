@@ -14,10 +14,13 @@ use crate::scenario::{LoraTargets, Method, Precision, Stack, WeightFormat};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
+use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::what::What;
+use crate::step::what::torch;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -113,19 +116,19 @@ impl Loader<'_> {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
         let first = self.state.storages.len();
-        let mut store = |bytes: u64, dtype: Dtype, name: &'static str| {
-            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
-            self.state.persistent(bytes, dtype, times, category, name);
+        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
+            let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
+            self.state.persistent(bytes, dtype, times, category, what);
         };
-        store(numel.div_ceil(2), Dtype::U8, "4-bit weight");
-        store(16 * 4, Dtype::F32, "code book");
+        store(numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
+        store(16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
-            store(scales, Dtype::U8, "scales (8-bit)");
-            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, "scales of scales");
-            store(256 * 4, Dtype::F32, "code book");
-            store(4, Dtype::F32, "offset");
+            store(scales, Dtype::U8, &SCALES_8BIT);
+            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
+            store(256 * 4, Dtype::F32, &CODE_BOOK);
+            store(4, Dtype::F32, &torch::OFFSET);
         } else {
-            store(scales.saturating_mul(4), Dtype::F32, "scales");
+            store(scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
         self.state.note_shapes(first, (spec.output, spec.input));
         let compute = match self.member.precision {
