@@ -166,7 +166,7 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, born, .. } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
