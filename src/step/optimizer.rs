@@ -63,6 +63,9 @@ struct Bitsandbytes {
 const BITSANDBYTES: Bitsandbytes =
     Bitsandbytes { copies: &[1, 1], bits: 32, paged: false, scales_first: false, bounded: false };
 
+/// The fast and the slow mean of the gradients in one tensor, and the mean of squares.
+const ADEMAMIX: Bitsandbytes = Bitsandbytes { copies: &[2, 1], scales_first: true, ..BITSANDBYTES };
+
 /// What a step allocates.
 enum Step {
     /// Nothing: one kernel updates a parameter in place.
@@ -111,6 +114,10 @@ fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),
         Optimizer::Lion => bitsandbytes(Bitsandbytes { copies: &[1], ..BITSANDBYTES }),
         Optimizer::Lion8bit => bitsandbytes(Bitsandbytes { copies: &[1], bits: 8, ..BITSANDBYTES }),
+        Optimizer::AdEmaMix => bitsandbytes(ADEMAMIX),
+        Optimizer::AdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix => bitsandbytes(Bitsandbytes { paged: true, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..ADEMAMIX }),
     };
     Recipe { keeps, step }
 }
