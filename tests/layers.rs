@@ -111,6 +111,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "run",
             "replay",
             "allocate",
+            "snapshot",
         ],
     ),
     (
