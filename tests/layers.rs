@@ -112,6 +112,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "run",
             "replay",
             "allocate",
+            "snapshot",
         ],
     ),
     (
