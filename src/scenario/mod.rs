@@ -1,6 +1,7 @@
 //! Everything that the user chose.
 
 pub mod choices;
+mod cluster;
 mod compact;
 mod custom;
 mod defaults;
@@ -22,8 +23,9 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Precision, Stack, StepTime, WeightFormat,
+    Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
+pub use cluster::Cluster;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
 pub use validate::LARGEST;
@@ -181,6 +183,8 @@ pub struct Scenario {
     pub allocator: Allocator,
     /// The card.
     pub gpu: GpuChoice,
+    /// How many of them, and how they are used.
+    pub cluster: Cluster,
 }
 
 impl Default for Scenario {
@@ -222,6 +226,7 @@ impl Default for Scenario {
             },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
+            cluster: Cluster::ONE,
         }
     }
 }

@@ -38,6 +38,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Sequence, "sequence length", scenario.sequence),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank),
+        (Field::Gpus, "number of GPUs", scenario.cluster.gpus),
     ] {
         if value == 0 || value > LARGEST {
             issues.push(out_of_range(field, name, value));

@@ -8,6 +8,7 @@ mod repeat;
 pub(super) use repeat::Repeat;
 
 use super::device::Device;
+use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
 use ledger::Ledger;
@@ -39,8 +40,8 @@ pub(super) struct Storage {
     pub times: u32,
     /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
     pub shared: bool,
-    /// Whether it was asked for on the stream that copies from the CPU: the allocator gives each stream blocks of its own.
-    pub copy_stream: bool,
+    /// The stream that it was asked for on: the allocator gives each blocks of its own.
+    pub stream: Stream,
     /// What it is for.
     pub category: Category,
     /// Element type, for the explanation.
@@ -96,7 +97,7 @@ impl Heap {
             references: 1,
             times: 1,
             shared: false,
-            copy_stream: false,
+            stream: Stream::Compute,
             category: Category::Temporaries,
             dtype: Dtype::U8,
         };
@@ -137,7 +138,7 @@ impl Heap {
             references: 1,
             times: self.repeating,
             shared: false,
-            copy_stream: false,
+            stream: Stream::Compute,
             category,
             dtype,
         });
@@ -147,6 +148,22 @@ impl Heap {
             let (module, recomputed) = (self.module, self.recomputing);
             record.makers.push(Maker { module, operation, shape: (0, 0), recomputed });
             record.born.push(category);
+        }
+        id
+    }
+
+    /// The same on another stream than the one that computes.
+    pub fn alloc_on(
+        &mut self,
+        stream: Stream,
+        category: Category,
+        requested: u64,
+        dtype: Dtype,
+        operation: &'static str,
+    ) -> StorageId {
+        let id = self.alloc_as(category, requested, dtype, operation);
+        if id != NOTHING {
+            self.storages[id as usize].stream = stream;
         }
         id
     }

@@ -54,6 +54,10 @@ pub(super) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// Which parameters on the machine are its own.
+    pub own: Range<ParamId>,
+    /// Its number among [`Model::layers`].
+    pub number: usize,
     /// Learned attention sinks.
     pub sinks: Option<ParamId>,
     /// A learned bias of the scores by distance.
@@ -131,6 +135,8 @@ pub(super) struct Model<'a> {
     /// Which layers run one by one.
     pub apart: Apart,
     pub autocast: Option<Dtype>,
+    /// Whether its layers are units whose parameters are sharded.
+    pub shards: bool,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
 }
@@ -292,7 +298,10 @@ impl<'a> Pass<'_, 'a> {
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
-        self.machine.with(|state| state.autocast = self.autocast);
+        self.machine.with(|state| {
+            state.enter_forward();
+            state.autocast = self.autocast;
+        });
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -326,6 +335,7 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
+        let loss = self.machine.leave_forward(loss);
         Output { loss, outputs, shared: given }
     }
 
@@ -362,6 +372,7 @@ impl<'a> Pass<'_, 'a> {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });
+            self.machine.with(|state| state.parallel.carried().map(|carried| state.counts_once(carried)));
             if let Some(carried) = &*self.outputs.borrow() {
                 self.machine.with(|state| state.counts_once(carried.value.storage));
             }
