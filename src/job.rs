@@ -37,8 +37,8 @@ use std::sync::Arc;
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).

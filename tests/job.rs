@@ -7,8 +7,8 @@ use headroom::check;
 use headroom::job::{Act, Batch, Job, Loss, Member};
 use headroom::memory::{Category, Iteration, Stage};
 use headroom::model::catalogue;
-use headroom::scenario::{Cluster, 
-    Checkpointing, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
+use headroom::scenario::{
+    Checkpointing, Cluster, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
 };
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;

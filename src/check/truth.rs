@@ -9,9 +9,9 @@ use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, ReduceDtype, Savings,
-    Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
+    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
+    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;

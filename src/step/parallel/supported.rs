@@ -45,13 +45,19 @@ pub(in crate::step) fn supported(
         }
     }
     if !training.grads_to_none {
-        return refuse(Field::SetToNone, "keeping gradients after the step".into(), "let zero_grad free them");
+        return refuse(
+            Field::SetToNone,
+            "keeping gradients after the step".into(),
+            "let zero_grad free them",
+        );
     }
     match job.cluster.sharding {
         Sharding::Ddp => Ok(()),
-        Sharding::Fsdp2 => sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
-            Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
-        }),
+        Sharding::Fsdp2 => {
+            sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
+                Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
+            })
+        }
     }
 }
 
@@ -65,7 +71,11 @@ fn sharded(
     match member.method {
         Method::Full => {}
         Method::Lora | Method::Qlora => {
-            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or train all weights"));
+            return Err((
+                Field::Method,
+                member.method.label().to_owned(),
+                "choose DDP, or train all weights",
+            ));
         }
     }
     match member.precision {
