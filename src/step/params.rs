@@ -8,6 +8,10 @@ use super::machine::{Machine, State};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{Source, What};
+
+static PARAMETER: What =
+    What::own("parameter", "the model's own weights: there from load to end", Source::Modeling);
 
 /// Index of a parameter.
 pub(super) type ParamId = u32;
@@ -140,7 +144,7 @@ impl State {
         let numel = rows.saturating_mul(columns);
         let (kept, read) = self.parallel.kept(shape, dtype);
         let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
-        let storage = self.persistent(bytes, kept.dtype, times, category, "parameter");
+        let storage = self.persistent(bytes, kept.dtype, times, category, &PARAMETER);
         self.note_shape(storage, (kept.rows, kept.numel / kept.rows.max(1)));
         let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {

@@ -13,6 +13,13 @@ use super::{Node, Saved};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{OFFLOADING, What, torch};
+
+static FROM_CPU: What = What::own(
+    "copy from the CPU",
+    "a saved variable that came back for its operation's backward, and the one before it",
+    OFFLOADING,
+);
 
 /// Tensors of fewer bytes stay (`min_offload_size`).
 const SMALLEST: u64 = 1024;
@@ -113,7 +120,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc(value.numel, value.dtype, "contiguous")
+            self.alloc(value.numel, value.dtype, &torch::CONTIGUOUS)
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -142,13 +149,7 @@ impl State {
                 Some((_, storage)) => *storage,
                 None => {
                     let (bytes, dtype) = (packed.bytes, packed.dtype);
-                    let back = self.alloc_on(
-                        Stream::Copies,
-                        Category::Temporaries,
-                        bytes,
-                        dtype,
-                        "copy from the CPU",
-                    );
+                    let back = self.alloc_on(Stream::Copies, Category::Temporaries, bytes, dtype, &FROM_CPU);
                     offload.back.push(back);
                     back
                 }

@@ -259,6 +259,10 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
+        let quantised = loader.has_quantised;
+        if let Some(record) = &mut loader.state.record {
+            record.end_loading(quantised);
+        }
         let params = first..loader.state.params.list.len();
         Model {
             machine,

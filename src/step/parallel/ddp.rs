@@ -7,6 +7,22 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::heap::{Heap, StorageId};
 use crate::step::params::{ParamId, Parameter, Params};
+use crate::step::what::{Source, What};
+
+const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer.cpp");
+
+static BUCKET: What = What::own(
+    "gradient bucket",
+    "the flat tensor that gradients are copied into, averaged in, and copied out of",
+    REDUCER,
+);
+static ORDER: What =
+    What::own("bucket order", "the order of the gradients, which the first rank tells the others", REDUCER);
+static BUFFERS: What = What::own(
+    "coalesced buffers",
+    "the model's buffers in one tensor, as the first rank has them",
+    Source::At("PyTorch, torch/nn/parallel/distributed.py"),
+);
 
 /// Limits of the first bucket and of all later ones (`_DEFAULT_FIRST_BUCKET_BYTES`, `bucket_cap_mb=25`).
 const LIMITS: [u64; 2] = [1 << 20, 25 << 20];
@@ -52,7 +68,7 @@ impl Ddp {
             self.rebuild(heap, params);
         }
         for (_, bytes) in &self.buffers {
-            heap.scratch((*bytes).min(BROADCAST), "coalesced buffers");
+            heap.scratch((*bytes).min(BROADCAST), &BUFFERS);
         }
     }
 
@@ -62,7 +78,7 @@ impl Ddp {
         let sizes = self.assign(params);
         let all: u64 = self.arrived.iter().map(|id| u64::from(params.get(*id).times)).sum();
         let alloc = |heap: &mut Heap, count: u64| {
-            heap.alloc_as(Category::Temporaries, count.saturating_mul(4), Dtype::U8, "bucket order")
+            heap.alloc_as(Category::Temporaries, count.saturating_mul(4), Dtype::U8, &ORDER)
         };
         let order = alloc(heap, all + 1);
         let count = alloc(heap, sizes.len() as u64);
@@ -119,5 +135,5 @@ fn add(sums: &mut Vec<(Dtype, u64)>, dtype: Dtype, bytes: u64) -> u64 {
 }
 
 fn bucket(heap: &mut Heap, dtype: Dtype, bytes: u64) -> StorageId {
-    heap.alloc_as(Category::Gradients, bytes, dtype, "gradient bucket")
+    heap.alloc_as(Category::Gradients, bytes, dtype, &BUCKET)
 }

@@ -12,6 +12,31 @@ use crate::step::device::Device;
 use crate::step::forward::Model;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::params::{Kept, ParamId, Params};
+use crate::step::what::{Source, What};
+
+const COLLECTIVES: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py");
+const PARAM: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param.py");
+const CHUNKS: Source = Source::At("PyTorch, aten/src/ATen/native/cuda/TensorShape.cu");
+
+static GATHER_INPUT: What = What::own(
+    "all-gather input",
+    "this rank's shards of a layer, in the type that they are gathered in",
+    COLLECTIVES,
+);
+static GATHER_OUTPUT: What =
+    What::own("all-gather output", "all ranks' shards of a layer, rank after rank", COLLECTIVES);
+static GATHERED: What =
+    What::own("gathered parameter", "a whole parameter, there while its layer runs", PARAM);
+static REDUCE_INPUT: What = What::own(
+    "reduce-scatter input",
+    "a layer's gradients, as they are reduced: until the next layer's are",
+    COLLECTIVES,
+);
+static SHARDED: What =
+    What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+static SPLIT: What =
+    What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
+static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);
 
 /// The element type that parameters are gathered in (`MixedPrecisionPolicy(param_dtype=torch.bfloat16)`).
 const COMPUTE: Dtype = Dtype::Bf16;
@@ -164,11 +189,11 @@ impl Fsdp2 {
         let own: u64 = unit.shards.iter().fold(0, |sum, numel| sum.saturating_add(*numel));
         let bytes = own.saturating_mul(COMPUTE.bytes());
         let casts = unit.params.first().is_some_and(|id| params.get(*id).kept.dtype != COMPUTE);
-        let alloc = |heap: &mut Heap, bytes: u64, operation| {
+        let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
             heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, COMPUTE, operation)
         };
-        let flat = if casts { alloc(heap, bytes, "all-gather input") } else { NOTHING };
-        let output = alloc(heap, bytes.saturating_mul(self.world), "all-gather output");
+        let flat = if casts { alloc(heap, bytes, &GATHER_INPUT) } else { NOTHING };
+        let output = alloc(heap, bytes.saturating_mul(self.world), &GATHER_OUTPUT);
         heap.release(flat);
         output
     }
@@ -178,11 +203,11 @@ impl Fsdp2 {
         let (world, unit) = (self.world, &mut self.units[unit]);
         let whole = |numel: &u64| {
             let bytes = numel.saturating_mul(world).saturating_mul(COMPUTE.bytes());
-            heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, "gathered parameter")
+            heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED)
         };
         unit.gathered = unit.shards.iter().map(whole).collect();
         let scratch = split_scratch(heap.device, &unit.shards, world);
-        heap.scratch(scratch, "copy-out (offsets)");
+        heap.scratch(scratch, &SPLIT);
     }
 
     /// `reshard`: the storages of the whole parameters are resized to nothing, whoever saved them.
@@ -211,14 +236,14 @@ impl Fsdp2 {
         heap.release(std::mem::replace(&mut self.reduced, NOTHING));
         let bytes = numel.saturating_mul(self.reduce.bytes());
         let whole = bytes.saturating_mul(self.world);
-        self.reduced = heap.alloc_as(Category::Temporaries, whole, self.reduce, "reduce-scatter input");
-        heap.scratch(concatenation_scratch(&sizes, self.reduce), "copy-in (offsets)");
+        self.reduced = heap.alloc_as(Category::Temporaries, whole, self.reduce, &REDUCE_INPUT);
+        heap.scratch(concatenation_scratch(&sizes, self.reduce), &CONCATENATE);
         // the list is emptied from its end, but a variable of the loop holds its last one
         let last = grads.pop().unwrap_or(NOTHING);
         grads.into_iter().rev().for_each(|grad| heap.release(grad));
         let scattered = |heap: &mut Heap, dtype: Dtype| {
             let bytes = numel.saturating_mul(dtype.bytes());
-            heap.alloc_on(Stream::Scatters, Category::Gradients, bytes, dtype, "sharded gradients")
+            heap.alloc_on(Stream::Scatters, Category::Gradients, bytes, dtype, &SHARDED)
         };
         let mut output = scattered(heap, self.reduce);
         if stored != self.reduce {
