@@ -25,7 +25,6 @@ pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
     Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
-pub use cluster::Cluster;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
 pub use validate::LARGEST;
@@ -134,6 +133,30 @@ pub enum GpuChoice {
     Catalogue(String),
     /// Any card with that much memory.
     Custom(Bytes),
+}
+
+/// GPUs that train one model together, each with a process (a rank) of its own, and how they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// How many.
+    pub gpus: u64,
+    /// What each of them keeps; read where there are several.
+    pub sharding: Sharding,
+    /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
+    pub reshards: bool,
+    /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
+    pub reduce: ReduceDtype,
+}
+
+impl Cluster {
+    /// A single GPU.
+    pub const ONE: Cluster =
+        Cluster { gpus: 1, sharding: Sharding::Ddp, reshards: true, reduce: ReduceDtype::Fp32 };
+
+    /// Whether there are others.
+    pub const fn is_many(&self) -> bool {
+        self.gpus > 1
+    }
 }
 
 /// A training run of a language model: everything that its memory depends on.

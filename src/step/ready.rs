@@ -84,7 +84,7 @@ impl<'a> Ready<'a> {
             let Built { member, named, architecture, modeling, batch } = built;
             machine.with(|state| state.parallel = Parallel::of(self.cluster));
             let model = Model::load(machine, architecture, *modeling, (member, *batch), self.device, apart);
-            machine.with(|state| state.wrap(&model));
+            machine.with(|state| state.wrap(&model.wrapped()));
             support::adapted(&model, named).map(|()| model)
         };
         self.models.iter().map(load).collect()

@@ -35,6 +35,7 @@ use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::experts::Expert;
 use super::ops::linear;
 use super::ops::norm::NormLayer;
+use super::parallel::Wrapped;
 use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
@@ -255,6 +256,18 @@ impl<'a> Model<'a> {
                 }
             }
         })
+    }
+
+    /// What an engine of several GPUs wraps of it.
+    pub fn wrapped(&self) -> Wrapped {
+        let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
+        Wrapped {
+            params: self.params.clone(),
+            layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
+            repeated: repeated
+                .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
+                .collect(),
+        }
     }
 
     fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {

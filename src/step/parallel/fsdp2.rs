@@ -9,8 +9,8 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::{Cluster, ReduceDtype};
 use crate::step::device::Device;
-use crate::step::forward::Model;
 use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
 use crate::step::what::{Source, What};
 
@@ -105,7 +105,7 @@ impl Fsdp2 {
     }
 
     /// `fully_shard` on every layer, then on the model; whether the layers that stand for others are given what they leave.
-    pub fn wrap(&mut self, params: &Params, model: &Model<'_>) -> bool {
+    pub fn wrap(&mut self, params: &Params, model: &Wrapped) -> bool {
         self.owners = vec![model.layers.len() as u32; params.list.len()];
         let unit = |ids: Vec<ParamId>, before: Option<usize>| Unit {
             shards: ids.iter().map(|id| params.get(*id).kept.numel).collect(),
@@ -115,18 +115,17 @@ impl Fsdp2 {
             grad: NOTHING,
         };
         for (index, layer) in model.layers.iter().enumerate() {
-            for id in layer.own.clone() {
+            for id in layer.clone() {
                 self.owners[id as usize] = index as u32;
             }
-            self.units.push(unit(layer.own.clone().collect(), index.checked_sub(1)));
+            self.units.push(unit(layer.clone().collect(), index.checked_sub(1)));
         }
         let root = |id: &ParamId| self.owners[*id as usize] as usize == model.layers.len();
         let root = model.params.clone().map(|id| id as ParamId).filter(root).collect();
         self.units.push(unit(root, model.layers.len().checked_sub(1)));
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
-        for group in model.layer_groups.iter().filter(|group| group.times > 1) {
-            let (Some(first), Some(last)) = (group.layers.first(), group.layers.last()) else { continue };
+        for (first, last) in &model.repeated {
             let before = self.units[*first].before;
             alike &= before.is_some_and(|before| self.units[before].shards == self.units[*last].shards);
             self.units[*first].before = Some(*last);

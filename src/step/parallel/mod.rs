@@ -12,8 +12,9 @@ mod ddp;
 mod fsdp2;
 mod supported;
 
+use std::ops::Range;
+
 use super::autograd::{only, share};
-use super::forward::Model;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::params::{Kept, ParamId};
@@ -23,6 +24,16 @@ use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use supported::supported;
+
+/// A model on the machine, as an engine wraps it.
+pub(super) struct Wrapped {
+    /// Its parameters.
+    pub params: Range<usize>,
+    /// Those of each layer.
+    pub layers: Vec<Range<ParamId>>,
+    /// The first and the last layer of each body that stands for several runs.
+    pub repeated: Vec<(usize, usize)>,
+}
 
 /// How a process works together with those on other GPUs.
 #[derive(Default)]
@@ -91,7 +102,7 @@ impl Parallel {
 
 impl State {
     /// `DistributedDataParallel(model)` or `fully_shard(model)` of a model on the machine.
-    pub fn wrap(&mut self, model: &Model<'_>) {
+    pub fn wrap(&mut self, model: &Wrapped) {
         match &mut self.parallel {
             Parallel::Alone => {}
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
