@@ -32,6 +32,8 @@ struct Packed {
     number: u32,
     bytes: u64,
     dtype: Dtype,
+    /// Where it was.
+    from: StorageId,
     /// Where it is while its node runs.
     back: StorageId,
 }
@@ -119,7 +121,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc(value.numel, value.dtype, &torch::CONTIGUOUS)
+            self.alloc_for(value.storage, value.numel, value.dtype, &torch::CONTIGUOUS)
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -132,7 +134,7 @@ impl State {
         offload.tracked.extend(key.map(|key| (key, number)));
         offload.bytes.0 = offload.bytes.0.saturating_add(bytes);
         offload.bytes.1 = offload.bytes.1.max(offload.bytes.0);
-        offload.packed.push(Packed { number, bytes, dtype: value.dtype, back: NOTHING });
+        offload.packed.push(Packed { number, bytes, dtype: value.dtype, from: value.storage, back: NOTHING });
         Some(offload.packed.len() as u32 - 1)
     }
 
@@ -148,6 +150,7 @@ impl State {
                 Some((_, storage)) => *storage,
                 None => {
                     let back = self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, &FROM_CPU);
+                    self.take_dims(back, packed.from);
                     self.storages[back as usize].copy_stream = true;
                     offload.back.push(back);
                     back

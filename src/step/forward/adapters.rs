@@ -3,12 +3,23 @@
 use super::loader::Loader;
 use crate::dtype::Dtype;
 use crate::job::Member;
-use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::{LoraTargets, Method, Stack};
 use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
+use crate::step::what::{Rank, Source, What};
+
+static LORA: What = What::own(
+    "parameter",
+    "LoRA's trained matrices A and B, of which one side is the rank",
+    Source::Adapters,
+);
+static SAVED_MODULE: What = What::own(
+    "parameter",
+    "a copy that is trained whole beside the frozen original (modules_to_save)",
+    Source::At("peft, utils/other.py"),
+);
 
 /// What a linear layer is to LoRA's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +111,9 @@ impl Loader<'_> {
             (None, _) => self.dtype,
         };
         let times = self.times;
-        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
+        let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
+        let a = self.state.add_trained(&LORA, down, Rank::Rows(rank), dtype, times);
+        let b = self.state.add_trained(&LORA, up, Rank::Columns(rank), dtype, times);
         Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
     }
 
@@ -111,7 +123,7 @@ impl Loader<'_> {
         let shape = (original.rows, original.numel / original.rows.max(1));
         self.state.module = original.module;
         let dtype = self.trained_dtype().unwrap_or(original.dtype);
-        self.state.add_parameter(shape, dtype, true, original.times, Category::Adapters)
+        self.state.add_trained(&SAVED_MODULE, shape, Rank::None, dtype, original.times)
     }
 
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit

@@ -19,8 +19,8 @@ use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quanti
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
-use crate::step::what::What;
 use crate::step::what::torch;
+use crate::step::what::{Dims, What};
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -62,7 +62,7 @@ impl Loader<'_> {
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
-        self.state.add_parameter(shape, dtype, trainable, times, Category::Weights)
+        self.state.add_parameter(shape, dtype, trainable, times)
     }
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
@@ -94,7 +94,7 @@ impl Loader<'_> {
         let bias = spec.bias.then(|| match weight {
             // the first forward turns it into the type of the computation for good
             Weight::Quantised(Quantised { compute, .. }) => {
-                self.state.add_parameter((1, spec.output), compute, false, self.times, Category::Weights)
+                self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
@@ -130,7 +130,7 @@ impl Loader<'_> {
         } else {
             store(scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
-        self.state.note_shapes(first, (spec.output, spec.input));
+        self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -158,7 +158,7 @@ impl Loader<'_> {
         let first = self.state.storages.len();
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
-        self.state.note_shapes(first, (spec.output, spec.input));
+        self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let [compute, origin, opened] = [dtype; 3];
         (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }

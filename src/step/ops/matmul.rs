@@ -8,7 +8,8 @@ use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{What, torch};
 
-static BADDBMM: What = What::step("baddbmm", "a batched product with a bias added to it");
+static BADDBMM: What = What::step("baddbmm", "scores with a bias by distance, one per query, key and head");
+static SCORES: What = What::step("matmul", "scores, one per query, key and head");
 
 impl Machine {
     /// `torch.matmul(a, b)` under the running autocast.
@@ -45,6 +46,8 @@ impl Machine {
                 state.save_view(node, &b.value);
             }
             let storage = state.alloc_product(numel, a.value.dtype, &BADDBMM);
+            let dims = state.by_queries();
+            state.note_dims(storage, dims);
             let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
             let heads = Value { layout, shape: Layout::Heads, ..a.value };
             Value { storage, numel, edge: node.output(0), ..heads }
@@ -110,7 +113,9 @@ impl State {
         if b.requires_grad() {
             self.save_view(node, &a);
         }
-        let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
+        let storage = self.alloc_product(numel, a.dtype, if transposed { &SCORES } else { &torch::MATMUL });
+        let dims = if transposed { self.by_queries() } else { self.by_tokens() };
+        self.note_dims(storage, dims);
         let (dtype, shape) = (a.dtype, Layout::Heads);
         let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
@@ -126,7 +131,7 @@ impl State {
 /// The gradient of an operand, where it wants one.
 pub(in crate::step) fn product_backward(state: &mut State, operand: &Input, grad: &Grad) -> Option<Grad> {
     operand.wants().then(|| {
-        let storage = state.alloc_product(operand.numel, grad.dtype, &torch::MATMUL);
+        let storage = state.alloc_product_for(operand.storage, operand.numel, grad.dtype, &torch::MATMUL);
         Grad::new(storage, operand.numel, grad.dtype, Layout::Heads)
     })
 }

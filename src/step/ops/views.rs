@@ -144,7 +144,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], topk_backward);
             let values = Value { numel: rows, ..*x };
             let values = state.new_like(&values, x.dtype, &torch::MAX, node.output(0));
-            let indices = state.alloc(rows, Dtype::I64, &torch::MAX_INDICES);
+            let indices = state.alloc_for(x.storage, rows, Dtype::I64, &torch::MAX_INDICES);
             state.save(node, indices);
             state.release(indices);
             values
@@ -227,7 +227,7 @@ fn split_backward(state: &mut State, node: &Node, grads: &Results) -> Results {
     let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
     let zeros = whole.numel.saturating_sub(known);
     let zeros = if zeros > 0 { state.alloc(zeros, whole.dtype, &torch::ZEROS) } else { NOTHING };
-    let storage = state.alloc(whole.numel, whole.dtype, &torch::CAT);
+    let storage = state.alloc_for(whole.storage, whole.numel, whole.dtype, &torch::CAT);
     state.release(zeros);
     only(Grad::new(storage, whole.numel, whole.dtype, whole.shape))
 }

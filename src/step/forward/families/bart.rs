@@ -91,7 +91,7 @@ impl<'a> Pass<'_, 'a> {
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
             range = (!counts).then(|| self.range());
-            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
+            ones = Some(self.of_tokens(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
@@ -111,7 +111,7 @@ impl<'a> Pass<'_, 'a> {
                 self.within(table.name, &roles::EMBEDDING, || {
                     let counted = match &range {
                         Some(range) => range.clone(),
-                        None => self.constant(self.batch.length, Dtype::I64, &torch::RANGE),
+                        None => self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE),
                     };
                     let ids = if shifted {
                         counted.fresh(rows, Dtype::I64, &torch::POSITIONS)

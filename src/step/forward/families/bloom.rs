@@ -22,7 +22,7 @@ impl<'a> Pass<'_, 'a> {
         let looked_up = self.embed_tokens();
         let hidden = self.embedding_norm(&looked_up);
         let dtype = hidden.value.dtype;
-        let ones = self.constant(self.batch.tokens(), Dtype::F32, &torch::MASK_OF_ONES);
+        let ones = self.of_tokens(self.batch.tokens(), Dtype::F32, &torch::MASK_OF_ONES);
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, eager: true, ..self.mask_call() };
         let full = self.mask(None, looked_up.value.dtype, call);
@@ -37,10 +37,10 @@ impl<'a> Pass<'_, 'a> {
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let distances = {
             let shifted = {
-                let _summed = self.constant(tokens, mask, &torch::POSITIONS);
-                self.constant(tokens, mask, &torch::POSITIONS)
+                let _summed = self.of_tokens(tokens, mask, &torch::POSITIONS);
+                self.of_tokens(tokens, mask, &torch::POSITIONS)
             };
-            let distances = self.constant(tokens, mask, &DISTANCES);
+            let distances = self.of_tokens(tokens, mask, &DISTANCES);
             drop(shifted);
             distances
         };

@@ -24,7 +24,8 @@ impl<'a> Pass<'_, 'a> {
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.batch.mask.is_given();
-            let ones = (!given).then(|| self.constant(self.batch.tokens(), Dtype::I64, &torch::MASK_OF_ONES));
+            let ones =
+                (!given).then(|| self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::MASK_OF_ONES));
             (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
@@ -49,12 +50,12 @@ impl<'a> Pass<'_, 'a> {
             mask
         } else {
             let additive =
-                self.constant(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
+                self.of_queries(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
             drop(mask);
             additive
         };
         let scaled = self.constant(alibi.value.numel, dtype, &torch::ALIBI);
-        let masked = self.constant(mask.value.numel, Dtype::Bool, &torch::MASKED);
+        let masked = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASKED);
         let numel = alibi.value.numel.saturating_mul(self.batch.length);
         let result = self.constant(numel, dtype, &ALIBI_MASK);
         drop(mask);

@@ -5,6 +5,7 @@ use crate::step::forward::layer::Mixed;
 use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Dims, Rows};
 
 impl<'a> Pass<'_, 'a> {
     /// The rest of `eager_attention_forward` after the mask: a learned sink joins each row of scores.
@@ -20,6 +21,10 @@ impl<'a> Pass<'_, 'a> {
         let rows = numel / self.batch.length.max(1);
         let sinks = self.machine.weight(sinks).expanded_to(rows);
         let mut combined = scores.cat(&sinks);
+        // the sink is one more key
+        let keys = self.batch.length.saturating_add(1);
+        let dims = Dims::Scores(Rows::Tokens, self.batch.tokens(), keys);
+        self.machine.with(|state| state.note_dims(combined.value.storage, dims));
         combined = {
             let highest = combined.highest_of_rows(rows);
             combined.minus_rows(&highest)

@@ -26,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let embedded = Embedded { hidden, kept: true, positions: None, locals: Vec::new() };
         let call = MaskCall { eager: true, ..self.mask_call() };
         let mask = self.mask(None, dtype, call).map(|mask| {
-            let bools = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
+            let bools = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASK);
             drop(mask);
             bools
         });

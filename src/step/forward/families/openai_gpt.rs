@@ -17,7 +17,7 @@ impl<'a> Pass<'_, 'a> {
         let embeddings = &self.architecture.embeddings;
         let dtype = super::super::loader::weights_dtype(self.member.precision);
         let mask = self.batch.mask.is_given().then(|| {
-            let make = || self.constant(self.batch.tokens(), dtype, &torch::MASK);
+            let make = || self.of_tokens(self.batch.tokens(), dtype, &torch::MASK);
             let given = make();
             let others = make();
             drop(given);
@@ -85,8 +85,8 @@ impl<'a> Pass<'_, 'a> {
                 let allowed = weights.times_buffer();
                 let square = self.batch.length.saturating_mul(self.batch.length);
                 let dtype = super::super::loader::weights_dtype(self.member.precision);
-                let others = self.constant(square, dtype, &torch::OTHERS);
-                let forbidden = self.constant(square, dtype, &FORBIDDEN);
+                let others = self.of_queries(square, dtype, &torch::OTHERS);
+                let forbidden = self.of_queries(square, dtype, &FORBIDDEN);
                 drop(others);
                 allowed.add_row(&forbidden)
             };

@@ -66,9 +66,9 @@ impl<'a> Pass<'_, 'a> {
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let ids = self.constant(tokens, Dtype::I64, &DECODER_IDS);
+        let ids = self.of_tokens(tokens, Dtype::I64, &DECODER_IDS);
         drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, &torch::CLONE));
-        drop(self.constant(tokens, Dtype::Bool, &IGNORED));
+        drop(self.of_tokens(tokens, Dtype::Bool, &IGNORED));
         ids
     }
 
@@ -303,7 +303,7 @@ impl<'a> Pass<'_, 'a> {
             (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.batch.sequences.max(1);
-                let zeros = self.constant(numel, heads.q.value.dtype, &torch::ZEROS);
+                let zeros = self.of_queries(numel, heads.q.value.dtype, &torch::ZEROS);
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.with(|state| state.recomputing);
                 match (self.checkpointing(), recomputing) {

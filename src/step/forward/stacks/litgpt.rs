@@ -278,13 +278,15 @@ impl<'a> Pass<'_, 'a> {
         let flat: Vec<Tensor<'a>> = floats
             .iter()
             .enumerate()
-            .map(
-                |(index, chunk)| {
-                    if index + 1 == floats.len() && batch > 1 { chunk.copied() } else { chunk.clone() }
-                },
-            )
+            .map(|(index, chunk)| {
+                if index + 1 == floats.len() && batch > 1 {
+                    chunk.copied_rows(head.shape.output)
+                } else {
+                    chunk.clone()
+                }
+            })
             .collect();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS);
         let losses = if in_chunks {
             flat.iter()
                 .map(|chunk| chunk.cross_entropies(&labels, chunk.value.numel / head.shape.output.max(1)))
@@ -447,7 +449,7 @@ impl<'m> Tensor<'m> {
 fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [own, other, _] = node.inputs;
     let copies = [
-        state.alloc(own.numel, grad.dtype, &torch::CONTIGUOUS),
+        state.alloc_for(own.storage, own.numel, grad.dtype, &torch::CONTIGUOUS),
         like(state, grad, &torch::CONTIGUOUS).storage,
     ];
     let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];

@@ -339,12 +339,13 @@ impl<'a> Pass<'_, 'a> {
             LossKernel::Full => {
                 let logits = {
                     let logits = normed.torchtune_through(&head);
+                    self.machine.with(|state| state.note_role(logits.value.storage, &roles::LOGITS));
                     logits.to(Dtype::F32)
                 };
                 drop(normed);
                 drop(hidden);
                 replace();
-                let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+                let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
                 (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
@@ -380,7 +381,7 @@ impl<'a> Pass<'_, 'a> {
         drop(normed);
         drop(hidden);
         replace();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         let own: Vec<Tensor<'a>> =
             rows.iter()
                 .map(|rows| {

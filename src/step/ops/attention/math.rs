@@ -58,7 +58,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     let mut weights = machine.serving(&roles::PROBABILITIES, || products.softmax());
     // `_safe_softmax` looks for rows that are masked throughout
     machine.with(|state| {
-        let masked = state.alloc(scores.numel(), Dtype::Bool, &torch::MASKED);
+        let masked = state.alloc_for(products.value.storage, scores.numel(), Dtype::Bool, &torch::MASKED);
         let rows = state.alloc(scores.rows(), Dtype::Bool, &MASKED_ROWS);
         state.scratch(weights.value.dtype.bytes(), &torch::ZERO);
         state.release(rows);

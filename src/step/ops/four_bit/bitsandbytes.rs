@@ -34,10 +34,10 @@ impl State {
         let numel = rows.saturating_mul(shape.output);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
-            self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT)
+            self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT)
         } else {
             let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT);
+            let storage = self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT);
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
@@ -63,11 +63,12 @@ impl State {
         }
         let dtype = if forward { quantised.opened } else { quantised.origin };
         let mut weight = self.alloc(numel, dtype, &DEQUANTISED);
+        self.note_dims(weight, shape.dims());
         if dtype != quantised.compute {
             if !forward {
                 self.release(std::mem::replace(&mut first, NOTHING));
             }
-            let cast = self.alloc(numel, quantised.compute, &torch::CAST);
+            let cast = self.alloc_for(weight, numel, quantised.compute, &torch::CAST);
             self.release(weight);
             weight = cast;
         }
@@ -80,7 +81,7 @@ fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quan
     let x = node.inputs[0];
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
-    let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+    let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }
