@@ -180,6 +180,13 @@ impl Heap {
         }
     }
 
+    /// Notes that a storage has a row for each row of another, of which the numbers for all keys are summed up.
+    pub fn take_product(&mut self, id: StorageId, of: StorageId) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].dims = record.makers[of as usize].dims.without_keys();
+        }
+    }
+
     /// Notes what a storage is for, where the code that made it did not know.
     pub fn note_role(&mut self, id: StorageId, role: &'static Role) {
         if let (Some(record), true) = (&mut self.record, id != NOTHING) {

@@ -79,6 +79,14 @@ impl Dims {
         Dims::Parameter(rows, columns, Rank::None)
     }
 
+    /// The same rows without keys.
+    pub(super) fn without_keys(self) -> Dims {
+        match self {
+            Dims::Scores(of, rows, _) => Dims::Rows(of, rows),
+            Dims::Elements | Dims::Parameter(..) | Dims::Rows(..) | Dims::Chosen(..) => self,
+        }
+    }
+
     /// So many rows of the same kind.
     pub(super) fn with_rows(self, rows: u64) -> Dims {
         match self {

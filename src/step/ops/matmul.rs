@@ -66,8 +66,19 @@ pub(in crate::step) struct Product {
     pub batch: u64,
     /// Heads of the first operand for each of the second.
     pub groups: u64,
-    /// Whether the second is a transposed view, as keys are.
-    pub transposed: bool,
+    /// What the second operand is.
+    pub second: Second,
+}
+
+/// The second operand of a batched product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Second {
+    /// A tensor as it is.
+    Plain,
+    /// A transposed view.
+    Transposed,
+    /// A transposed view of keys: the product with queries is the scores.
+    Keys,
 }
 
 impl State {
@@ -85,7 +96,8 @@ impl State {
 
     /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices.
     pub fn matmul(&mut self, a: &Value, b: &Value, product: Product) -> Value {
-        let Product { numel, batch, groups, transposed } = product;
+        let Product { numel, batch, groups, second } = product;
+        let transposed = second != Second::Plain;
         let a = self.dense(a, batch);
         let b = if groups > 1 {
             let node = self.node([b], expand_backward);
@@ -100,12 +112,12 @@ impl State {
         } else {
             self.dense(b, batch)
         };
-        let second = match (transposed, batch > 1) {
+        let layout = match (transposed, batch > 1) {
             (false, _) => Layout::Heads,
             (true, false) => Layout::Tokens,
             (true, true) => Layout::Columns,
         };
-        let node = self.node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, second));
+        let node = self.node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, layout));
         if a.requires_grad() {
             let layout = if transposed { Layout::Columns } else { b.layout };
             self.save_view(node, &Value { layout, ..b });
@@ -113,9 +125,16 @@ impl State {
         if b.requires_grad() {
             self.save_view(node, &a);
         }
-        let storage = self.alloc_product(numel, a.dtype, if transposed { &SCORES } else { &torch::MATMUL });
-        let dims = if transposed { self.by_queries() } else { self.by_tokens() };
-        self.note_dims(storage, dims);
+        let storage = if second == Second::Keys {
+            let storage = self.alloc_product(numel, a.dtype, &SCORES);
+            let dims = self.by_queries();
+            self.note_dims(storage, dims);
+            storage
+        } else {
+            let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
+            self.take_product(storage, a.storage);
+            storage
+        };
         let (dtype, shape) = (a.dtype, Layout::Heads);
         let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));

@@ -6,7 +6,7 @@ use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::Kernel;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, torch};
 
@@ -81,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
             float.to(q.value.dtype)
         });
         probabilities = self.probabilities(|| probabilities.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let mut context = machine.product(&probabilities, &v, shape, self.autocast);
         context = context.to_tokens();
         let mut output = context.through(&layer.linear(&attention.output));

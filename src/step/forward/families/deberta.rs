@@ -6,7 +6,7 @@ use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::pointwise::{pass_backward, scale_backward};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
@@ -136,7 +136,7 @@ impl<'a> Pass<'_, 'a> {
         let [q, k, v] = [q, k, v].map(|spec| x.through(&layer.linear(spec)).joined_heads());
         let batch = self.batch.sequences;
         let numel = q.value.numel / attention.head_dim.max(1) * self.batch.length;
-        let shape = Product { numel, batch, groups: 1, transposed: true };
+        let shape = Product { numel, batch, groups: 1, second: Second::Keys };
         let mut scores = {
             let scaled = k.divided();
             self.machine.product(&q, &scaled, shape, self.autocast)
@@ -159,7 +159,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let mut weights = self.probabilities(|| scores.softmax());
         weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+        let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();
         drop((q, k, v));
@@ -192,7 +192,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let rows = table.value.numel / attention.heads.saturating_mul(attention.head_dim).max(1);
         let wide = q.value.numel / attention.head_dim.max(1) * rows;
-        let shape = Product { numel: wide, batch, groups: 1, transposed: true };
+        let shape = Product { numel: wide, batch, groups: 1, second: Second::Transposed };
         let index = |steps: usize| {
             let mut value = positions.clone();
             for _ in 0..steps {

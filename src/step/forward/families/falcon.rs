@@ -7,7 +7,7 @@ use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::{Arguments, Kernel};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, roles, torch};
 
@@ -92,7 +92,7 @@ impl<'a> Pass<'_, 'a> {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
             let batch = self.batch.sequences;
             let groups = attention.heads / kv_heads;
-            let product = Product { numel: scores.numel(), batch, groups, transposed: true };
+            let product = Product { numel: scores.numel(), batch, groups, second: Second::Keys };
             let products = {
                 let products = self.machine.product(q, k, product, self.autocast);
                 if shared.alibi.is_some() { products } else { products.scale_in_place() }
@@ -110,7 +110,7 @@ impl<'a> Pass<'_, 'a> {
             let kept = scores.map(|scores| (products.clone(), scores, logits.clone()));
             drop(products);
             drop(logits);
-            let product = Product { numel: q.value.numel, transposed: false, ..product };
+            let product = Product { numel: q.value.numel, second: Second::Plain, ..product };
             let output = self.machine.product(&weights, v, product, self.autocast);
             (Mixed { output, weights: Some(weights) }, kept)
         } else {

@@ -2,7 +2,7 @@
 
 use crate::step::forward::Pass;
 use crate::step::forward::layer::Mixed;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{Dims, Rows};
@@ -33,7 +33,7 @@ impl<'a> Pass<'_, 'a> {
         let kept = probabilities.slice(numel);
         let weights = self.probabilities(|| kept.dropout(dropout).to(v.value.dtype));
         drop(scores);
-        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let context = self.machine.product(&weights, v, shape, self.autocast);
         let output = context.to_tokens();
         drop(context);

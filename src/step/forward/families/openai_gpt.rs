@@ -4,7 +4,7 @@ use crate::model::blocks::{Attention, Linear, Norm};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, roles, torch};
 
@@ -78,7 +78,7 @@ impl<'a> Pass<'_, 'a> {
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
         let context = {
             let numel = third / attention.head_dim.max(1) * self.batch.length;
-            let shape = Product { numel, batch: self.batch.sequences, groups: 1, transposed: true };
+            let shape = Product { numel, batch: self.batch.sequences, groups: 1, second: Second::Keys };
             let mut weights = self.machine.product(&q, &k, shape, self.autocast);
             weights = weights.scale();
             weights = {
@@ -95,7 +95,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             self.machine.product(&weights, &v, shape, self.autocast)
         };
         let mut output = context.to_tokens();
