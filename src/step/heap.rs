@@ -5,6 +5,7 @@ pub(super) mod ledger;
 pub(super) mod record;
 mod repeat;
 
+pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
 use super::device::Device;
@@ -295,6 +296,11 @@ impl Heap {
         }
         let bytes = count.saturating_mul(dtype.bytes());
         self.alloc_as(Category::Temporaries, bytes, dtype, &LOADING)
+    }
+
+    /// Notes that what follows happens in that part of the loading; returns the one up to now.
+    pub fn load_in(&mut self, part: Loading) -> Loading {
+        self.record.as_mut().map_or(part, |record| record.load_in(part))
     }
 
     /// Allocates and frees at once: a kernel's scratch space.

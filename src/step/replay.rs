@@ -176,7 +176,8 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, born, .. } =
+            machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
@@ -315,8 +316,19 @@ impl Recording {
         let (feed, _) = self.feed(self.shown.start + 1, Settings::default(), |_, _| ());
         let rounding = feed.parts().get(Category::Rounding);
         let before = feed.allocated().saturating_sub(rounding);
-        let traced = self.events[self.shown.clone()].iter().filter_map(|event| match *event {
-            Event::EmptyCache | Event::Becomes(..) => None,
+        (before, self.traced(self.shown.clone()).collect())
+    }
+
+    /// The whole run event by event, from the first that its loading asks for.
+    pub fn whole_trace(&self) -> Vec<Traced> {
+        let loading = self.traced(0..self.loaded);
+        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.events.len())).collect()
+    }
+
+    fn traced(&self, events: Range<usize>) -> impl Iterator<Item = Traced> {
+        self.events[events].iter().filter_map(|event| match *event {
+            Event::Becomes(..) => None,
+            Event::EmptyCache => Some(Traced::EmptyCache),
             Event::Mark(phase) => Some(Traced::Phase(phase)),
             Event::Alloc(id) => {
                 let Maker { module, what, .. } = self.makers[id as usize];
@@ -324,8 +336,7 @@ impl Recording {
                 Some(Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation })
             }
             Event::Free(id) => Some(Traced::Free { id, bytes: self.storage(id).bytes() }),
-        });
-        (before, traced.collect())
+        })
     }
 }
 
@@ -334,6 +345,8 @@ impl Recording {
 pub enum Traced {
     /// A phase begins.
     Phase(Phase),
+    /// The allocator's cache is emptied.
+    EmptyCache,
     /// A tensor's storage is allocated.
     Alloc {
         /// Number of the storage.

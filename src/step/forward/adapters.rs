@@ -6,6 +6,7 @@ use crate::job::Member;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::{LoraTargets, Method, Stack};
+use crate::step::heap::Loading;
 use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
 use crate::step::what::{Rank, Source, What};
@@ -110,11 +111,27 @@ impl Loader<'_> {
             (None, Some(compute)) if peft => compute,
             (None, _) => self.dtype,
         };
-        let times = self.times;
+        // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
+        let made = if peft { quantised.unwrap_or(self.dtype) } else { dtype };
         let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
-        let a = self.state.add_trained(&LORA, down, Rank::Rows(rank), dtype, times);
-        let b = self.state.add_trained(&LORA, up, Rank::Columns(rank), dtype, times);
+        let [a, b] = [(down, Rank::Rows(rank)), (up, Rank::Columns(rank))].map(|(shape, rank)| {
+            if made == dtype {
+                self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, rank, dtype))
+            } else {
+                let numel = shape.0.saturating_mul(shape.1);
+                let half = self.load_in(Loading::Adapters, |own| own.state.while_loading(numel, made));
+                self.load_in(Loading::AdapterCasts, |own| {
+                    let id = own.trained_parameter(shape, rank, dtype);
+                    own.state.release(half);
+                    id
+                })
+            }
+        });
         Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
+    }
+
+    fn trained_parameter(&mut self, shape: (u64, u64), rank: Rank, dtype: Dtype) -> ParamId {
+        self.state.add_trained(&LORA, shape, rank, dtype, self.times)
     }
 
     /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
@@ -123,7 +140,9 @@ impl Loader<'_> {
         let shape = (original.rows, original.numel / original.rows.max(1));
         self.state.module = original.module;
         let dtype = self.trained_dtype().unwrap_or(original.dtype);
-        self.state.add_trained(&SAVED_MODULE, shape, Rank::None, dtype, original.times)
+        self.load_in(Loading::Adapters, |own| {
+            own.state.add_trained(&SAVED_MODULE, shape, Rank::None, dtype, original.times)
+        })
     }
 
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
