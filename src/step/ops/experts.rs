@@ -163,6 +163,12 @@ impl<'m> Delta<'m> {
                 .map(|(id, permuted)| machine.weight(id).factor(permuted));
             let left = b.to(dtype);
             let right = a.to(dtype);
+            machine.with(|state| {
+                for (factor, id) in [(&left, adapter.b), (&right, adapter.a)] {
+                    let dims = state.params.get(id).dims();
+                    state.note_dims(factor.value.storage, dims);
+                }
+            });
             Delta::Factors([left, right])
         } else {
             let scaled = {

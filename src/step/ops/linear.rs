@@ -10,7 +10,7 @@ use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{DERIVATIVES, Dims, ENGINE, Source, What, roles, torch};
 
-static INPUT: What = What::own(
+pub(in crate::step) static INPUT: What = What::own(
     "cast",
     "the layer's input in the element type that it computes in, saved for its weight's gradient",
     DERIVATIVES,
@@ -20,7 +20,10 @@ static ADAPTER_INPUT: What = What::own(
     "the layer's input in the element type of its adapter, kept for the gradient of LoRA's A",
     Source::Adapters,
 );
-static ADAPTED: What = What::own("add", "the layer's output with what its adapter adds", Source::Adapters);
+pub(in crate::step) static ADAPTED: What =
+    What::own("add", "the layer's output with what its adapter adds", Source::Adapters);
+pub(in crate::step) static OUTPUT: What =
+    What::own("cast", "the layer's output in the element type that its input has", DERIVATIVES);
 static BIASED: What = What::own("add", "the layer's output with its bias", DERIVATIVES);
 static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
 static CONVOLUTION_BIAS: What = What::own(
@@ -270,7 +273,7 @@ impl<'m> Tensor<'m> {
                 let sum = base.add_as(&delta, &ADAPTED);
                 drop(delta);
                 drop(base);
-                sum.to(dtype)
+                sum.to_as(dtype, &OUTPUT)
             }
             (Weight::Quantised(_), true) => {
                 let base = {
@@ -291,7 +294,7 @@ impl<'m> Tensor<'m> {
                 let delta = if autocast {
                     delta
                 } else {
-                    let cast = delta.to(dtype);
+                    let cast = delta.to_as(dtype, &OUTPUT);
                     drop(delta);
                     cast
                 };

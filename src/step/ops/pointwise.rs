@@ -8,7 +8,7 @@ use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{ENGINE, What, torch};
 
 static CAST_GRADIENT: What = What::own("cast", "a gradient in its tensor's element type", ENGINE);
-static DROPOUT: What = What::step("dropout", "after dropout: the next operation's input");
+static DROPOUT: What = What::step("dropout", "after dropout, the next operation's input");
 static DROPOUT_MASK: What =
     What::step("dropout mask", "which elements dropout kept, one byte each, for its backward");
 static GE: What = What::step("ge", "a comparison, one byte per element");

@@ -9,10 +9,10 @@ use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
-static FLATTEN: What = What::step("flatten", "joined again: the next projection's input");
+static FLATTEN: What = What::step("flatten", "joined again, the next projection's input");
 static REPEAT_KV: What =
     What::own("repeat_kv", "keys or values copied for every query head", Source::Modeling);
-static STACK: What = What::step("stack", "parts joined: a copy in the order that the next operation needs");
+static STACK: What = What::step("stack", "parts joined in the order that the next operation needs");
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head)`.
@@ -218,7 +218,9 @@ pub(in crate::step) fn transpose_backward(state: &mut State, _: &Node, grad: &mu
 /// A slice's gradient is the whole tensor's.
 pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let whole = node.inputs[0];
-    only(fresh(state, grad, (whole.numel, whole.dense_layout()), &torch::SLICE))
+    let slice = fresh(state, grad, (whole.numel, whole.dense_layout()), &torch::SLICE);
+    state.take_dims(slice.storage, whole.storage);
+    only(slice)
 }
 
 /// The gradients of the chunks (zeros for those without one) are joined into the whole's.

@@ -6,7 +6,7 @@ pub(in crate::step) static ADD: What = What::step("add", "a sum, saved as the ne
 pub(in crate::step) static CAST: What =
     What::step("cast", "a copy in the element type that the next operation computes in");
 pub(in crate::step) static CAT: What =
-    What::step("cat", "parts joined: a copy in the order that the next operation needs");
+    What::step("cat", "parts joined in the order that the next operation needs");
 pub(in crate::step) static CLAMP: What = What::step("clamp", "kept between two bounds");
 pub(in crate::step) static CLONE: What =
     What::step("clone", "a copy, as what comes next is written over the original");
@@ -35,9 +35,9 @@ pub(in crate::step) static MEAN: What = What::step("mean", "one statistic per ro
 pub(in crate::step) static RMS_NORM_ROOT: What =
     What::step("rms_norm (1 / root)", "one statistic per row: the reciprocal of the root");
 pub(in crate::step) static LINEAR: What =
-    What::step("linear", "its output, which the next operation's backward needs");
+    What::step("linear", "the layer's output, which the next operation's backward needs");
 pub(in crate::step) static LINEAR_4BIT: What =
-    What::step("linear (4-bit)", "its output, which the next operation's backward needs");
+    What::step("linear (4-bit)", "the layer's output, which the next operation's backward needs");
 pub(in crate::step) static INPUT_GRADIENT: What =
     What::own("linear (input gradient)", "the gradient of a projection's input", DERIVATIVES);
 pub(in crate::step) static MASKED_FILL: What =

@@ -14,7 +14,7 @@ use crate::step::ops::matmul::{Product, Second, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::torch;
+use crate::step::what::{Dims, torch};
 
 impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
@@ -150,6 +150,8 @@ impl<'a> Pass<'_, 'a> {
         machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
+                // of one token
+                machine.with(|state| state.note_dims(kept.value.storage, Dims::Elements));
                 kept.add(&fed.selected(state_numel))
             };
             let product = Product { numel: one, batch: 1, groups: 1, second: Second::Plain };

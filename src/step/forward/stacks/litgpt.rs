@@ -20,7 +20,7 @@ use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::indexing::index_copy_backward;
-use crate::step::ops::linear::{self, Adapter};
+use crate::step::ops::linear::{self, ADAPTED, Adapter};
 use crate::step::ops::loss;
 use crate::step::ops::matmul::product_backward;
 use crate::step::ops::norm::NormLayer;
@@ -262,9 +262,9 @@ impl<'a> Pass<'_, 'a> {
         let logits: Vec<Tensor<'a>> = if in_chunks {
             let width = batch.saturating_mul(head.shape.input);
             let numels: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(width)).collect();
-            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head)).collect()
+            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head).as_logits()).collect()
         } else {
-            vec![hidden.through(&head)]
+            vec![hidden.through(&head).as_logits()]
         };
         drop(hidden);
         // Fabric's `convert_output`
@@ -379,7 +379,7 @@ impl<'m> Tensor<'m> {
                 let padded = high.scattered(whole, columns);
                 padded.scale()
             };
-            base.add(&scaled)
+            base.add_as(&scaled, &ADAPTED)
         })
     }
 

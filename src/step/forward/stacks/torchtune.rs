@@ -18,7 +18,7 @@ use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Arguments, Kernel};
-use crate::step::ops::linear::{Adapter, Layer, Shape};
+use crate::step::ops::linear::{ADAPTED, Adapter, Layer, Shape};
 use crate::step::ops::loss;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::mul_backward;
@@ -338,8 +338,7 @@ impl<'a> Pass<'_, 'a> {
         let output = match super::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
-                    let logits = normed.torchtune_through(&head);
-                    self.machine.with(|state| state.note_role(logits.value.storage, &roles::LOGITS));
+                    let logits = normed.torchtune_through(&head).as_logits();
                     logits.to(Dtype::F32)
                 };
                 drop(normed);
@@ -514,7 +513,7 @@ impl<'m> Tensor<'m> {
                 let high = low.parameter_product(Shape { input: rank, output: layer.shape.output }, b);
                 high.scale()
             };
-            let sum = base.add(&low);
+            let sum = base.add_as(&low, &ADAPTED);
             drop(base);
             drop(low);
             sum

@@ -9,7 +9,7 @@ use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::four_bit::{DEQUANTISED, SCALES};
-use crate::step::ops::linear::Shape;
+use crate::step::ops::linear::{INPUT, OUTPUT, Shape};
 use crate::step::tensor::{Layout, Value};
 use crate::step::what::torch;
 
@@ -24,7 +24,7 @@ impl State {
         early: bool,
     ) -> Value {
         let input_dtype = x.dtype;
-        let x = self.cast(x, quantised.compute);
+        let x = self.cast_as(x, quantised.compute, &INPUT);
         let node =
             self.node([&x], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
         if early {
@@ -43,7 +43,7 @@ impl State {
         };
         let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
         let output = output.at(node.output(0));
-        let result = self.cast(&output, input_dtype);
+        let result = self.cast_as(&output, input_dtype, &OUTPUT);
         self.release(output.storage);
         self.release(x.storage);
         result

@@ -11,7 +11,7 @@ use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
 use crate::step::forward::adapters::{Part, adapts};
 use crate::step::forward::loader::{Loader, weights_dtype};
-use crate::step::what::{Source, What, torch};
+use crate::step::what::{Dims, Rows, Source, What, torch};
 
 static SCRATCH: What = What::own(
     "dequantised weight",
@@ -33,7 +33,7 @@ impl Loader<'_> {
         let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, dtype: Dtype, what: &'static What| {
             let bytes = numel.saturating_mul(dtype.bytes());
-            self.state.persistent(bytes, dtype, 1, Category::Buffers, what);
+            self.state.persistent(bytes, dtype, 1, Category::Buffers, what)
         };
         // models/gemma.py `post_patch(…, downcast_rope = False)`
         let rotated = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
@@ -57,8 +57,9 @@ impl Loader<'_> {
         }
         let input = self.batch.tokens().saturating_mul(architecture.hidden);
         if offloads(self.member, input.saturating_mul(dtype.bytes())) {
-            store(input, dtype, &RETURNED);
-            store(input, dtype, &RETURNED);
+            let both = [store(input, dtype, &RETURNED), store(input, dtype, &RETURNED)];
+            let dims = Dims::Rows(Rows::Tokens, self.batch.tokens());
+            both.into_iter().for_each(|buffer| self.state.note_dims(buffer, dims));
         }
     }
 }

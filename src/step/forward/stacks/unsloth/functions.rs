@@ -13,6 +13,11 @@ use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
+static GATE_OR_UP: What = What::own(
+    "linear",
+    "the gate or the other projection's output, over which backward writes their gradients",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
 static ADAPTER: What = What::own(
     "adapter",
     "what an adapter's first matrix makes of the input",
@@ -48,14 +53,14 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let [gate, up, down] = layers;
             let rows = x.numel / gate.shape.input.max(1);
-            let [e, g] = [gate, up].map(|layer| state.adapted_product(x, rows, &layer));
+            let [e, g] = [gate, up].map(|layer| state.adapted_product(x, rows, &layer, &GATE_OR_UP));
             let h = state.alloc_for(
                 x.storage,
                 rows.saturating_mul(gate.shape.output),
                 x.dtype,
                 &torch::GATED_PRODUCT,
             );
-            let output = state.adapted_product(x, rows, &down);
+            let output = state.adapted_product(x, rows, &down, &torch::LINEAR);
             let node = state.adapted_node(1, x, &layers, move |state, node, _| {
                 mlp_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, MLP_INPUT)
@@ -77,7 +82,7 @@ impl<'m> Tensor<'m> {
         self.machine.tensors(|state| {
             let [first, ..] = layers;
             let rows = x.numel / first.shape.input.max(1);
-            let products = layers.map(|layer| state.adapted_product(x, rows, &layer));
+            let products = layers.map(|layer| state.adapted_product(x, rows, &layer, &torch::LINEAR));
             let node = state.adapted_node(3, x, &layers, move |state, node, _| {
                 qkv_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, 0)
@@ -95,7 +100,7 @@ impl<'m> Tensor<'m> {
     pub(super) fn unsloth_out(&self, layer: Layer) -> Tensor<'m> {
         self.apply(|state, x| {
             let rows = x.numel / layer.shape.input.max(1);
-            let output = state.adapted_product(x, rows, &layer);
+            let output = state.adapted_product(x, rows, &layer, &torch::LINEAR);
             let node = state.adapted_node(1, x, &[layer], move |state, node, _| {
                 only(out_backward(state, &layer, node.inputs[0]))
             });
@@ -227,10 +232,10 @@ impl State {
 
     /// `matmul_lora`: a product, to which that of the adapter is added in place. A 4-bit weight is dequantised into a buffer
     /// that stays.
-    fn adapted_product(&mut self, x: &Value, rows: u64, layer: &Layer) -> StorageId {
+    fn adapted_product(&mut self, x: &Value, rows: u64, layer: &Layer, what: &'static What) -> StorageId {
         let dtype = x.dtype;
         let numel = rows.saturating_mul(layer.shape.output);
-        let output = self.alloc_product_for(x.storage, numel, dtype, &torch::LINEAR);
+        let output = self.alloc_product_for(x.storage, numel, dtype, what);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
             let low = self.alloc_product_for(x.storage, rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
