@@ -3,6 +3,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod script;
 mod sheet;
 
 use std::fmt::Write;
@@ -16,6 +17,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
