@@ -27,7 +27,9 @@ mod run;
 mod schedule;
 mod support;
 mod tensor;
+mod what;
 
 pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};
+pub use what::{Role, Source, What};

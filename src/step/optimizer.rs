@@ -14,6 +14,38 @@ use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
+use crate::step::what::{Source, What};
+
+static FOREACH: What = What::own(
+    "foreach",
+    "the square roots of all second moments at once: foreach works on every parameter in one go",
+    Source::At("PyTorch, torch/optim/adam.py"),
+);
+static OPTIMIZER_SCRATCH: What = What::own(
+    "optimizer scratch",
+    "the optimizer's scratch space for the largest parameter",
+    Source::At("PyTorch, torch/optim; transformers, optimization.py"),
+);
+static OPTIMIZER_STATE: What = What::own(
+    "optimizer state",
+    "what the optimizer remembers from step to step",
+    Source::At("PyTorch, torch/optim; bitsandbytes, optim"),
+);
+static NORM: What = What::own(
+    "norm",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
+static NORMS: What = What::own(
+    "norms",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
+static PARTIAL_NORMS: What = What::own(
+    "partial norms",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
 
 /// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`).
 const MIN_8BIT: u64 = 4096;
@@ -91,7 +123,7 @@ fn in_turn(params: &[Trained]) -> impl Iterator<Item = &Trained> {
 impl State {
     fn keep(&mut self, bytes: u64, dtype: Dtype, times: u32) {
         if self.record.is_some() {
-            self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
+            self.persistent(bytes, dtype, times, Category::Optimizer, &OPTIMIZER_STATE);
         } else {
             self.ledger.add(Category::Optimizer, blocks(bytes, times));
         }
@@ -103,13 +135,13 @@ impl State {
             let rounds = std::iter::repeat_n(params, rounds).flatten();
             let make = |param: &Trained| {
                 let bytes = param.numel.saturating_mul(param.dtype.bytes());
-                self.persistent(bytes, param.dtype, param.times, Category::Temporaries, "foreach")
+                self.persistent(bytes, param.dtype, param.times, Category::Temporaries, &FOREACH)
             };
             rounds.map(make).collect()
         } else {
             let bytes = params.iter().map(Trained::blocks).fold(0, u64::saturating_add);
             let bytes = bytes.saturating_mul(rounds as u64);
-            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::U8, "foreach")]
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::U8, &FOREACH)]
         };
         held.into_iter().rev().for_each(|storage| self.release(storage));
     }
@@ -117,7 +149,7 @@ impl State {
     /// A tensor as large as a parameter that lives for a part of its step.
     fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
         let bytes = param.numel.saturating_mul(dtype.bytes());
-        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+        self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
@@ -189,7 +221,7 @@ impl State {
     /// A number for each row or column of a parameter.
     fn side(&mut self, numel: u64, dtype: Dtype) -> StorageId {
         let bytes = numel.saturating_mul(dtype.bytes());
-        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+        self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }
 
     /// A mean or norm of each column, with the scratch of its kernel.
@@ -215,14 +247,14 @@ impl State {
         let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
-        let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, "partial norms");
+        let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, &PARTIAL_NORMS);
         let norms: Vec<StorageId> = if self.record.is_some() {
             let norm =
-                |param: &Trained| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, "norm");
+                |param: &Trained| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, &NORM);
             params.iter().map(norm).collect()
         } else {
             let bytes = tensors.saturating_mul(BLOCK);
-            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::F32, "norms")]
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::F32, &NORMS)]
         };
         self.release(partial);
         norms.into_iter().rev().for_each(|storage| self.release(storage));
