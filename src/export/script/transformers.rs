@@ -209,6 +209,9 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         true => format!("{indent}scaler.scale({loss}).backward()\n"),
         false => format!("{indent}{loss}.backward()\n"),
     });
+    if !keeps {
+        lines.push_str(&format!("{indent}del loss  # and its graph, before the next forward pass\n"));
+    }
     if !in_backward {
         lines.push_str(&update(scenario, scaled));
     }
