@@ -6,6 +6,7 @@
 mod error;
 mod measurement;
 mod parts;
+mod ranks;
 mod reading;
 mod summary;
 mod trainer;
