@@ -18,6 +18,12 @@ use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
+/// Micro-batches of a step that differ: the first finds no gradients, and every one after the second repeats the second.
+const DIFFERENT: u64 = 2;
+
+/// As many and one that finds the allocator's cache as the second left it.
+pub(super) const RECORDED: u64 = DIFFERENT + 1;
+
 /// A job on a machine, round after round.
 pub(super) struct Rounds<'a> {
     machine: &'a Machine,
@@ -78,8 +84,14 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// The batches and the cuBLAS workspaces (one per thread: the script's and autograd's).
+    /// Optimizers that have a state from the beginning, the batches and the cuBLAS workspaces (one per thread: the script's
+    /// and autograd's).
     pub fn prepare(&mut self) {
+        for Running { model, has_state, .. } in &mut self.members {
+            if let Some(training) = model.member.training {
+                *has_state = self.machine.with(|state| state.start(training.optimizer, &model.params));
+            }
+        }
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
             let (member, batch, times) = match *act {
@@ -176,8 +188,8 @@ impl<'a> Rounds<'a> {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         match self.round[index] {
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                // every micro-batch after the second repeats the second
-                for _ in 0..times.clamp(1, 2) {
+                let most = if self.machine.with(|state| state.record.is_some()) { RECORDED } else { DIFFERENT };
+                for _ in 0..times.clamp(1, most) {
                     self.train(act, member, batch, loss);
                 }
             }

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
+    /// Leaves that are no parameters, each with its copy in autocast's cache.
+    pub cast_leaves: Vec<(Value, Value)>,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
@@ -74,6 +76,7 @@ impl Machine {
                 sequences: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
+                cast_leaves: Vec::new(),
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),

@@ -1,7 +1,7 @@
 //! How much of a run is recorded.
 
 use super::forward::{Apart, Model};
-use super::iteration::Rounds;
+use super::iteration::{RECORDED, Rounds};
 use super::machine::Machine;
 use super::ready::{Built, Ready};
 use crate::issue::{Field, Issue};
@@ -44,8 +44,7 @@ impl Schedule {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
-        // every micro-batch after the second repeats the second
-        if affordable < ITERATIONS * accumulated.min(2) {
+        if affordable < ITERATIONS * accumulated.min(RECORDED as usize) {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {

@@ -50,6 +50,14 @@ impl Graph {
         self.frames.get_mut(frame)
     }
 
+    /// Whether the function of a reentrant checkpoint that runs was given that storage, which it detaches before it runs the
+    /// layer again: a leaf.
+    pub fn gives_leaf(&self, storage: StorageId) -> bool {
+        let running = if self.recomputing != 0 { self.recomputing } else { self.recording };
+        let frame = (running as usize).checked_sub(1).filter(|_| self.reentrant);
+        frame.and_then(|frame| self.frames.get(frame)).is_some_and(|frame| frame.held.contains(&storage))
+    }
+
     /// Notes which of the running layer's arguments beside its input it is given by name, by their place among them.
     pub fn note_named(&mut self, by_name: impl Fn(usize) -> bool) {
         let Some(frame) = self.reentrant_frame() else { return };

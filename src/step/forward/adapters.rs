@@ -101,7 +101,7 @@ impl Loader<'_> {
             (None, _) => self.dtype,
         };
         // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
-        let made = if peft { quantised.unwrap_or(self.dtype) } else { dtype };
+        let made = if self.loads_in_parts() { quantised.unwrap_or(self.dtype) } else { dtype };
         let [a, b] = [down, up].map(|shape| {
             if made == dtype {
                 self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, dtype))

@@ -40,7 +40,7 @@ use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
-use crate::model::Architecture;
+use crate::model::{Architecture, HeadTransform};
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
@@ -376,6 +376,9 @@ impl<'a> Pass<'_, 'a> {
                 Stack::Torchtune => hidden,
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
+        }
+        if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
+            hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }
         if self.checkpointing() == Checkpointing::Off {
             self.machine.with(|state| state.drop_left());

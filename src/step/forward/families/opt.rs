@@ -11,7 +11,7 @@ impl<'a> Pass<'_, 'a> {
     pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.batch.tokens();
-        let mut embedded = self.embed_tokens();
+        let mut hidden = self.embed_tokens();
         let given = self.batch.mask.is_given();
         let ones = (!given).then(|| self.constant(tokens, Dtype::F32, "mask of ones"));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
@@ -26,21 +26,19 @@ impl<'a> Pass<'_, 'a> {
             drop(summed);
             positions
         };
-        let full = self.mask(None, embedded.value.dtype, MaskCall { given: true, ..self.mask_call() });
+        let full = self.mask(None, hidden.value.dtype, MaskCall { given: true, ..self.mask_call() });
         let mut locals = Vec::with_capacity(3);
-        let mut hidden = embedded.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, || {
                 let ids = self.constant(tokens, Dtype::I64, "positions");
                 self.lookup(param, Some(&ids), tokens, table.width)
             });
             if let Some(linear) = &embeddings.project_in {
-                embedded = embedded.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
+                hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
             }
-            hidden = embedded.add(&rows);
+            let sum = hidden.add(&rows);
             locals.extend(ones);
-            locals.push(embedded);
-            locals.push(rows);
+            locals.extend([std::mem::replace(&mut hidden, sum), rows]);
         }
         let shared = Shared { positions: Some(positions.clone()), full, ..Shared::none() };
         (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)

@@ -148,7 +148,11 @@ impl<'a> Pass<'_, 'a> {
                         .map(storage)
                 };
                 let output = self.machine.checkpointed(index, hidden, arguments, || {
-                    let (output, own) = run();
+                    let (output, mut own) = run();
+                    if self.checkpointing().is_reentrant() && layer.bias.is_some() && !own.own.value.requires_grad() {
+                        // whatever the function returns needs a gradient, that of a frozen table too
+                        own.own = self.require_grad(own.own);
+                    }
                     self.machine.with(|state| own.all().for_each(|bias| state.note_returned(&bias.value)));
                     drop(made.replace(Some(own)));
                     output
