@@ -137,6 +137,7 @@ impl Recording {
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.run_up_to(schedule.accumulated);
         rounds.prepare();
         let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
@@ -166,7 +167,8 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born, .. } = machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, born, .. } =
+            machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })

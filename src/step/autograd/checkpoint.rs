@@ -20,7 +20,7 @@ pub(in crate::step) struct Frame {
     pub(super) recomputed: Vec<StorageId>,
     /// Whether it was recomputed.
     pub(super) done: bool,
-    /// Nodes that have not released their slots yet.
+    /// Nodes that have not released their slots yet; where checkpointing is reentrant, those that have not run.
     pub(super) nodes: u32,
     /// The layer's input.
     pub(super) input: Value,
@@ -45,7 +45,7 @@ pub(in crate::step) struct Frame {
 
 impl Graph {
     /// The layer whose first pass runs, where checkpointing is reentrant.
-    fn reentrant_frame(&mut self) -> Option<&mut Frame> {
+    pub(super) fn reentrant_frame(&mut self) -> Option<&mut Frame> {
         let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
         self.frames.get_mut(frame)
     }
