@@ -63,6 +63,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "nearest",
             "recurrent",
             "savings",
+            "cluster",
             "validate",
             "keys",
             "serde",
@@ -97,10 +98,11 @@ const INSIDE: [(&str, &[&str]); 9] = [
     (
         "step",
         &[
+            "what",
             "device",
             "heap",
             "kernels",
-            "machine|tensor|params|repeat|gradient|autograd",
+            "machine|tensor|params|repeat|gradient|autograd|parallel",
             "ops",
             "optimizer",
             "forward",
@@ -111,6 +113,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "run",
             "replay",
             "allocate",
+            "snapshot",
         ],
     ),
     (

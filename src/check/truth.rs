@@ -9,9 +9,9 @@ use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
-    Scenario, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
+    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
+    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -22,8 +22,11 @@ const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
 
 pub(super) fn read(row: &Value) -> Result<Case, String> {
     let case = row.get("case").ok_or("there is no case")?;
-    let of_trainer = super::trainer::translated(case)?;
-    let mut fields = Fields { case: of_trainer.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
+    let translated = match super::trainer::translated(case)? {
+        Some(translated) => Some(translated),
+        None => super::ranks::translated(case)?,
+    };
+    let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let figure = |metric, bytes| Measured { metric, milestone: Milestone::End, bytes };
@@ -197,6 +200,20 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
         },
         gpu: card(fields, row)?,
+        cluster: cluster(fields)?,
+    })
+}
+
+/// How many ranks there were, and how they worked together.
+fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, String> {
+    let one = Cluster::ONE;
+    let sharding = fields.text_or("shard", one.sharding.slug())?;
+    let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
+    Ok(Cluster {
+        gpus: fields.count("gpus", one.gpus)?,
+        sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
+        reshards: fields.switch("reshard_after_forward", one.reshards)?,
+        reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
     })
 }
 
@@ -247,24 +264,16 @@ fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
     }
 }
 
+/// The harness writes a slug with underscores, but for those that were named before there were slugs.
 fn optimizer(name: &str) -> Result<Optimizer, String> {
-    Ok(match name {
-        "sgd" => Optimizer::Sgd,
-        "sgd_momentum" => Optimizer::SgdMomentum,
-        "adam" => Optimizer::Adam,
-        "adamw" => Optimizer::AdamW,
-        "adamw_fused" => Optimizer::AdamWFused,
-        "adamw_forloop" => Optimizer::AdamWForLoop,
-        "rmsprop" => Optimizer::RmsProp,
-        "adagrad" => Optimizer::Adagrad,
-        "adafactor" => Optimizer::Adafactor,
-        "adafactor_torch" => Optimizer::AdafactorTorch,
-        "adamw8bit" => Optimizer::AdamW8bit,
-        "paged_adamw8bit" => Optimizer::PagedAdamW8bit,
-        "lion" => Optimizer::Lion,
-        "lion8bit" => Optimizer::Lion8bit,
-        other => return Err(unknown("optimizer", other)),
-    })
+    let slug = match name {
+        "adamw_forloop" => "adamw-for-loop",
+        "adamw8bit" => "adamw-8bit",
+        "paged_adamw8bit" => "paged-adamw-8bit",
+        "lion8bit" => "lion-8bit",
+        other => &other.replace('_', "-"),
+    };
+    Optimizer::from_slug(slug).ok_or_else(|| unknown("optimizer", name))
 }
 
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {

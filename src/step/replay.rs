@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::Apart;
 use super::heap::ledger::Ledger;
-use super::heap::record::{Event, Maker, Record};
-use super::heap::{Storage, rounded};
+use super::heap::record::{Event, Maker, Pass, Record};
+use super::heap::{Storage, StorageId, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
@@ -22,7 +22,14 @@ use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
+use crate::step::what::{Source, What};
 use crate::units::Bytes;
+
+static BLOCK_REST: What = What::own(
+    "rest of a block",
+    "the allocator splits a block only where more than 1 MiB would be left of it",
+    Source::At("c10/cuda/CUDACachingAllocator.cpp, should_split"),
+);
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Clone, Debug)]
@@ -52,6 +59,8 @@ pub struct Moment {
     pub phase: Phase,
     /// Live bytes by category.
     pub parts: Parts,
+    /// What the allocator has of the card.
+    pub reserved: Bytes,
 }
 
 /// What an event does.
@@ -96,7 +105,7 @@ impl TensorGroup {
         TensorGroup {
             category: Category::Rounding,
             module: "",
-            operation: "rest of a block",
+            operation: BLOCK_REST.name,
             dtype: Dtype::U8,
             shape: (0, 0),
             recomputed: false,
@@ -213,9 +222,25 @@ impl Recording {
         iterations
     }
 
-    /// The last iteration in at most `points` moments; of every stretch the lowest and the highest.
-    pub fn timeline(&self, points: usize, settings: Settings) -> Vec<Moment> {
-        let stretch = (self.shown.len() * 2).div_ceil(points.max(2)).max(1);
+    /// The events of the first iteration.
+    pub fn first(&self) -> Range<usize> {
+        self.loaded..self.first
+    }
+
+    /// The events of the iteration that is shown: the last one, or that of the longest batch where lengths vary.
+    pub fn shown(&self) -> Range<usize> {
+        self.shown.clone()
+    }
+
+    /// What made a storage: module and operation.
+    pub(super) fn made_by(&self, id: StorageId) -> (&'static str, &'static str) {
+        let Maker { module, what, .. } = self.makers[id as usize];
+        (module, what.name)
+    }
+
+    /// Some events in at most `points` moments; of every bucket the lowest and the highest.
+    pub fn timeline(&self, events: Range<usize>, points: usize, settings: Settings) -> Vec<Moment> {
+        let bucket = (events.len() * 2).div_ceil(points.max(2)).max(1);
         let mut moments = Vec::with_capacity(points + 2);
         let mut low_and_high: Option<[(usize, Moment); 2]> = None;
         let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
@@ -227,13 +252,13 @@ impl Recording {
                 }
             }
         };
-        self.feed(self.shown.end, settings, |index, feed| {
-            let (true, Some(phase)) = (self.shown.contains(&index), feed.phase()) else { return };
+        self.feed(events.end, settings, |index, feed| {
+            let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
-            let at = (index - self.shown.start) / stretch;
-            let moment = Moment { at: index, phase, parts: *parts };
+            let at = (index - events.start) / bucket;
+            let moment = Moment { at: index, phase, parts: *parts, reserved: feed.reserved() };
             if low_and_high
-                .is_some_and(|[low, _]| (low.0 - self.shown.start) / stretch != at || low.1.phase != phase)
+                .is_some_and(|[low, _]| (low.0 - events.start) / bucket != at || low.1.phase != phase)
             {
                 flush(&mut low_and_high);
             }
@@ -273,10 +298,10 @@ impl Recording {
                 groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
                     category,
                     module: maker.module,
-                    operation: maker.operation,
+                    operation: maker.what.name,
                     dtype: storage.dtype,
                     shape: maker.shape,
-                    recomputed: maker.recomputed,
+                    recomputed: maker.pass == Pass::Recomputation,
                     bytes: Bytes(storage.requested),
                     count: 0,
                 });
@@ -296,7 +321,8 @@ impl Recording {
             Event::Free(id) => (id, false),
             Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
         };
-        let Maker { module, operation, recomputed, .. } = *self.makers.get(id as usize)?;
+        let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
+        let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
         Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
     }
 
@@ -320,7 +346,8 @@ impl Recording {
             Event::EmptyCache => Some(Traced::EmptyCache),
             Event::Mark(phase) => Some(Traced::Phase(phase)),
             Event::Alloc(id) => {
-                let Maker { module, operation, .. } = self.makers[id as usize];
+                let Maker { module, what, .. } = self.makers[id as usize];
+                let operation = what.name;
                 Some(Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation })
             }
             Event::Free(id) => Some(Traced::Free { id, bytes: self.storage(id).bytes() }),

@@ -10,8 +10,16 @@ use super::super::heap::{NOTHING, StorageId};
 use super::super::machine::State;
 use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
+use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{OFFLOADING, What, torch};
+
+static FROM_CPU: What = What::own(
+    "copy from the CPU",
+    "a saved variable that came back for its operation's backward, and the one before it",
+    OFFLOADING,
+);
 
 /// Tensors of fewer bytes stay (`min_offload_size`).
 const SMALLEST: u64 = 1024;
@@ -112,7 +120,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc(value.numel, value.dtype, "contiguous")
+            self.alloc(value.numel, value.dtype, &torch::CONTIGUOUS)
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -140,9 +148,8 @@ impl State {
             storage = match stashed {
                 Some((_, storage)) => *storage,
                 None => {
-                    let back =
-                        self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, "copy from the CPU");
-                    self.storages[back as usize].copy_stream = true;
+                    let (bytes, dtype) = (packed.bytes, packed.dtype);
+                    let back = self.alloc_on(Stream::Copies, Category::Temporaries, bytes, dtype, &FROM_CPU);
                     offload.back.push(back);
                     back
                 }

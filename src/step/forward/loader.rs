@@ -14,10 +14,13 @@ use crate::scenario::{LoraTargets, Method, Precision, Stack, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
+use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::what::What;
+use crate::step::what::torch;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -143,25 +146,25 @@ impl Loader<'_> {
         let opened = |count: u64| if self.loads_in_parts() { count } else { 0 };
         let (whole, absolute) = (opened(numel), opened(scales));
         let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
-        let store = |state: &mut State, bytes: u64, dtype: Dtype, name: &'static str| {
-            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
-            state.persistent(bytes, dtype, times, category, name);
+        let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
+            let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
+            state.persistent(bytes, dtype, times, category, what);
         };
         let state = &mut *self.state;
         let mut meanwhile = NOTHING;
         if double {
             meanwhile = state.while_loading(absolute, Dtype::F32);
         } else {
-            store(state, scales.saturating_mul(4), Dtype::F32, "scales");
+            store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
-        store(state, numel.div_ceil(2), Dtype::U8, "4-bit weight");
-        store(state, 16 * 4, Dtype::F32, "code book");
+        store(state, numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
+        store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
-            store(state, 4, Dtype::F32, "offset");
+            store(state, 4, Dtype::F32, &torch::OFFSET);
             let centred = state.while_loading(absolute, Dtype::F32);
-            store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, "scales of scales");
-            store(state, scales, Dtype::U8, "scales (8-bit)");
-            store(state, 256 * 4, Dtype::F32, "code book");
+            store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
+            store(state, scales, Dtype::U8, &SCALES_8BIT);
+            store(state, 256 * 4, Dtype::F32, &CODE_BOOK);
             state.release(centred);
         }
         state.release(meanwhile);

@@ -25,6 +25,7 @@ mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
 
+use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
@@ -34,9 +35,11 @@ use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::experts::Expert;
 use super::ops::linear;
 use super::ops::norm::NormLayer;
+use super::parallel::Wrapped;
 use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
+use super::what::Role;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
@@ -54,6 +57,10 @@ pub(super) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// Which parameters on the machine are its own.
+    pub own: Range<ParamId>,
+    /// Its number among [`Model::layers`].
+    pub number: usize,
     /// Learned attention sinks.
     pub sinks: Option<ParamId>,
     /// A learned bias of the scores by distance.
@@ -131,6 +138,8 @@ pub(super) struct Model<'a> {
     /// Which layers run one by one.
     pub apart: Apart,
     pub autocast: Option<Dtype>,
+    /// Whether its layers are units whose parameters are sharded.
+    pub shards: bool,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
 }
@@ -249,8 +258,20 @@ impl<'a> Model<'a> {
         })
     }
 
-    fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
-        self.machine.within(module, body)
+    /// What an engine of several GPUs wraps of it.
+    pub fn wrapped(&self) -> Wrapped {
+        let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
+        Wrapped {
+            params: self.params.clone(),
+            layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
+            repeated: repeated
+                .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
+                .collect(),
+        }
+    }
+
+    fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        self.machine.within(module, role, body)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
@@ -292,7 +313,10 @@ impl<'a> Pass<'_, 'a> {
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
-        self.machine.with(|state| state.autocast = self.autocast);
+        self.machine.with(|state| {
+            state.enter_forward();
+            state.autocast = self.autocast;
+        });
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -304,20 +328,24 @@ impl<'a> Pass<'_, 'a> {
     /// `replace` runs when the script's variable of the output lets go of what it held.
     pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
         let Hidden { states, given, ids, encoded } = hidden;
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || match self.member.stack {
-            Stack::Trl => self.trl_head(states, replace),
-            Stack::Transformers | Stack::Liger => {
-                let output =
-                    if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
-                if encoded.is_none() {
-                    replace();
+        let (loss, mut outputs) =
+            self.machine.as_category(Category::Logits, &roles::HEAD, || match self.member.stack {
+                Stack::Trl => self.trl_head(states, replace),
+                Stack::Transformers | Stack::Liger => {
+                    let output = if self.modeling.code == Code::Qwen {
+                        self.qwen_head(states)
+                    } else {
+                        self.head(states)
+                    };
+                    if encoded.is_none() {
+                        replace();
+                    }
+                    output
                 }
-                output
-            }
-            Stack::Litgpt => self.litgpt_head(states, replace),
-            Stack::Torchtune => self.torchtune_head(states, replace),
-            Stack::Unsloth => self.unsloth_head(states, replace),
-        });
+                Stack::Litgpt => self.litgpt_head(states, replace),
+                Stack::Torchtune => self.torchtune_head(states, replace),
+                Stack::Unsloth => self.unsloth_head(states, replace),
+            });
         drop(ids);
         outputs.append(&mut self.cache.borrow_mut());
         let encodes = encoded.is_some();
@@ -326,13 +354,14 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
+        let loss = self.machine.leave_forward(loss);
         Output { loss, outputs, shared: given }
     }
 
     /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
     fn logits_alone(&self, hidden: Hidden<'a>) {
         let Hidden { states, given: _, ids, encoded } = hidden;
-        let logits = self.machine.as_category(Category::Logits, || self.logits(&states));
+        let logits = self.machine.as_category(Category::Logits, &roles::HEAD, || self.logits(&states));
         drop(states);
         drop(ids);
         let cache = self.cache.take();
@@ -362,6 +391,7 @@ impl<'a> Pass<'_, 'a> {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });
+            self.machine.with(|state| state.parallel.carried().map(|carried| state.counts_once(carried)));
             if let Some(carried) = &*self.outputs.borrow() {
                 self.machine.with(|state| state.counts_once(carried.value.storage));
             }

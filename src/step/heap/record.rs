@@ -2,18 +2,32 @@
 
 use super::StorageId;
 use crate::memory::{Category, Phase};
+use crate::step::what::{Role, What, roles, torch};
 
 /// What made a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) struct Maker {
     /// The module, as a path inside its layer.
     pub module: &'static str,
-    /// The operation.
-    pub operation: &'static str,
+    /// What it is.
+    pub what: &'static What,
+    /// What the operation was run for.
+    pub role: &'static Role,
     /// Rows and columns of the parameter that it is, or is made for; 0 where there is none.
     pub shape: (u64, u64),
-    /// Whether checkpointing's recomputation made it.
-    pub recomputed: bool,
+    /// When it was made.
+    pub pass: Pass,
+}
+
+/// The part of a step in which a storage is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Forward; or the optimizer's step.
+    Forward,
+    /// The recomputation of a layer's forward by checkpointing.
+    Recomputation,
+    /// Backward.
+    Backward,
 }
 
 /// One thing that happened to the allocator.
@@ -69,7 +83,13 @@ impl Record {
     pub fn new() -> Record {
         Record {
             events: Vec::with_capacity(1 << 15),
-            makers: vec![Maker { module: "", operation: "", shape: (0, 0), recomputed: false }],
+            makers: vec![Maker {
+                module: "",
+                what: &torch::ZERO,
+                role: &roles::RESIDUAL,
+                shape: (0, 0),
+                pass: Pass::Forward,
+            }],
             born: vec![Category::Temporaries],
             loading: Loading::Weights,
             parts: Default::default(),

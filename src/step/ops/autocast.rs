@@ -8,6 +8,13 @@ use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::Value;
+use crate::step::what::{Source, What, torch};
+
+static WEIGHT_COPY: What = What::own(
+    "weight copy",
+    "autocast's half-precision copy of a float32 weight, saved for the gradient of its input",
+    Source::At("PyTorch, aten/src/ATen/autocast_mode.cpp"),
+);
 
 impl State {
     /// A parameter as an operation reads it under the running autocast.
@@ -27,7 +34,7 @@ impl State {
         let node = self.node([&weight], cast_backward);
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.recomputing { Category::Temporaries } else { Category::WeightCopies };
-        let storage = self.alloc_as(category, bytes, target, "weight copy");
+        let storage = self.alloc_as(category, bytes, target, &WEIGHT_COPY);
         self.note_shape(storage, param.shape());
         self.release(weight.storage);
         let edge = node.output(0);
@@ -56,7 +63,7 @@ impl State {
                 self.retain(cast.storage);
                 cast
             }
-            Some(cast) => self.new_like(x, target, "cast", cast.edge),
+            Some(cast) => self.new_like(x, target, &torch::CAST, cast.edge),
             None => {
                 let cast = self.cast(x, target);
                 let kept = if caches { cast.storage } else { NOTHING };
