@@ -31,6 +31,8 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
+    /// Leaves that are no parameters, each with its copy in autocast's cache.
+    pub cast_leaves: Vec<(Value, Value)>,
     /// What the process has to do with those on other GPUs.
     pub parallel: Parallel,
     /// What happens to a gradient of the member that is trained as soon as it is there.
@@ -91,6 +93,7 @@ impl Machine {
                 length: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
+                cast_leaves: Vec::new(),
                 parallel: Parallel::Alone,
                 on_grad: OnGrad::Keep,
                 unmodelled: None,

@@ -149,6 +149,7 @@ impl Recording {
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.run_up_to(schedule.accumulated);
         rounds.prepare();
         let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
