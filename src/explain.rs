@@ -1,6 +1,7 @@
 //! Why a part of the memory is there: its tensors at the peak, each with the sum that makes its size, the reason why it
 //! is alive, and the source of that.
 
+mod notes;
 mod reasons;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use crate::model::blocks::{FeedForward, Mixer};
 use crate::scenario::{Method, Scenario, Stack};
 use crate::step::{Happening, TensorGroup};
 use crate::units::{Bytes, grouped};
+pub use notes::{Note, Switch, notes};
 use reasons::{is_attention, of_the_rest, reason};
 
 /// One kind of tensor that is alive at the peak.

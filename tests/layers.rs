@@ -113,6 +113,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "run",
             "replay",
             "allocate",
+            "snapshot",
         ],
     ),
     (

@@ -3,7 +3,8 @@
 
   tools/draw_steps.py HARNESS OUT.json --seed 7 --count 100 [--families llama,opt] [--jobs 1] [--only 12,40] [--print]
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv).
+HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
+         names another Python).
 OUT:     rows as `headroom check OUT.json` reads them. Rows that it holds already are kept and not measured again, so that
          an interrupted run goes on where it stopped.
 --seed   the same seed and number always draw the same step: the id of a row names both.
@@ -405,7 +406,8 @@ def worker():
     import transformers
     import transformers.models.auto.modeling_auto  # noqa: F401 imported once, before the process is copied
     usual = measure.model_class
-    measure.model_class = lambda case: transformers.AutoModelForSeq2SeqLM if case["head"] == "seq2seq" else usual(case)
+    other = {"seq2seq": "AutoModelForSeq2SeqLM", "image": "AutoModelForImageTextToText"}
+    measure.model_class = lambda case: getattr(transformers, other[case["head"]]) if case["head"] in other else usual(case)
     count_all_iterations(measure)
     for line in sys.stdin:
         case = json.loads(line)
@@ -435,7 +437,7 @@ def measured(harness, cases, jobs):
 def start(harness, cc, cases):
     env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc,
                PYTHONPATH=os.pathsep.join([harness, HERE]))
-    python = os.path.join(harness, ".truthenv", "bin", "python")
+    python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)

@@ -1,8 +1,10 @@
-//! Answers to take away: Markdown for an issue, CSV for a spreadsheet, JSON for a script, and plain text.
+//! Answers to take away: Markdown for an issue, CSV for a spreadsheet, JSON for a script, plain text, and
+//! a run's blocks for PyTorch's memory_viz.
 //!
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod memory_viz;
 mod sheet;
 
 use std::fmt::Write;
@@ -16,6 +18,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use memory_viz::memory_viz;
 pub use sheet::{Cell, Line, Sheet};
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.

@@ -15,7 +15,7 @@ static POLAR: What = What::step("polar", "complex numbers, by which queries and 
 static FREQS: What = What::step("freqs", "angles of all positions");
 static EMB: What = What::step("emb", "angles of all positions, once for each half");
 
-/// Whether layers that see a window only have a rotary embedding of their own (gemma3, modernbert).
+/// Whether layers that see a window only have a rotary embedding of their own.
 pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -> bool {
     let windows =
         || architecture.blocks.iter().filter_map(|block| block.mixer.attention()).map(|own| own.window);
@@ -26,7 +26,7 @@ pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -
 
 impl<'a> Pass<'_, 'a> {
     /// Adds the rotary embeddings to what the layers are given: one for each kind of layer where local ones have their
-    /// own (gemma3, modernbert).
+    /// own.
     pub(super) fn with_rotary(
         &self,
         shared: Shared<Tensor<'a>>,
