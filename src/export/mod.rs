@@ -5,6 +5,7 @@
 //! part and phase.
 
 mod memory_viz;
+mod script;
 mod sheet;
 
 use std::fmt::Write;
@@ -19,6 +20,7 @@ use crate::text::one_line;
 
 pub use crate::plan::Answer;
 pub use memory_viz::memory_viz;
+pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
