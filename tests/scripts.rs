@@ -5,7 +5,7 @@
 use headroom::export::script;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
-use headroom::scenario::{Choice, CustomModel, Method, ModelChoice, Scenario, Stack};
+use headroom::scenario::{CustomModel, Method, ModelChoice, Scenario, Stack};
 use headroom::share;
 use serde_json::Value;
 

@@ -34,7 +34,7 @@ impl State {
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.recomputing { Category::Temporaries } else { Category::WeightCopies };
         let storage = self.alloc_as(category, bytes, target, &WEIGHT_COPY);
-        self.note_shape(storage, param.shape());
+        self.note_dims(storage, param.dims());
         self.release(weight.storage);
         let edge = node.output(0);
         if caches && param.trainable && storage != NOTHING {
