@@ -381,6 +381,12 @@ impl Heap {
         }
     }
 
+    /// The storages from that number on that are still there.
+    pub fn survivors(&self, first: usize) -> Vec<StorageId> {
+        let ids = first as StorageId..self.storages.len() as StorageId;
+        ids.filter(|id| self.references(*id) > 0).collect()
+    }
+
     /// References of a storage.
     pub fn references(&self, id: StorageId) -> u32 {
         self.storages[id as usize].references

@@ -172,9 +172,9 @@ pub fn scroll_to_top() {
     window().scroll_to_with_x_and_y(0., 0.);
 }
 
-/// Tells the width of an element in CSS pixels, now and whenever it changes, until the component is gone.
+/// Tells the width of an element in CSS pixels, before it is painted for the first time and whenever it changes, until the
+/// component is gone.
 pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'static) {
-    tell(element.get_bounding_client_rect().width());
     let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
         if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {
             tell(entry.content_rect().width());
