@@ -97,7 +97,7 @@ fn published_rows_are_predicted() {
 fn every_measured_family_is_predicted() {
     let report = check::check(&read(FAMILIES), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    within(&report.summary.allocated, 208, [0.01, 0.3, 1.0]);
+    within(&report.summary.allocated, 216, [0.01, 0.3, 1.0]);
 }
 
 /// Steps in less memory by switches of the loop, whoever's code runs the model.
@@ -105,8 +105,8 @@ fn every_measured_family_is_predicted() {
 fn every_switch_is_predicted() {
     let report = check::check(&read(SWITCHES), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    within(&report.summary.allocated, 72, [0.01, 0.1, 2.0]);
-    within(&report.summary.reserved, 72, [0.01, 2.0, 8.0]);
+    within(&report.summary.allocated, 85, [0.01, 0.1, 2.0]);
+    within(&report.summary.reserved, 85, [0.01, 2.0, 8.0]);
 }
 
 /// Texts that share a sequence, and the package flash-attn. The reserved peak that is furthest off is gemma3's, whose

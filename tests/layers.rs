@@ -97,6 +97,7 @@ const INSIDE: [(&str, &[&str]); 9] = [
     (
         "step",
         &[
+            "what",
             "device",
             "heap",
             "kernels",

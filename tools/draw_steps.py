@@ -3,11 +3,13 @@
 
   tools/draw_steps.py HARNESS OUT.json --seed 7 --count 100 [--families llama,opt] [--jobs 1] [--only 12,40] [--print]
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv).
+HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
+         names another Python).
 OUT:     rows as `headroom check OUT.json` reads them. Rows that it holds already are kept and not measured again, so that
          an interrupted run goes on where it stopped.
 --seed   the same seed and number always draw the same step: the id of a row names both.
 --count  so many steps, numbered from 0.   --only: these numbers alone.
+--again  a file of rows: its cases are measured again instead, under the names that they have.
 --print  prints the cases instead of measuring them; tools/compare_trace.py takes one of them.
 
 A step that PyTorch or transformers itself refuses gives no row; the reason is printed and counted. Nothing here knows what
@@ -376,6 +378,25 @@ def drawn(seed, number, families):
 
 
 # ------------------------------------------------------------------ measuring
+def count_all_iterations(measure):
+    """Makes the peak that of all iterations: the harness looks at the first and the last alone, but the second finds another
+    cache than those after it, and may get larger blocks."""
+    import torch
+    highest = []
+    reset, run = torch.cuda.reset_peak_memory_stats, measure.run_case
+
+    def reset_peaks(*args):
+        # the first time everything is loaded, and nothing has run
+        highest.append(torch.cuda.max_memory_allocated() if highest else 0)
+        reset(*args)
+
+    def run_case(*args):
+        result = run(*args)
+        result["peak"]["overall"] = max(highest)
+        return result
+    torch.cuda.reset_peak_memory_stats, measure.run_case = reset_peaks, run_case
+
+
 def worker():
     """Measures the cases of standard input, one JSON line each, on the device that the environment names."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false",
@@ -385,7 +406,9 @@ def worker():
     import transformers
     import transformers.models.auto.modeling_auto  # noqa: F401 imported once, before the process is copied
     usual = measure.model_class
-    measure.model_class = lambda case: transformers.AutoModelForSeq2SeqLM if case["head"] == "seq2seq" else usual(case)
+    other = {"seq2seq": "AutoModelForSeq2SeqLM", "image": "AutoModelForImageTextToText"}
+    measure.model_class = lambda case: getattr(transformers, other[case["head"]]) if case["head"] in other else usual(case)
+    count_all_iterations(measure)
     for line in sys.stdin:
         case = json.loads(line)
         result = measure.run_forked(case, True, False, 300)
@@ -414,7 +437,7 @@ def measured(harness, cases, jobs):
 def start(harness, cc, cases):
     env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc,
                PYTHONPATH=os.pathsep.join([harness, HERE]))
-    python = os.path.join(harness, ".truthenv", "bin", "python")
+    python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)
@@ -433,8 +456,8 @@ def row(result):
                                          reserved=dict(peak_stat=result["reserved"]["peak_stat"])))
 
 
-def write(path, rows):
-    rows = sorted(rows, key=lambda row: int(row["id"].split("-")[2]))
+def write(path, rows, order):
+    rows = sorted(rows, key=lambda row: order.get(row["id"], -1))
     with open(path, "w") as file:
         file.write("[\n" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]\n")
 
@@ -450,19 +473,24 @@ def main():
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", default="")
+    parser.add_argument("--again", default="")
     parser.add_argument("--print", action="store_true")
     args = parser.parse_args()
-    numbers = [int(n) for n in args.only.split(",") if n] or range(args.count)
-    cases = [drawn(args.seed, number, args.families.split(",")) for number in numbers]
+    if args.again:
+        cases = [dict(row["case"], id=row["id"], cc=row["device"]["cc"]) for row in json.load(open(args.again))]
+    else:
+        numbers = [int(n) for n in args.only.split(",") if n] or range(args.count)
+        cases = [drawn(args.seed, number, args.families.split(",")) for number in numbers]
     if args.print:
         return print("\n".join(json.dumps(case) for case in cases))
     rows = json.load(open(args.out)) if os.path.exists(args.out) else []
     known = {row["id"] for row in rows}
+    order = {case["id"]: place for place, case in enumerate(cases)}
     refused = collections.Counter()
     for result in measured(args.harness, [case for case in cases if case["id"] not in known], args.jobs):
         if "measured" in result:
             rows.append(result)
-            write(args.out, rows)
+            write(args.out, rows, order)
         else:
             refused[result["error"].split("\n")[0][:110]] += 1
             print(result["id"], result["error"][:300], flush=True)

@@ -5,6 +5,7 @@
                torchtune's `optimizer_in_bwd`. Takes "clip": false.
   offload      "trl": what backward needs waits in the CPU's memory, as trl's `activation_offloading` does it around
                forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
+  optimizer    "lamb", "ademamix", "ademamix_8bit", "paged_ademamix", "paged_ademamix_8bit": bitsandbytes' own.
   packed, attention "flash_attention_2": see packed_switches.py.
 """
 import importlib.util
@@ -48,8 +49,19 @@ def patch_value_reads(case, null, patch=measure.patch_value_reads):
         masking_utils.fast_all = lambda mask: (real(mask), answer(mask))[1]
 
 
-def build_optimizer(case, params, build=measure.build_optimizer):
-    return InBackward(build, case, params) if case["in_backward"] else build(case, params)
+BITSANDBYTES = {"lamb": "LAMB", "ademamix": "AdEMAMix", "ademamix_8bit": "AdEMAMix8bit", "paged_ademamix": "PagedAdEMAMix",
+                "paged_ademamix_8bit": "PagedAdEMAMix8bit"}
+
+
+def one_optimizer(case, params, build=measure.build_optimizer):
+    if case["optimizer"] not in BITSANDBYTES:
+        return build(case, params)
+    import bitsandbytes.optim
+    return getattr(bitsandbytes.optim, BITSANDBYTES[case["optimizer"]])(params, lr=1e-5)
+
+
+def build_optimizer(case, params):
+    return InBackward(one_optimizer, case, params) if case["in_backward"] else one_optimizer(case, params)
 
 
 def build_model(case, device, build=measure.build_model):

@@ -247,24 +247,16 @@ fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
     }
 }
 
+/// The harness writes a slug with underscores, but for those that were named before there were slugs.
 fn optimizer(name: &str) -> Result<Optimizer, String> {
-    Ok(match name {
-        "sgd" => Optimizer::Sgd,
-        "sgd_momentum" => Optimizer::SgdMomentum,
-        "adam" => Optimizer::Adam,
-        "adamw" => Optimizer::AdamW,
-        "adamw_fused" => Optimizer::AdamWFused,
-        "adamw_forloop" => Optimizer::AdamWForLoop,
-        "rmsprop" => Optimizer::RmsProp,
-        "adagrad" => Optimizer::Adagrad,
-        "adafactor" => Optimizer::Adafactor,
-        "adafactor_torch" => Optimizer::AdafactorTorch,
-        "adamw8bit" => Optimizer::AdamW8bit,
-        "paged_adamw8bit" => Optimizer::PagedAdamW8bit,
-        "lion" => Optimizer::Lion,
-        "lion8bit" => Optimizer::Lion8bit,
-        other => return Err(unknown("optimizer", other)),
-    })
+    let slug = match name {
+        "adamw_forloop" => "adamw-for-loop",
+        "adamw8bit" => "adamw-8bit",
+        "paged_adamw8bit" => "paged-adamw-8bit",
+        "lion8bit" => "lion-8bit",
+        other => &other.replace('_', "-"),
+    };
+    Optimizer::from_slug(slug).ok_or_else(|| unknown("optimizer", name))
 }
 
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {

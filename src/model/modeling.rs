@@ -118,7 +118,7 @@ pub enum RotaryJoin {
 pub enum RotaryTables {
     /// One pair for all layers.
     One,
-    /// gemma3, modernbert: one pair for layers that see a window only, one for the others.
+    /// gemma3, mellum, modernbert: one pair for layers that see a window only, one for the others.
     ByKind,
     /// qwen3_5: positions in time, height and width, which it makes for a text too.
     Grid,
@@ -328,6 +328,9 @@ pub fn of(model_type: &str) -> Option<Modeling> {
         "olmoe" => Modeling { router: Router::Plain, ..MOE },
         "qwen2_moe" => Modeling { router: Router::Plain, ..QWEN },
         "qwen3_moe" | "hunyuan_v1_moe" | "flex_olmo" => MOE,
+        "mellum" => {
+            Modeling { rotary_tables: RotaryTables::ByKind, mask_arguments: true, flash_attn: false, ..MOE }
+        }
         "qwen3_vl_moe_text" => LLAMA,
         "qwen3_next" => Modeling {
             rotary_join: RotaryJoin::Replacing,

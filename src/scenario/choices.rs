@@ -117,6 +117,10 @@ choices! {
         Lamb = "lamb", "LAMB", "Layer-wise Adam for large batches; two moments per parameter.";
         Lion = "lion", "Lion", "bitsandbytes Lion: one 32-bit momentum per parameter.";
         Lion8bit = "lion-8bit", "Lion 8-bit", "The same in 8 bits.";
+        AdEmaMix = "ademamix", "AdEMAMix", "bitsandbytes AdEMAMix: a fast and a slow mean of the gradients beside that of squares, in 32 bits.";
+        AdEmaMix8bit = "ademamix-8bit", "AdEMAMix 8-bit", "The same in 8 bits.";
+        PagedAdEmaMix = "paged-ademamix", "Paged AdEMAMix 32-bit", "AdEMAMix with its states in unified memory that can be paged out of the GPU.";
+        PagedAdEmaMix8bit = "paged-ademamix-8bit", "Paged AdEMAMix 8-bit", "The same in 8 bits.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
         SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
@@ -134,7 +138,11 @@ impl Optimizer {
             | Optimizer::PagedAdamW
             | Optimizer::Lamb
             | Optimizer::Lion
-            | Optimizer::Lion8bit => true,
+            | Optimizer::Lion8bit
+            | Optimizer::AdEmaMix
+            | Optimizer::AdEmaMix8bit
+            | Optimizer::PagedAdEmaMix
+            | Optimizer::PagedAdEmaMix8bit => true,
             Optimizer::AdamW
             | Optimizer::AdamWFused
             | Optimizer::AdamWForLoop

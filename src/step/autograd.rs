@@ -16,6 +16,7 @@ pub(super) use offload::Offload;
 use super::heap::{NOTHING, Storage, StorageId};
 use super::machine::State;
 use super::tensor::{Layout, Value};
+use super::what::Role;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use checkpoint::Frame;
@@ -99,6 +100,8 @@ pub(super) struct Node {
     pub category: Category,
     /// The module whose operation it is the backward of.
     module: &'static str,
+    /// What that was run for.
+    role: &'static Role,
     /// The checkpointed layer that it belongs to, counted from 1.
     frame: u32,
     /// Whether what is broadcast in its operation is a row for all rows, rather than a number for each row.
@@ -333,7 +336,7 @@ impl State {
         let frame = graph.recording;
         let category =
             if self.heap.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        let module = self.heap.module;
+        let (module, role) = (self.heap.module, self.heap.role);
         graph.nodes.push(Node {
             inputs,
             saved: (saved, saved),
@@ -341,6 +344,7 @@ impl State {
             outputs,
             category,
             module,
+            role,
             frame,
             sums_columns: false,
             brought_back: false,

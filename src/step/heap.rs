@@ -5,14 +5,29 @@ pub(super) mod ledger;
 pub(super) mod record;
 mod repeat;
 
+pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
 use super::device::Device;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
+use crate::step::what::{Role, Source, What, roles};
 use ledger::Ledger;
-use record::{Event, Maker, Record};
+use record::{Event, Maker, Pass, Record};
 use repeat::OneRun;
+
+static LOADING: What =
+    What::own("loading", "a tensor that is gone before the model is loaded", Source::Modeling);
+static CUBLAS: What = What::own(
+    "cuBLAS workspace",
+    "scratch space that cuBLAS keeps per thread",
+    Source::At("PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
+);
+static CUBLASLT: What = What::own(
+    "cuBLASLt workspace",
+    "scratch space that cuBLASLt keeps per thread",
+    Source::At("PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
+);
 
 /// PyTorch's allocator hands out multiples of this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.h).
 pub(super) const BLOCK: u64 = 512;
@@ -69,6 +84,8 @@ pub(super) struct Heap {
     pub category: Category,
     /// Module that is running.
     pub module: &'static str,
+    /// What its operations are run for.
+    pub role: &'static Role,
     /// Whether checkpointing's recomputation is running.
     pub recomputing: bool,
     /// Whether a recomputation has all that it needs: nothing is allocated until it has ended.
@@ -109,6 +126,7 @@ impl Heap {
             record: recording.then(Record::new),
             category: Category::Activations,
             module: "",
+            role: &roles::RESIDUAL,
             recomputing: false,
             stopped: false,
             repeating: 1,
@@ -126,7 +144,7 @@ impl Heap {
         category: Category,
         requested: u64,
         dtype: Dtype,
-        operation: &'static str,
+        what: &'static What,
     ) -> StorageId {
         if self.stopped {
             return NOTHING;
@@ -144,8 +162,13 @@ impl Heap {
         self.ledger.add(category, rounded(requested));
         if let Some(record) = &mut self.record {
             record.events.push(Event::Alloc(id));
-            let (module, recomputed) = (self.module, self.recomputing);
-            record.makers.push(Maker { module, operation, shape: (0, 0), recomputed });
+            let (module, role) = (self.module, self.role);
+            let pass = match (self.recomputing, self.in_backward) {
+                (true, _) => Pass::Recomputation,
+                (false, true) => Pass::Backward,
+                (false, false) => Pass::Forward,
+            };
+            record.makers.push(Maker { module, what, role, shape: (0, 0), pass });
             record.born.push(category);
         }
         id
@@ -166,13 +189,13 @@ impl Heap {
     }
 
     /// Allocates `numel` elements in the running category.
-    pub fn alloc(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
-        self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, operation)
+    pub fn alloc(&mut self, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+        self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, what)
     }
 
     /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
-    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, operation: &'static str) -> StorageId {
-        let storage = self.alloc(numel, dtype, operation);
+    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+        let storage = self.alloc(numel, dtype, what);
         if self.due_workspaces != [[0; 2]; 2] && !self.stopped {
             self.get_workspace();
         }
@@ -186,9 +209,9 @@ impl Heap {
             return;
         }
         self.note_workspace(due.into_iter().map(rounded).sum());
-        for (bytes, name) in due.into_iter().zip(["cuBLAS workspace", "cuBLASLt workspace"]) {
+        for (bytes, what) in due.into_iter().zip([&CUBLAS, &CUBLASLT]) {
             if bytes > 0 {
-                self.persistent(bytes, Dtype::U8, 1, Category::Workspace, name);
+                self.persistent(bytes, Dtype::U8, 1, Category::Workspace, what);
             }
         }
     }
@@ -200,10 +223,10 @@ impl Heap {
         dtype: Dtype,
         times: u32,
         category: Category,
-        operation: &'static str,
+        what: &'static What,
     ) -> StorageId {
         let outer = std::mem::replace(&mut self.repeating, times);
-        let storage = self.alloc_as(category, bytes, dtype, operation);
+        let storage = self.alloc_as(category, bytes, dtype, what);
         self.repeating = outer;
         self.count_again(storage, times);
         storage
@@ -224,13 +247,18 @@ impl Heap {
             return NOTHING;
         }
         let bytes = count.saturating_mul(dtype.bytes());
-        self.alloc_as(Category::Temporaries, bytes, dtype, "loading")
+        self.alloc_as(Category::Temporaries, bytes, dtype, &LOADING)
+    }
+
+    /// Notes that what follows happens in that part of the loading; returns the one up to now.
+    pub fn load_in(&mut self, part: Loading) -> Loading {
+        self.record.as_mut().map_or(part, |record| record.load_in(part))
     }
 
     /// Allocates and frees at once: a kernel's scratch space.
-    pub fn scratch(&mut self, bytes: u64, operation: &'static str) {
+    pub fn scratch(&mut self, bytes: u64, what: &'static What) {
         if bytes > 0 {
-            let id = self.alloc_as(Category::Temporaries, bytes, Dtype::U8, operation);
+            let id = self.alloc_as(Category::Temporaries, bytes, Dtype::U8, what);
             self.release(id);
         }
     }

@@ -14,6 +14,9 @@ use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Stage};
 use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
+use crate::step::what::{Source, What};
+
+static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
@@ -116,7 +119,7 @@ impl<'a> Rounds<'a> {
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
             let bring =
-                |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, "batch");
+                |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);
             self.ids = self.machine.with(bring);
         }
     }

@@ -4,6 +4,98 @@ use super::device::Device;
 use super::heap::{Heap, NOTHING, StorageId};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{Source, What, torch};
+
+static PREFIX_SUMS: What = What::own(
+    "masked_scatter (prefix sums)",
+    "where in the source each element comes from",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/IndexKernel.cpp"),
+);
+static SCATTER_STORAGE: What = What::own(
+    "masked_scatter (temporary storage)",
+    "temporary storage of a running sum",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/IndexKernel.cpp"),
+);
+static NONZERO_COUNT: What = What::own(
+    "nonzero (count)",
+    "how many elements are not zero",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Nonzero.cu"),
+);
+static NONZERO_STORAGE: What = What::own(
+    "nonzero (temporary storage)",
+    "temporary storage of a selection",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Nonzero.cu"),
+);
+static SORT_SCRATCH: What = What::own(
+    "sort (scratch)",
+    "indices that are sorted along",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Sort.cu"),
+);
+static SORT_STORAGE: What = What::own(
+    "sort (temporary storage)",
+    "temporary storage of a radix sort",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Sort.cu"),
+);
+static SUM_PARTIAL: What = What::own(
+    "sum (partial)",
+    "partial sums of a reduction that is split over thread blocks",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
+);
+static SUM_SEMAPHORES: What = What::own(
+    "sum (semaphores)",
+    "semaphores of a reduction that is split over thread blocks",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
+);
+static GROUPED_ARGUMENTS: What = What::own(
+    "grouped_mm (arguments)",
+    "pointers and strides of every expert's product",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/GroupMM.cu"),
+);
+static GROUPED_WORKSPACE: What = What::own(
+    "grouped_mm (workspace)",
+    "scratch space of the experts' products",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/GroupMM.cu"),
+);
+static SORTED_IDS: What = What::own(
+    "sorted ids",
+    "token ids in order, for the embedding's gradient",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Embedding.cu"),
+);
+static ORIGINAL_POSITIONS: What = What::own(
+    "original positions",
+    "where the sorted token ids were, for the embedding's gradient",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Embedding.cu"),
+);
+static EMBEDDING_SUMS: What = What::own(
+    "embedding (partial sums)",
+    "partial sums of the embedding's gradient",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu"),
+);
+static EMBEDDING_SEGMENTS: What = What::own(
+    "embedding (segments)",
+    "where the rows of one token begin, for the embedding's gradient",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu"),
+);
+static EMBEDDING_STORAGE: What = What::own(
+    "embedding (temporary storage)",
+    "temporary storage of the embedding's gradient",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu"),
+);
+static LINEAR_INDEX: What = What::own(
+    "linear index",
+    "where each row is added to",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
+);
+static STRIDED_INDEX: What = What::own(
+    "index · stride",
+    "where each row is added to",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
+);
+static SORTED_INDEX: What = What::own(
+    "sorted index",
+    "where each row is added to, in order",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
+);
 
 /// Scratch of a sum over rows, `[rows, width] → [width]`, when it is split over thread blocks.
 ///
@@ -39,8 +131,8 @@ pub(super) fn column_sum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: 
     }
     let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
     let bytes = accumulator.saturating_mul(width).saturating_mul(blocks).saturating_mul(block_width * vector);
-    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, "sum (partial)");
-    heap.scratch(grid * 4, "sum (semaphores)");
+    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, &SUM_PARTIAL);
+    heap.scratch(grid * 4, &SUM_SEMAPHORES);
     heap.release(buffer);
 }
 
@@ -55,9 +147,9 @@ pub(super) fn embedding_order(heap: &mut Heap, rows: u64) -> [StorageId; 2] {
         return [NOTHING; 2];
     }
     let order =
-        [heap.alloc(rows, Dtype::I64, "sorted ids"), heap.alloc(rows, Dtype::I64, "original positions")];
-    let range = heap.alloc(rows, Dtype::I64, "positions");
-    heap.scratch(radix_sort_bytes(heap.device, rows, 64), "sort (temporary storage)");
+        [heap.alloc(rows, Dtype::I64, &SORTED_IDS), heap.alloc(rows, Dtype::I64, &ORIGINAL_POSITIONS)];
+    let range = heap.alloc(rows, Dtype::I64, &torch::POSITIONS);
+    heap.scratch(radix_sort_bytes(heap.device, rows, 64), &SORT_STORAGE);
     heap.release(range);
     order
 }
@@ -75,16 +167,16 @@ pub(super) fn embedding_scratch(heap: &mut Heap, rows: u64, width: u64, entries:
     }
     let segments = rows.min(entries);
     let partial = segments.saturating_add(rows / ROWS_PER_THREAD);
-    let index = |heap: &mut Heap, numel: u64| heap.alloc(numel, Dtype::I64, "embedding (segments)");
+    let index = |heap: &mut Heap, numel: u64| heap.alloc(numel, Dtype::I64, &EMBEDDING_SEGMENTS);
     let offsets = index(heap, rows);
     let count = index(heap, 1);
     let all = index(heap, rows);
-    heap.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    heap.scratch(SCAN_BYTES, &EMBEDDING_STORAGE);
     heap.release(all);
     let lengths = [index(heap, segments), index(heap, segments)];
-    heap.scratch(SCAN_BYTES, "embedding (temporary storage)");
+    heap.scratch(SCAN_BYTES, &EMBEDDING_STORAGE);
     let parts = [index(heap, 1), index(heap, partial)];
-    let sums = heap.alloc(partial.saturating_mul(width), Dtype::F32, "embedding (partial sums)");
+    let sums = heap.alloc(partial.saturating_mul(width), Dtype::F32, &EMBEDDING_SUMS);
     heap.release(sums);
     parts.into_iter().rev().chain(lengths).chain([count, offsets]).for_each(|storage| heap.release(storage));
 }
@@ -111,9 +203,9 @@ fn radix_sort_bytes(device: Device, numel: u64, bits: u64) -> u64 {
 
 /// Scratch of `torch.sort` over one dimension of 64-bit integers.
 pub(super) fn sort_scratch(heap: &mut Heap, numel: u64) {
-    let indices = heap.alloc(numel, Dtype::I64, "sort (scratch)");
+    let indices = heap.alloc(numel, Dtype::I64, &SORT_SCRATCH);
     if numel > SMALL_SORT {
-        heap.scratch(radix_sort_bytes(heap.device, numel, 64), "sort (temporary storage)");
+        heap.scratch(radix_sort_bytes(heap.device, numel, 64), &SORT_STORAGE);
     }
     heap.release(indices);
 }
@@ -122,9 +214,9 @@ pub(super) fn sort_scratch(heap: &mut Heap, numel: u64) {
 ///
 /// Source: aten/src/ATen/native/cuda/Indexing.cu `index_put_with_sort_kernel`.
 pub(super) fn index_put_scratch(heap: &mut Heap, rows: u64, targets: u64) {
-    let mut index = |name: &'static str| heap.alloc(rows, Dtype::I64, name);
-    let wrapped = index("index");
-    let linear = index("linear index");
+    let mut index = |what: &'static What| heap.alloc(rows, Dtype::I64, what);
+    let wrapped = index(&torch::INDEX);
+    let linear = index(&LINEAR_INDEX);
     heap.release(wrapped);
     sort_indices(heap, rows, targets);
     heap.release(linear);
@@ -134,21 +226,21 @@ pub(super) fn index_put_scratch(heap: &mut Heap, rows: u64, targets: u64) {
 fn sort_indices(heap: &mut Heap, rows: u64, targets: u64) {
     let mut held = [NOTHING; 3];
     for storage in &mut held {
-        *storage = heap.alloc(rows, Dtype::I64, "sorted index");
+        *storage = heap.alloc(rows, Dtype::I64, &SORTED_INDEX);
     }
     let bits = u64::from(u64::BITS - targets.leading_zeros());
-    heap.scratch(radix_sort_bytes(heap.device, rows, bits), "sort (temporary storage)");
+    heap.scratch(radix_sort_bytes(heap.device, rows, bits), &SORT_STORAGE);
     held.into_iter().rev().for_each(|storage| heap.release(storage));
 }
 
 /// The same with an index for each of two dimensions, as a boolean mask gives them: `found` holds both, and goes before
 /// they are sorted.
 pub(super) fn index_put_pairs_scratch(heap: &mut Heap, rows: u64, targets: u64, found: StorageId) {
-    let mut index = |name: &'static str| heap.alloc(rows, Dtype::I64, name);
-    let wrapped = index("index");
-    let linear = index("linear index");
+    let mut index = |what: &'static What| heap.alloc(rows, Dtype::I64, what);
+    let wrapped = index(&torch::INDEX);
+    let linear = index(&LINEAR_INDEX);
     heap.release(wrapped);
-    let [wrapped, strided] = ["index", "index · stride"].map(|name| heap.alloc(rows, Dtype::I64, name));
+    let [wrapped, strided] = [&torch::INDEX, &STRIDED_INDEX].map(|name| heap.alloc(rows, Dtype::I64, name));
     for storage in [wrapped, strided, found] {
         heap.release(storage);
     }
@@ -162,10 +254,10 @@ pub(super) fn index_put_pairs_scratch(heap: &mut Heap, rows: u64, targets: u64, 
 /// CUDA 13.0.
 pub(super) fn true_positions(heap: &mut Heap, numel: u64, found: u64) -> StorageId {
     const SELECT_BYTES: u64 = 1023;
-    let count = heap.alloc(1, Dtype::I32, "nonzero (count)");
-    heap.scratch(reduction_bytes(heap.device, numel), "nonzero (temporary storage)");
-    let positions = heap.alloc(found.saturating_mul(2), Dtype::I64, "nonzero");
-    heap.scratch(SELECT_BYTES, "nonzero (temporary storage)");
+    let count = heap.alloc(1, Dtype::I32, &NONZERO_COUNT);
+    heap.scratch(reduction_bytes(heap.device, numel), &NONZERO_STORAGE);
+    let positions = heap.alloc(found.saturating_mul(2), Dtype::I64, &torch::NONZERO);
+    heap.scratch(SELECT_BYTES, &NONZERO_STORAGE);
     heap.release(count);
     positions
 }
@@ -187,8 +279,8 @@ fn reduction_bytes(device: Device, numel: u64) -> u64 {
 /// Source: aten/src/ATen/native/cuda/IndexKernel.cpp `masked_scatter__cuda`.
 pub(super) fn prefix_sum_scratch(heap: &mut Heap, numel: u64) {
     const SCAN_BYTES: u64 = 1279;
-    let sums = heap.alloc(numel, Dtype::I64, "masked_scatter (prefix sums)");
-    heap.scratch(SCAN_BYTES, "masked_scatter (temporary storage)");
+    let sums = heap.alloc(numel, Dtype::I64, &PREFIX_SUMS);
+    heap.scratch(SCAN_BYTES, &SCATTER_STORAGE);
     heap.release(sums);
 }
 
@@ -204,8 +296,8 @@ pub(super) fn grouped_scratch(heap: &mut Heap, groups: u64, dtype: Dtype) {
         return;
     }
     let arguments =
-        heap.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, "grouped_mm (arguments)");
-    heap.scratch(per_multiprocessor * heap.device.multiprocessors, "grouped_mm (workspace)");
+        heap.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, &GROUPED_ARGUMENTS);
+    heap.scratch(per_multiprocessor * heap.device.multiprocessors, &GROUPED_WORKSPACE);
     heap.release(arguments);
 }
 

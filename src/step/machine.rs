@@ -12,6 +12,7 @@ use super::gradient::OnGrad;
 use super::heap::{Heap, StorageId};
 use super::params::{ParamId, Params};
 use super::tensor::{Tensor, Value};
+use super::what::Role;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 
@@ -120,18 +121,30 @@ impl Machine {
         self.state.into_inner()
     }
 
-    /// Runs `body` with allocations labelled by `module`.
-    pub fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
-        let outer = self.with(|state| std::mem::replace(&mut state.module, module));
+    /// Runs `body` as that module's, whose allocations have that role.
+    pub fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        let outer = self.with(|state| {
+            let outer = (state.module, state.role);
+            (state.module, state.role) = (module, role);
+            outer
+        });
         let result = body();
-        self.with(|state| state.module = outer);
+        self.with(|state| (state.module, state.role) = outer);
         result
     }
 
-    /// Runs `body` with allocations of that category.
-    pub fn as_category<R>(&self, category: Category, body: impl FnOnce() -> R) -> R {
-        let outer = self.with(|state| std::mem::replace(&mut state.category, category));
+    /// Runs `body` with allocations of that role, in the module that is running.
+    pub fn serving<R>(&self, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        let outer = self.with(|state| std::mem::replace(&mut state.role, role));
         let result = body();
+        self.with(|state| state.role = outer);
+        result
+    }
+
+    /// Runs `body` with allocations of that category and that role.
+    pub fn as_category<R>(&self, category: Category, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        let outer = self.with(|state| std::mem::replace(&mut state.category, category));
+        let result = self.serving(role, body);
         self.with(|state| state.category = outer);
         result
     }
@@ -142,18 +155,19 @@ mod tests {
     use super::*;
     use crate::hardware::Gpu;
     use crate::step::heap::record::Event;
+    use crate::step::what::torch;
     use crate::units::Bytes;
 
     #[test]
     fn a_tensor_may_go_while_the_state_is_in_use() {
         let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
-        let tensor =
-            machine.tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, "one"), 1024, Dtype::F32));
+        let tensor = machine
+            .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
         let id = tensor.value.storage;
         let other = machine.with(|state| {
             drop(tensor);
             assert_eq!(state.references(id), 1, "its reference is given back at the end");
-            state.alloc(1024, Dtype::F32, "two")
+            state.alloc(1024, Dtype::F32, &torch::ZEROS)
         });
         let state = machine.into_state();
         let record = state.heap.record.expect("it is wanted");

@@ -29,8 +29,10 @@ mod schedule;
 mod snapshot;
 mod support;
 mod tensor;
+mod what;
 
 pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
+pub use what::{Role, Source, What};

@@ -14,6 +14,38 @@ use super::params::{ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
+use crate::step::what::{Source, What};
+
+static FOREACH: What = What::own(
+    "foreach",
+    "the square roots of all second moments at once: foreach works on every parameter in one go",
+    Source::At("PyTorch, torch/optim/adam.py"),
+);
+static OPTIMIZER_SCRATCH: What = What::own(
+    "optimizer scratch",
+    "the optimizer's scratch space for the largest parameter",
+    Source::At("PyTorch, torch/optim; transformers, optimization.py"),
+);
+static OPTIMIZER_STATE: What = What::own(
+    "optimizer state",
+    "what the optimizer remembers from step to step",
+    Source::At("PyTorch, torch/optim; bitsandbytes, optim"),
+);
+static NORM: What = What::own(
+    "norm",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
+static NORMS: What = What::own(
+    "norms",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
+static PARTIAL_NORMS: What = What::own(
+    "partial norms",
+    "norms of the gradients, for clipping",
+    Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
+);
 
 /// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`).
 const MIN_8BIT: u64 = 4096;
@@ -22,6 +54,105 @@ const BLOCK_8BIT: u64 = 256;
 /// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
 /// optim/optimizer.py `get_state_buffer`).
 const MIN_PAGED: u64 = 100_000;
+
+/// What an optimizer keeps and needs: all that a step asks about it.
+struct Recipe {
+    keeps: Keeps,
+    step: Step,
+}
+
+/// The state that an optimizer keeps of every parameter.
+enum Keeps {
+    /// So many tensors like the parameter.
+    Moments { count: usize },
+    /// A count of steps on the GPU and two tensors like the parameter.
+    StepAndMoments,
+    /// What one of bitsandbytes' optimizers keeps.
+    Bitsandbytes(Bitsandbytes),
+    /// A number for each row and each column, in the parameter's element type.
+    Factored,
+    /// The same in float32, and the root mean square of the parameter.
+    FactoredAndRms,
+    /// Shampoo's preconditioners and their inverse roots.
+    Preconditioners,
+}
+
+/// The states of an optimizer of bitsandbytes.
+struct Bitsandbytes {
+    /// A tensor for each entry, which has so many numbers for each element of the parameter.
+    copies: &'static [u64],
+    /// 8, with a float32 scale for every 256 numbers, or 32.
+    bits: u8,
+    /// Whether they live in unified memory, but for those of small tensors.
+    paged: bool,
+    /// Whether the scales are made before the states.
+    scales_first: bool,
+    /// Whether the norm of the update is kept, by which it is bounded (`max_unorm`).
+    bounded: bool,
+}
+
+/// Two moments in 32 bits on the GPU.
+const BITSANDBYTES: Bitsandbytes =
+    Bitsandbytes { copies: &[1, 1], bits: 32, paged: false, scales_first: false, bounded: false };
+
+/// The fast and the slow mean of the gradients in one tensor, and the mean of squares.
+const ADEMAMIX: Bitsandbytes = Bitsandbytes { copies: &[2, 1], scales_first: true, ..BITSANDBYTES };
+
+/// What a step allocates.
+enum Step {
+    /// Nothing: one kernel updates a parameter in place.
+    InPlace,
+    /// So many temporaries of every parameter's size, for all parameters at once: torch's foreach implementations.
+    Foreach { tensors: usize },
+    /// So many temporaries of a parameter's size, one parameter after the other; in the parameter's element type where
+    /// there is no other.
+    OneByOne { tensors: usize, dtype: Option<Dtype> },
+    /// As torch's for-loop Adam does.
+    AdamOneByOne,
+    /// As transformers' Adafactor does.
+    Adafactor,
+    /// As torch's Adafactor does.
+    AdafactorTorch,
+}
+
+/// What an optimizer keeps and what its step needs: a new one is described here.
+fn recipe(optimizer: Optimizer) -> Recipe {
+    let moments = |count| Keeps::Moments { count };
+    let foreach = |tensors| Step::Foreach { tensors };
+    let bitsandbytes = |states| (Keeps::Bitsandbytes(states), Step::InPlace);
+    let (keeps, step) = match optimizer {
+        Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam => (moments(2), foreach(1)),
+        // the denominator beside the root
+        Optimizer::AdamWEarly => (moments(2), foreach(2)),
+        Optimizer::AdamWForLoop => (moments(2), Step::AdamOneByOne),
+        Optimizer::AdamWFused => (Keeps::StepAndMoments, Step::InPlace),
+        Optimizer::AmsGrad => (moments(3), foreach(1)),
+        Optimizer::Sgd => (moments(0), Step::InPlace),
+        Optimizer::SgdMomentum | Optimizer::Nesterov => (moments(1), Step::InPlace),
+        Optimizer::RmsProp => (moments(1), foreach(1)),
+        Optimizer::Adagrad => (moments(1), foreach(2)),
+        Optimizer::SparseAdam => (moments(2), Step::InPlace),
+        // the residual to the mean and the denominator
+        Optimizer::AdaBelief => (moments(2), Step::OneByOne { tensors: 2, dtype: None }),
+        // a preconditioned gradient and the product that makes it
+        Optimizer::Shampoo => {
+            (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
+        }
+        Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
+        Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
+        Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),
+        Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
+        Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
+        Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),
+        Optimizer::Lion => bitsandbytes(Bitsandbytes { copies: &[1], ..BITSANDBYTES }),
+        Optimizer::Lion8bit => bitsandbytes(Bitsandbytes { copies: &[1], bits: 8, ..BITSANDBYTES }),
+        Optimizer::AdEmaMix => bitsandbytes(ADEMAMIX),
+        Optimizer::AdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix => bitsandbytes(Bitsandbytes { paged: true, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..ADEMAMIX }),
+    };
+    Recipe { keeps, step }
+}
 
 /// What the optimizer knows of a parameter.
 #[derive(Clone, Copy)]
@@ -91,7 +222,7 @@ fn in_turn(params: &[Trained]) -> impl Iterator<Item = &Trained> {
 impl State {
     fn keep(&mut self, bytes: u64, dtype: Dtype, times: u32) {
         if self.record.is_some() {
-            self.persistent(bytes, dtype, times, Category::Optimizer, "optimizer state");
+            self.persistent(bytes, dtype, times, Category::Optimizer, &OPTIMIZER_STATE);
         } else {
             self.ledger.add(Category::Optimizer, blocks(bytes, times));
         }
@@ -103,13 +234,13 @@ impl State {
             let rounds = std::iter::repeat_n(params, rounds).flatten();
             let make = |param: &Trained| {
                 let bytes = param.numel.saturating_mul(param.dtype.bytes());
-                self.persistent(bytes, param.dtype, param.times, Category::Temporaries, "foreach")
+                self.persistent(bytes, param.dtype, param.times, Category::Temporaries, &FOREACH)
             };
             rounds.map(make).collect()
         } else {
             let bytes = params.iter().map(Trained::blocks).fold(0, u64::saturating_add);
             let bytes = bytes.saturating_mul(rounds as u64);
-            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::U8, "foreach")]
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::U8, &FOREACH)]
         };
         held.into_iter().rev().for_each(|storage| self.release(storage));
     }
@@ -117,7 +248,7 @@ impl State {
     /// A tensor as large as a parameter that lives for a part of its step.
     fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
         let bytes = param.numel.saturating_mul(dtype.bytes());
-        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+        self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until
@@ -189,7 +320,7 @@ impl State {
     /// A number for each row or column of a parameter.
     fn side(&mut self, numel: u64, dtype: Dtype) -> StorageId {
         let bytes = numel.saturating_mul(dtype.bytes());
-        self.alloc_as(Category::Temporaries, bytes, dtype, "optimizer scratch")
+        self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }
 
     /// A mean or norm of each column, with the scratch of its kernel.
@@ -215,14 +346,14 @@ impl State {
         let tensors: u64 = params.iter().map(|param| u64::from(param.times)).sum();
         let largest = params.iter().map(|param| param.numel.div_ceil(CHUNK)).max().unwrap_or(0);
         let partial = tensors.saturating_mul(largest).saturating_mul(4);
-        let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, "partial norms");
+        let partial = self.alloc_as(Category::Temporaries, partial, Dtype::F32, &PARTIAL_NORMS);
         let norms: Vec<StorageId> = if self.record.is_some() {
             let norm =
-                |param: &Trained| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, "norm");
+                |param: &Trained| self.persistent(4, Dtype::F32, param.times, Category::Temporaries, &NORM);
             params.iter().map(norm).collect()
         } else {
             let bytes = tensors.saturating_mul(BLOCK);
-            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::F32, "norms")]
+            vec![self.alloc_as(Category::Temporaries, bytes, Dtype::F32, &NORMS)]
         };
         self.release(partial);
         norms.into_iter().rev().for_each(|storage| self.release(storage));
@@ -231,68 +362,63 @@ impl State {
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
         let params = trained(self, own);
+        let mut code_books = false;
         for param in &params {
             self.module = param.module;
             let first = self.storages.len();
-            self.make_state(optimizer, param);
+            self.make_state(optimizer, param, &mut code_books);
             self.note_shapes(first, (param.rows, param.columns()));
         }
         self.module = "";
         self.step_all(optimizer, &params);
     }
 
-    fn make_state(&mut self, optimizer: Optimizer, param: &Trained) {
-        let times = param.times;
+    /// The state of a parameter; `code_books` says whether the optimizer has made what all its 8-bit states share.
+    fn make_state(&mut self, optimizer: Optimizer, param: &Trained, code_books: &mut bool) {
         let own = param.numel.saturating_mul(param.dtype.bytes());
-        let moments = |state: &mut State, count: usize, bytes: u64, dtype: Dtype| {
-            for _ in 0..count {
-                state.keep(bytes, dtype, times);
+        match recipe(optimizer).keeps {
+            Keeps::Moments { count } => (0..count).for_each(|_| self.keep(own, param.dtype, param.times)),
+            Keeps::StepAndMoments => {
+                self.keep(4, Dtype::F32, param.times);
+                (0..2).for_each(|_| self.keep(own, param.dtype, param.times));
+            }
+            Keeps::Bitsandbytes(states) => self.bitsandbytes(&states, param, code_books),
+            Keeps::Factored => self.factored(param, param.dtype),
+            Keeps::FactoredAndRms => {
+                self.factored(param, Dtype::F32);
+                self.keep(4, Dtype::F32, param.times);
+            }
+            Keeps::Preconditioners => self.preconditioners(param),
+        }
+    }
+
+    /// The states of one of bitsandbytes' optimizers (optim/optimizer.py `init_state`, optim/ademamix.py `init_state`).
+    fn bitsandbytes(&mut self, states: &Bitsandbytes, param: &Trained, code_books: &mut bool) {
+        let quantised = states.bits == 8 && !param.wide_state && param.numel >= MIN_8BIT;
+        if quantised && !std::mem::replace(code_books, true) {
+            // of signed and of unsigned numbers (`fill_qmap`)
+            (0..2).for_each(|_| self.keep(256 * 4, Dtype::F32, 1));
+        }
+        let dtype = if quantised { Dtype::U8 } else { Dtype::F32 };
+        let paged = states.paged && param.numel >= MIN_PAGED;
+        let scales = |state: &mut State| {
+            for copies in states.copies.iter().filter(|_| quantised) {
+                let count = copies.saturating_mul(param.numel.div_ceil(BLOCK_8BIT));
+                state.keep(count.saturating_mul(4), Dtype::F32, param.times);
             }
         };
-        match optimizer {
-            // bitsandbytes' LAMB keeps float32 moments
-            Optimizer::Lamb => moments(self, 2, param.numel.saturating_mul(4), Dtype::F32),
-            Optimizer::AdamW
-            | Optimizer::AdamWEarly
-            | Optimizer::AdamWForLoop
-            | Optimizer::Adam
-            | Optimizer::NAdam
-            | Optimizer::SparseAdam
-            | Optimizer::AdaBelief => moments(self, 2, own, param.dtype),
-            Optimizer::AdamWFused => {
-                self.keep(4, Dtype::F32, times);
-                moments(self, 2, own, param.dtype);
-            }
-            Optimizer::AmsGrad => moments(self, 3, own, param.dtype),
-            Optimizer::Sgd => {}
-            Optimizer::SgdMomentum | Optimizer::Nesterov | Optimizer::Adagrad | Optimizer::RmsProp => {
-                moments(self, 1, own, param.dtype);
-            }
-            Optimizer::AdamW8bit if param.wide_state => {
-                moments(self, 2, param.numel.saturating_mul(4), Dtype::F32);
-            }
-            Optimizer::Lion8bit if param.wide_state => {
-                moments(self, 1, param.numel.saturating_mul(4), Dtype::F32);
-            }
-            Optimizer::PagedAdamW8bit if param.wide_state && param.numel >= MIN_PAGED => {}
-            Optimizer::AdamW8bit => self.eight_bit(param, 2),
-            Optimizer::Lion8bit => self.eight_bit(param, 1),
-            // the states themselves live in unified memory, but for those of small tensors
-            Optimizer::PagedAdamW8bit if param.numel < MIN_PAGED => self.eight_bit(param, 2),
-            Optimizer::PagedAdamW8bit => self.scales_8bit(param, 2),
-            Optimizer::PagedAdamW if param.numel < MIN_PAGED => {
-                moments(self, 2, param.numel.saturating_mul(4), Dtype::F32);
-            }
-            Optimizer::PagedAdamW => {}
-            Optimizer::Lion => moments(self, 1, param.numel.saturating_mul(4), Dtype::F32),
-            // transformers' keeps float32 statistics, torch's the gradient's type
-            Optimizer::Adafactor => {
-                self.factored(param, Dtype::F32);
-                // state["RMS"]
-                self.keep(4, Dtype::F32, times);
-            }
-            Optimizer::AdafactorTorch => self.factored(param, param.dtype),
-            Optimizer::Shampoo => self.preconditioners(param),
+        if states.scales_first {
+            scales(self);
+        }
+        for copies in states.copies.iter().filter(|_| !paged) {
+            let count = copies.saturating_mul(param.numel);
+            self.keep(count.saturating_mul(dtype.bytes()), dtype, param.times);
+        }
+        if !states.scales_first {
+            scales(self);
+        }
+        if states.bounded {
+            self.keep(4, Dtype::F32, param.times);
         }
     }
 
@@ -313,28 +439,6 @@ impl State {
         }
     }
 
-    fn eight_bit(&mut self, param: &Trained, moments: usize) {
-        if param.numel < MIN_8BIT {
-            for _ in 0..moments {
-                self.keep(param.numel.saturating_mul(4), Dtype::F32, param.times);
-            }
-            return;
-        }
-        for _ in 0..moments {
-            self.keep(param.numel, Dtype::U8, param.times);
-        }
-        self.scales_8bit(param, moments);
-    }
-
-    fn scales_8bit(&mut self, param: &Trained, moments: usize) {
-        if param.numel < MIN_8BIT {
-            return;
-        }
-        for _ in 0..moments {
-            self.keep(param.numel.div_ceil(BLOCK_8BIT).saturating_mul(4), Dtype::F32, param.times);
-        }
-    }
-
     /// Every later step.
     pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
         let params = trained(self, own);
@@ -349,7 +453,7 @@ impl State {
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();
-            self.make_state(stepper.optimizer, &own);
+            self.make_state(stepper.optimizer, &own, &mut false);
             self.note_shapes(first, (own.rows, own.columns()));
         }
         self.step_all(stepper.optimizer, &[own]);
@@ -359,32 +463,13 @@ impl State {
     }
 
     fn step_all(&mut self, optimizer: Optimizer, params: &[Trained]) {
-        match optimizer {
-            Optimizer::AdamW
-            | Optimizer::Adam
-            | Optimizer::RmsProp
-            | Optimizer::NAdam
-            | Optimizer::AmsGrad => self.scratch_all(params, 1),
-            // the denominator beside the root
-            Optimizer::Adagrad | Optimizer::AdamWEarly => self.scratch_all(params, 2),
-            Optimizer::AdamWForLoop => self.step_adam_one_by_one(params),
-            Optimizer::Adafactor => self.step_adafactor(params),
-            Optimizer::AdafactorTorch => self.step_adafactor_torch(params),
-            // the residual to the mean and the denominator
-            Optimizer::AdaBelief => self.step_with(params, 2, None),
-            // a preconditioned gradient and the product that makes it
-            Optimizer::Shampoo => self.step_with(params, 2, Some(Dtype::F32)),
-            Optimizer::Sgd
-            | Optimizer::SgdMomentum
-            | Optimizer::Nesterov
-            | Optimizer::SparseAdam
-            | Optimizer::Lamb
-            | Optimizer::AdamWFused
-            | Optimizer::AdamW8bit
-            | Optimizer::PagedAdamW8bit
-            | Optimizer::PagedAdamW
-            | Optimizer::Lion
-            | Optimizer::Lion8bit => {}
+        match recipe(optimizer).step {
+            Step::InPlace => {}
+            Step::Foreach { tensors } => self.scratch_all(params, tensors),
+            Step::AdamOneByOne => self.step_adam_one_by_one(params),
+            Step::Adafactor => self.step_adafactor(params),
+            Step::AdafactorTorch => self.step_adafactor_torch(params),
+            Step::OneByOne { tensors, dtype } => self.step_with(params, tensors, dtype),
         }
     }
 }

@@ -8,6 +8,10 @@ use super::machine::{Machine, State};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{Source, What};
+
+static PARAMETER: What =
+    What::own("parameter", "the model's own weights: there from load to end", Source::Modeling);
 
 /// Index of a parameter.
 pub(super) type ParamId = u32;
@@ -119,7 +123,7 @@ impl State {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
         let storage =
-            self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, "parameter");
+            self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, &PARAMETER);
         self.note_shape(storage, shape);
         let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {

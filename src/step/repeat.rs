@@ -15,6 +15,7 @@ use super::heap::{NOTHING, StorageId, rounded};
 use super::machine::Machine;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
+use crate::step::what::torch;
 
 /// The most runs between the first two and the last two that a recording keeps apart, and the fewest.
 const RUNS: (u64, u64) = (512, 8);
@@ -118,7 +119,7 @@ impl Machine {
                 state.hold_again(held_before, given.storage, times - 1);
             }
             state.graph.note_repeat(first_node, times);
-            gone.map(|held| state.new_like(&held, held.dtype, "layer input", held.edge))
+            gone.map(|held| state.new_like(&held, held.dtype, &torch::LAYER_INPUT, held.edge))
         });
         *held = stand_in.map(|value| Tensor { machine: self, value });
     }
@@ -179,7 +180,9 @@ mod tests {
     ) -> (Parts, Peak) {
         let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), false);
         let make = |numel: u64| {
-            machine.tensor(|state| Value::plain(state.alloc(numel, Dtype::F32, "buffer"), numel, Dtype::F32))
+            machine.tensor(|state| {
+                Value::plain(state.alloc(numel, Dtype::F32, &torch::ZEROS), numel, Dtype::F32)
+            })
         };
         let (mut kept, mut carried) = (Vec::new(), [make(1 << 10), make(1 << 20)]);
         run(

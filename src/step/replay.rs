@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forward::Apart;
 use super::heap::ledger::Ledger;
-use super::heap::record::{Event, Maker, Record};
+use super::heap::record::{Event, Maker, Pass, Record};
 use super::heap::{Storage, StorageId, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
@@ -22,7 +22,14 @@ use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
+use crate::step::what::{Source, What};
 use crate::units::Bytes;
+
+static BLOCK_REST: What = What::own(
+    "rest of a block",
+    "the allocator splits a block only where more than 1 MiB would be left of it",
+    Source::At("c10/cuda/CUDACachingAllocator.cpp, should_split"),
+);
 
 /// Every allocation and every free of the first iterations of a run.
 #[derive(Clone, Debug)]
@@ -98,7 +105,7 @@ impl TensorGroup {
         TensorGroup {
             category: Category::Rounding,
             module: "",
-            operation: "rest of a block",
+            operation: BLOCK_REST.name,
             dtype: Dtype::U8,
             shape: (0, 0),
             recomputed: false,
@@ -168,7 +175,8 @@ impl Recording {
         let first = first.unwrap_or(loaded);
         let stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born } = machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, born, .. } =
+            machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
@@ -225,8 +233,8 @@ impl Recording {
 
     /// What made a storage: module and operation.
     pub(super) fn made_by(&self, id: StorageId) -> (&'static str, &'static str) {
-        let Maker { module, operation, .. } = self.makers[id as usize];
-        (module, operation)
+        let Maker { module, what, .. } = self.makers[id as usize];
+        (module, what.name)
     }
 
     /// Some events in at most `points` moments; of every stretch the lowest and the highest.
@@ -289,10 +297,10 @@ impl Recording {
                 groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
                     category,
                     module: maker.module,
-                    operation: maker.operation,
+                    operation: maker.what.name,
                     dtype: storage.dtype,
                     shape: maker.shape,
-                    recomputed: maker.recomputed,
+                    recomputed: maker.pass == Pass::Recomputation,
                     bytes: Bytes(storage.requested),
                     count: 0,
                 });
@@ -312,7 +320,8 @@ impl Recording {
             Event::Free(id) => (id, false),
             Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
         };
-        let Maker { module, operation, recomputed, .. } = *self.makers.get(id as usize)?;
+        let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
+        let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
         Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
     }
 
@@ -321,16 +330,27 @@ impl Recording {
         let (feed, _) = self.feed(self.shown.start + 1, Settings::default(), |_, _| ());
         let rounding = feed.parts().get(Category::Rounding);
         let before = feed.allocated().saturating_sub(rounding);
-        let traced = self.events[self.shown.clone()].iter().filter_map(|event| match *event {
-            Event::EmptyCache | Event::Becomes(..) => None,
+        (before, self.traced(self.shown.clone()).collect())
+    }
+
+    /// The whole run event by event, from the first that its loading asks for.
+    pub fn whole_trace(&self) -> Vec<Traced> {
+        let loading = self.traced(0..self.loaded);
+        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.events.len())).collect()
+    }
+
+    fn traced(&self, events: Range<usize>) -> impl Iterator<Item = Traced> {
+        self.events[events].iter().filter_map(|event| match *event {
+            Event::Becomes(..) => None,
+            Event::EmptyCache => Some(Traced::EmptyCache),
             Event::Mark(phase) => Some(Traced::Phase(phase)),
             Event::Alloc(id) => {
-                let Maker { module, operation, .. } = self.makers[id as usize];
+                let Maker { module, what, .. } = self.makers[id as usize];
+                let operation = what.name;
                 Some(Traced::Alloc { id, bytes: self.storage(id).bytes(), module, operation })
             }
             Event::Free(id) => Some(Traced::Free { id, bytes: self.storage(id).bytes() }),
-        });
-        (before, traced.collect())
+        })
     }
 }
 
@@ -339,6 +359,8 @@ impl Recording {
 pub enum Traced {
     /// A phase begins.
     Phase(Phase),
+    /// The allocator's cache is emptied.
+    EmptyCache,
     /// A tensor's storage is allocated.
     Alloc {
         /// Number of the storage.

@@ -51,7 +51,7 @@ pub fn layers(config: &Config<'_>, variant: &Variant) -> Result<Vec<LayerFacts>,
         .map(|layer| {
             let listed = positions(layer);
             let by_family = match windows.kind {
-                Windows::Never => false,
+                Windows::Never | Windows::Listed => false,
                 Windows::All => true,
                 Windows::After => layer >= windows.bound,
                 Windows::AllButFrom(n) => !layer.is_multiple_of(n),
@@ -105,7 +105,11 @@ fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, ModelError> {
         _ => config.optional("sliding_window")?,
     };
     let (on, bound) = match kind {
-        Windows::Never | Windows::All | Windows::Chunked | Windows::AllButFrom(_) => (true, 0),
+        Windows::Never
+        | Windows::All
+        | Windows::Listed
+        | Windows::Chunked
+        | Windows::AllButFrom(_) => (true, 0),
         Windows::After => (true, config.count("max_window_layers")?),
         Windows::Switched | Windows::Unpositioned => (config.flag("use_sliding_window")?, 0),
         Windows::Late | Windows::Early => {

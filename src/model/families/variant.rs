@@ -103,6 +103,8 @@ pub enum Windows {
     Late,
     /// Every other one before `max_window_layers`, where `use_sliding_window` is on (qwen2_moe).
     Early,
+    /// Those of `layer_types`; else none (mellum).
+    Listed,
     /// All but every n-th, unless `layer_types` or `sliding_window_pattern` says otherwise.
     AllBut(u64),
     /// Those without positions, where `use_sliding_window` is on (smollm3).

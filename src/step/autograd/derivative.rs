@@ -8,6 +8,8 @@ use super::{Edge, Grad, INPUTS, Input, Node};
 use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::tensor::Layout;
+use crate::step::what::What;
+use crate::step::what::torch;
 
 /// The gradients of a node's inputs.
 pub(in crate::step) type Results = [Option<Grad>; INPUTS];
@@ -49,7 +51,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
     for (input, result) in node.inputs.iter().zip(results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
-            let storage = state.alloc(input.numel, grad.dtype, "sum");
+            let storage = state.alloc(input.numel, grad.dtype, &torch::SUM);
             // what lies head after head is summed over contiguous memory
             if node.sums_columns && grad.layout != Layout::Heads {
                 let rows = grad.numel / input.numel.max(1);
@@ -59,7 +61,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
             *grad = Grad::new(storage, input.numel, grad.dtype, grad.layout);
         }
         if grad.dtype != input.dtype {
-            let storage = state.alloc(grad.numel, input.dtype, "gradient cast");
+            let storage = state.alloc(grad.numel, input.dtype, &torch::GRADIENT_CAST);
             state.release(grad.storage);
             let layout = dense(grad.layout);
             *grad = Grad { storage, dtype: input.dtype, view: false, layout, ..*grad };
@@ -84,7 +86,7 @@ pub(in crate::step) fn share_view(state: &mut State, grad: &Grad) -> Grad {
 }
 
 /// A new gradient of the same shape and, unless it is an expanded view, layout as another.
-pub(in crate::step) fn like(state: &mut State, grad: &Grad, operation: &'static str) -> Grad {
+pub(in crate::step) fn like(state: &mut State, grad: &Grad, operation: &'static What) -> Grad {
     let storage = state.alloc(grad.numel, grad.dtype, operation);
     Grad { storage, view: false, layout: dense(grad.layout), ..*grad }
 }
@@ -94,14 +96,14 @@ pub(in crate::step) fn fresh(
     state: &mut State,
     grad: &Grad,
     (numel, layout): (u64, Layout),
-    operation: &'static str,
+    operation: &'static What,
 ) -> Grad {
     let storage = state.alloc(numel, grad.dtype, operation);
     Grad::new(storage, numel, grad.dtype, layout)
 }
 
 /// The result of operations each of which is given that of the one before; all others go at the end, the last first.
-pub(in crate::step) fn chain(state: &mut State, grad: &Grad, operations: &[&'static str]) -> Grad {
+pub(in crate::step) fn chain(state: &mut State, grad: &Grad, operations: &[&'static What]) -> Grad {
     let mut made: Vec<Grad> = operations.iter().map(|operation| like(state, grad, operation)).collect();
     let result = made.pop();
     made.into_iter().rev().for_each(|temporary| state.release(temporary.storage));

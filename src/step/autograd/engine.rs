@@ -12,6 +12,10 @@ use crate::step::heap::NOTHING;
 use crate::step::heap::Repeat;
 use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor};
+use crate::step::what::{ENGINE, What, roles, torch};
+
+static GRADIENT_SUM: What =
+    What::own("gradient sum", "the sum of two gradients of one tensor, made beside both", ENGINE);
 
 impl State {
     /// Hands a gradient to an edge; takes over its reference.
@@ -54,7 +58,7 @@ impl State {
             return old;
         }
         let bytes = old.numel.saturating_mul(old.dtype.bytes());
-        let storage = self.alloc_as(category, bytes, old.dtype, "gradient sum");
+        let storage = self.alloc_as(category, bytes, old.dtype, &GRADIENT_SUM);
         self.release(old.storage);
         self.release(grad.storage);
         Grad { storage, view: false, ..old }
@@ -99,7 +103,7 @@ impl State {
                 self.unpack_saved(&mut node);
             }
             let outer = std::mem::replace(&mut self.category, node.category);
-            self.module = node.module;
+            (self.module, self.role) = (node.module, node.role);
             let mut results = derivative.run(self, &node, &mut grads);
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
@@ -107,7 +111,7 @@ impl State {
                 self.release_saved(&node, true);
             }
             validate(self, &node, &mut results);
-            self.module = "";
+            (self.module, self.role) = ("", &roles::RESIDUAL);
             self.category = outer;
             if hooked {
                 self.after_node();
@@ -137,7 +141,7 @@ impl State {
         let Some(first) = grads.first() else { return };
         let whole = node.inputs[0];
         let bytes = whole.numel.saturating_mul(first.dtype.bytes());
-        let storage = self.alloc_as(node.category, bytes, first.dtype, "cat");
+        let storage = self.alloc_as(node.category, bytes, first.dtype, &torch::CAT);
         let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
         grads.into_iter().for_each(|grad| self.release(grad.storage));
         self.give(whole.edge, joined);
@@ -193,7 +197,7 @@ impl State {
                     waiting.storage
                 }
                 None => {
-                    let zeros = self.alloc(value.numel, value.dtype, "zeros");
+                    let zeros = self.alloc(value.numel, value.dtype, &torch::ZEROS);
                     self.retain(zeros);
                     self.expect_gradient(Some(value));
                     self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));
@@ -261,7 +265,8 @@ impl Machine {
         self.with(|state| {
             state.in_backward = true;
             state.graph.derivatives.truncate(last as usize + 1);
-            let storage = state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, "ones");
+            let storage =
+                state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, &torch::ONES);
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
         });

@@ -12,6 +12,13 @@ use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::what::{OFFLOADING, What, torch};
+
+static FROM_CPU: What = What::own(
+    "copy from the CPU",
+    "a saved variable that came back for its operation's backward, and the one before it",
+    OFFLOADING,
+);
 
 /// Tensors of fewer bytes stay (`min_offload_size`).
 const SMALLEST: u64 = 1024;
@@ -112,7 +119,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc(value.numel, value.dtype, "contiguous")
+            self.alloc(value.numel, value.dtype, &torch::CONTIGUOUS)
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -140,8 +147,7 @@ impl State {
             storage = match stashed {
                 Some((_, storage)) => *storage,
                 None => {
-                    let back =
-                        self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, "copy from the CPU");
+                    let back = self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, &FROM_CPU);
                     self.storages[back as usize].copy_stream = true;
                     offload.back.push(back);
                     back

@@ -7,6 +7,7 @@ use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::{LoraTargets, Method, Stack};
+use crate::step::heap::Loading;
 use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
 
@@ -99,10 +100,26 @@ impl Loader<'_> {
             (None, Some(compute)) if peft => compute,
             (None, _) => self.dtype,
         };
-        let times = self.times;
-        let a = self.state.add_parameter(down, dtype, true, times, Category::Adapters);
-        let b = self.state.add_parameter(up, dtype, true, times, Category::Adapters);
+        // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
+        let made = if peft { quantised.unwrap_or(self.dtype) } else { dtype };
+        let [a, b] = [down, up].map(|shape| {
+            if made == dtype {
+                self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, dtype))
+            } else {
+                let numel = shape.0.saturating_mul(shape.1);
+                let half = self.load_in(Loading::Adapters, |own| own.state.while_loading(numel, made));
+                self.load_in(Loading::AdapterCasts, |own| {
+                    let id = own.trained_parameter(shape, dtype);
+                    own.state.release(half);
+                    id
+                })
+            }
+        });
         Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
+    }
+
+    fn trained_parameter(&mut self, shape: (u64, u64), dtype: Dtype) -> ParamId {
+        self.state.add_parameter(shape, dtype, true, self.times, Category::Adapters)
     }
 
     /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
@@ -111,7 +128,9 @@ impl Loader<'_> {
         let shape = (original.rows, original.numel / original.rows.max(1));
         self.state.module = original.module;
         let dtype = self.trained_dtype().unwrap_or(original.dtype);
-        self.state.add_parameter(shape, dtype, true, original.times, Category::Adapters)
+        self.load_in(Loading::Adapters, |own| {
+            own.state.add_parameter(shape, dtype, true, original.times, Category::Adapters)
+        })
     }
 
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit

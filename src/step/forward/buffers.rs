@@ -9,6 +9,59 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
 use crate::scenario::Stack;
+use crate::step::ops::four_bit::CODE_BOOK;
+use crate::step::what::{Source, What, torch};
+
+static INV_FREQ: What = What::own(
+    "inv_freq",
+    "frequencies of the rotary embedding: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static ORIGINAL_INV_FREQ: What = What::own(
+    "original_inv_freq",
+    "frequencies of the rotary embedding as they were: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static LOGN: What = What::own(
+    "logn_tensor",
+    "a factor of long sequences' queries: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static TOKEN_TYPE_IDS: What = What::own(
+    "token_type_ids",
+    "token types of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static POSITION_IDS: What = What::own(
+    "position_ids",
+    "positions of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static CORRECTION: What = What::own(
+    "e_score_correction_bias",
+    "the correction of the router's scores: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static EMBED_POSITIONS: What = What::own(
+    "embed_positions",
+    "sines and cosines of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static LOGITS_BIAS: What = What::own(
+    "final_logits_bias",
+    "a bias of the logits: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static LAYER_SCALAR: What = What::own(
+    "layer_scalar",
+    "a layer's factor: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static EMBED_SCALE: What = What::own(
+    "embed_scale",
+    "the embedding's factor: a tensor of the model that is not trained",
+    Source::Modeling,
+);
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
@@ -26,7 +79,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     let member = loader.member;
     if loader.has_quantised && member.quantization.double_quant {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
-        loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, "code book");
+        loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, &CODE_BOOK);
     }
     if let Some(table) = loader.positions {
         if !table.each_layer {
@@ -37,24 +90,24 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     if member.stack == Stack::Unsloth {
         return loader.unsloth_buffers(architecture);
     }
-    let mut store = |bytes: u64, name: &'static str| {
-        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    let mut store = |bytes: u64, what: &'static What| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, what);
     };
     if let (Some(dim), Stack::Litgpt) = (rotary, member.stack) {
         let bytes = loader.batch.length.saturating_mul(dim).saturating_mul(4);
-        store(bytes, "cos");
-        store(bytes, "sin");
+        store(bytes, &torch::COS);
+        store(bytes, &torch::SIN);
         return;
     }
     if let (Some(dim), Code::Qwen) = (rotary, loader.modeling.code) {
-        store(dim / 2 * 4, "inv_freq");
+        store(dim / 2 * 4, &INV_FREQ);
         // the cache is made for twice the positions that are asked for
         let cached = loader.batch.length.saturating_mul(2).saturating_mul(dim).saturating_mul(4);
-        store(cached, "cos");
-        store(cached, "sin");
+        store(cached, &torch::COS);
+        store(cached, &torch::SIN);
         let bytes = LOG_POSITIONS.saturating_mul(loader.dtype.bytes());
         for _ in &architecture.order {
-            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, "logn_tensor");
+            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, &LOGN);
         }
         return;
     }
@@ -63,19 +116,19 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         for window in [true, false] {
             let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
             let Some(own) = attentions().find(|own| own.window.is_some() == window) else { continue };
-            store(own.head_dim / 2 * 4, "inv_freq");
-            store(own.head_dim / 2 * 4, "original_inv_freq");
+            store(own.head_dim / 2 * 4, &INV_FREQ);
+            store(own.head_dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
     } else if let Some(dim) = rotary.or(latent) {
         for _ in 0..if rotates_by_kind(loader.modeling, architecture) { 2 } else { 1 } {
-            store(dim / 2 * 4, "inv_freq");
-            store(dim / 2 * 4, "original_inv_freq");
+            store(dim / 2 * 4, &INV_FREQ);
+            store(dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
     }
     if loader.modeling.code == Code::Bert {
         // position ids and token types of the longest sequence
-        let types = architecture.embeddings.token_types.is_some().then_some("token_type_ids");
-        for name in ["position_ids"].into_iter().chain(types) {
+        let types = architecture.embeddings.token_types.is_some().then_some(&TOKEN_TYPE_IDS);
+        for name in [&POSITION_IDS].into_iter().chain(types) {
             let rows = architecture.embeddings.positions.as_ref().map_or(0, |table| table.rows);
             loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, name);
         }
@@ -97,7 +150,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             _ => continue,
         };
         let bytes = moe.experts.saturating_mul(dtype.bytes());
-        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "e_score_correction_bias");
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, &CORRECTION);
     }
     if loader.modeling.code == Code::GptJ {
         // sines and cosines of the longest sequence, in each layer
@@ -105,13 +158,13 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let rows = architecture.max_positions.unwrap_or(0);
         let bytes = rows.saturating_mul(width.unwrap_or(0)).saturating_mul(4);
         for _ in &architecture.order {
-            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, "embed_positions");
+            loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, &EMBED_POSITIONS);
         }
     }
     for _ in 0..masks {
         // a causal mask of the longest sequence: one for the model, or one for each layer
         let bytes = positions.saturating_mul(positions);
-        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, "causal mask");
+        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, &torch::CAUSAL_MASK);
     }
     if loader.modeling.positions == PositionIds::CountedSines {
         // sines of the longest sequence and two more, of the encoder and the decoder
@@ -119,36 +172,36 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
         let bytes = rows.saturating_mul(architecture.hidden).saturating_mul(dtype.bytes());
         for _ in 0..2 {
-            loader.state.persistent(bytes, dtype, 1, Category::Buffers, "positions");
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &torch::POSITIONS);
         }
     }
     if loader.modeling.logits_bias {
         let dtype = weights_dtype(member.precision);
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
-        loader.state.persistent(bytes, dtype, 1, Category::Buffers, "final_logits_bias");
+        loader.state.persistent(bytes, dtype, 1, Category::Buffers, &LOGITS_BIAS);
     }
     if matches!(loader.modeling.code, Code::Deberta | Code::OpenAiGpt) {
         let longest = architecture.max_positions.unwrap_or(positions);
-        loader.state.persistent(longest.saturating_mul(8), Dtype::I64, 1, Category::Buffers, "position_ids");
+        loader.state.persistent(longest.saturating_mul(8), Dtype::I64, 1, Category::Buffers, &POSITION_IDS);
     }
     if loader.modeling.code == Code::OpenAiGpt {
         // a causal mask of the longest sequence in each layer, of numbers
         let dtype = weights_dtype(member.precision);
         let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
         for _ in &architecture.order {
-            loader.state.persistent(bytes, dtype, 1, Category::Buffers, "causal mask");
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &torch::CAUSAL_MASK);
         }
     }
     if loader.modeling.code == Code::Gemma4 {
         for _ in &architecture.order {
             let bytes = loader.dtype.bytes();
-            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, "layer_scalar");
+            loader.state.persistent(bytes, loader.dtype, 1, Category::Buffers, &LAYER_SCALAR);
         }
     }
-    let mut store = |bytes: u64, name: &'static str| {
-        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, name);
+    let mut store = |bytes: u64, what: &'static What| {
+        loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, what);
     };
     if architecture.embeddings.scaled && loader.modeling.scale_buffer {
-        store(4, "embed_scale");
+        store(4, &EMBED_SCALE);
     }
 }

@@ -8,6 +8,7 @@ use crate::model::blocks::Attention;
 use crate::scenario::{AttentionKernel, Lengths, Mask};
 use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::tensor::Tensor;
+use crate::step::what::torch;
 
 impl<'a> Pass<'_, 'a> {
     /// Whether attention is the package's.
@@ -41,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
     /// counted: the longest sequences have none to leave out.
     fn between_paddings(&self, attention: &Attention, heads: Heads<'a>) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let rows = self.constant(tokens, Dtype::I64, "indices");
+        let rows = self.constant(tokens, Dtype::I64, &torch::INDICES);
         let pick = |x: &Tensor<'a>| x.rows_at(&rows, tokens, x.value.numel / tokens.max(1));
         let (k, v) = (pick(&heads.k), pick(&heads.v));
         let picked = Heads { q: pick(&heads.q), k, v };
@@ -68,7 +69,7 @@ impl<'a> Pass<'_, 'a> {
     /// `_is_packed_sequence(position_ids)` and, where it is, `prepare_fa_kwargs_from_position_ids`.
     fn look_for_texts(&self) {
         let sequence = self.batch.length;
-        let indices = || self.constant(sequence, Dtype::I64, "indices");
+        let indices = || self.constant(sequence, Dtype::I64, &torch::INDICES);
         let increasing = {
             let _range = indices();
             indices()
@@ -80,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(increasing);
         if self.sees_texts() {
-            drop(self.constant(sequence, Dtype::Bool, "text starts"));
+            drop(self.constant(sequence, Dtype::Bool, &torch::TEXT_STARTS));
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::step::heap::NOTHING;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::torch;
 
 /// Chunks that torchtune cuts a sequence into (`num_output_chunks`).
 const CHUNKS: u64 = 8;
@@ -94,7 +95,7 @@ impl<'a> Pass<'_, 'a> {
         }
         if head.softcap {
             logits = logits.scale();
-            logits = logits.keeping_output("tanh");
+            logits = logits.keeping_output(&torch::TANH);
             logits = logits.scale();
         }
         logits
@@ -159,9 +160,10 @@ impl<'a> Pass<'_, 'a> {
             let whole = |chunk: &Tensor<'a>| if copies { chunk.copied() } else { chunk.clone() };
             chunks.iter().map(|chunk| self.finished(whole(chunk).through(head))).collect()
         };
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         let losses = logits.iter().zip(&rows).map(|(chunk, rows)| {
-            let labels = if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() };
+            let labels =
+                if batch > 1 { self.constant(*rows, Dtype::I64, &torch::LABELS) } else { labels.clone() };
             chunk.to(Dtype::F32).cross_entropy(&labels)
         });
         let losses = losses.collect();

@@ -9,6 +9,7 @@ use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, roles};
 
 /// What every layer is given beside the hidden state.
 #[derive(Clone, Copy)]
@@ -236,7 +237,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
-        let mut hidden = self.within(table.name, || {
+        let mut hidden = self.within(table.name, &roles::EMBEDDING, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
@@ -295,7 +296,7 @@ impl<'a> Pass<'_, 'a> {
         let full = self.mask(None, embedded.hidden.value.dtype, call);
         let shared = Shared { full, ..self.no_masks(&embedded) };
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || {
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
                 self.lookup(param, embedded.positions.as_ref(), self.batch.length, table.width)
             });
             let sum = embedded.hidden.add_row(&rows);
@@ -314,8 +315,9 @@ impl<'a> Pass<'_, 'a> {
         let mut locals = Vec::with_capacity(2);
         let mut hidden = tokens.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self
-                .within(table.name, || self.lookup(param, Some(&positions), self.batch.length, table.width));
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
+                self.lookup(param, Some(&positions), self.batch.length, table.width)
+            });
             hidden = tokens.add_row(&rows);
             locals.push(tokens);
             locals.push(rows);
@@ -357,7 +359,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// A tensor without gradient.
-    pub(super) fn constant(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'a> {
+    pub(super) fn constant(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
         let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }

@@ -7,6 +7,7 @@ use super::{BoundLayer, Pass};
 use crate::model::blocks::{Latent, LatentQuery, Rotary};
 use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::Tensor;
+use crate::step::what::roles;
 
 impl<'a> Pass<'_, 'a> {
     /// `DeepseekV3Attention`.
@@ -82,7 +83,7 @@ pub(super) fn rotated<'m>(
     cos: &Tensor<'m>,
     sin: &Tensor<'m>,
 ) -> [Tensor<'m>; 2] {
-    match rotary {
+    q.machine.serving(&roles::ROTATION, || match rotary {
         Rotary::Complex => Tensor::rotated_complex([q, k], cos),
         Rotary::Interleaved { .. } => {
             let ([q_even, q_odd], [k_even, k_odd]) = (q.neighbours(), k.neighbours());
@@ -95,5 +96,5 @@ pub(super) fn rotated<'m>(
         | Rotary::Partial { .. }
         | Rotary::Float32
         | Rotary::Halves => [q.rotated(cos, sin), k.rotated(cos, sin)],
-    }
+    })
 }

@@ -5,6 +5,7 @@ use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
+use crate::step::what::roles;
 
 /// What a token mixer returns.
 pub(super) struct Mixed<'m> {
@@ -269,15 +270,16 @@ impl<'a> Pass<'_, 'a> {
             }
         });
         let Mixed { output: attended, weights } = match fused {
-            Some(fused) => self
-                .machine
-                .within("self_attn", || self.bloom_attention(layer, fused, &normed, hidden, shared)),
+            Some(fused) => self.machine.within("self_attn", &roles::ATTENTION, || {
+                self.bloom_attention(layer, fused, &normed, hidden, shared)
+            }),
             None => self.mixer(layer, &normed, shared),
         };
         let next = attended.normed(&layer.norm(second));
         drop(normed);
         let output = {
-            let (_active, fed) = self.machine.within("mlp", || self.mlp_kept(layer, &next));
+            let (_active, fed) =
+                self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &next));
             fed.dropout_add(&attended, drops)
         };
         drop(next);
@@ -348,7 +350,8 @@ impl<'a> Pass<'_, 'a> {
             normed
         };
         drop(context);
-        let (active, mut fed) = self.machine.within("mlp", || self.mlp_kept(layer, &attended));
+        let (active, mut fed) =
+            self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &attended));
         fed = fed.dropout(drops);
         let sum = fed.add(&attended);
         let output = sum.normed(&layer.norm(second));
@@ -476,21 +479,26 @@ impl<'a> Pass<'_, 'a> {
     ) -> Mixed<'a> {
         match &layer.block.mixer {
             Mixer::Latent(latent) if self.modeling.code == Code::DeepseekSparse => {
-                self.machine.within("self_attn", || self.sparse_attention(layer, latent, hidden, shared))
+                self.machine.within("self_attn", &roles::ATTENTION, || {
+                    self.sparse_attention(layer, latent, hidden, shared)
+                })
             }
-            Mixer::Latent(latent) => {
-                self.machine.within("self_attn", || self.latent_attention(layer, latent, hidden, shared))
-            }
+            Mixer::Latent(latent) => self.machine.within("self_attn", &roles::ATTENTION, || {
+                self.latent_attention(layer, latent, hidden, shared)
+            }),
             Mixer::ShortConv(short) => {
-                let output = self.machine.within("conv", || self.short_conv(layer, short, hidden));
+                let output = self
+                    .machine
+                    .within("conv", &roles::CONVOLUTION, || self.short_conv(layer, short, hidden));
                 Mixed { output, weights: None }
             }
             Mixer::DeltaNet(net) => {
-                let output = self.machine.within("linear_attn", || self.delta_net(layer, net, hidden));
+                let output =
+                    self.machine.within("linear_attn", &roles::SCAN, || self.delta_net(layer, net, hidden));
                 Mixed { output, weights: None }
             }
             Mixer::StateSpace(space) => {
-                let output = self.machine.within("mixer", || self.mamba(layer, space, hidden));
+                let output = self.machine.within("mixer", &roles::SCAN, || self.mamba(layer, space, hidden));
                 Mixed { output, weights: None }
             }
             // layers that have a feed-forward network only
@@ -498,14 +506,14 @@ impl<'a> Pass<'_, 'a> {
             Mixer::Cross(_) | Mixer::Module(_) => {
                 Mixed { output: hidden.unmodelled("a token mixer without code"), weights: None }
             }
-            Mixer::Attention(attention) => {
-                self.machine.within("self_attn", || self.attention(layer, attention, hidden, shared))
-            }
+            Mixer::Attention(attention) => self
+                .machine
+                .within("self_attn", &roles::ATTENTION, || self.attention(layer, attention, hidden, shared)),
         }
     }
 
     pub(super) fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
-        self.machine.within("mlp", || match &layer.block.ffn {
+        self.machine.within("mlp", &roles::FEED_FORWARD, || match &layer.block.ffn {
             FeedForward::Dense(mlp) => self.mlp(layer, mlp, hidden),
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
             FeedForward::None => hidden.clone(),

@@ -255,6 +255,10 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let adapted = loader.adapted;
+        let quantised = loader.has_quantised;
+        if let Some(record) = &mut loader.state.record {
+            record.end_loading(quantised);
+        }
         let params = first..loader.state.params.list.len();
         Model {
             machine,

@@ -11,13 +11,16 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::Modeling;
 use crate::scenario::{LoraTargets, Method, Precision, Stack, WeightFormat};
-use crate::step::heap::{NOTHING, StorageId};
+use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
+use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use crate::step::what::What;
+use crate::step::what::torch;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -59,7 +62,24 @@ impl Loader<'_> {
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
-        self.state.add_parameter(shape, dtype, trainable, times, Category::Weights)
+        let opened = weights_dtype(self.member.precision);
+        if dtype == opened {
+            return self.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+        }
+        let half = self.state.while_loading(shape.0.saturating_mul(shape.1), opened);
+        self.load_in(Loading::Upcasts, |own| {
+            let id = own.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+            own.state.release(half);
+            id
+        })
+    }
+
+    /// Runs `body`, which happens in that part of the loading.
+    pub fn load_in<R>(&mut self, part: Loading, body: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.state.load_in(part);
+        let result = body(self);
+        self.state.load_in(before);
+        result
     }
 
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
@@ -113,21 +133,33 @@ impl Loader<'_> {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
         let first = self.state.storages.len();
-        let mut store = |bytes: u64, dtype: Dtype, name: &'static str| {
-            let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
-            self.state.persistent(bytes, dtype, times, category, name);
+        let opens = matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger);
+        let loaded = if opens { numel } else { 0 };
+        let whole = self.state.while_loading(loaded, weights_dtype(self.member.precision));
+        let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
+            let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
+            state.persistent(bytes, dtype, times, category, what);
         };
-        store(numel.div_ceil(2), Dtype::U8, "4-bit weight");
-        store(16 * 4, Dtype::F32, "code book");
+        let state = &mut *self.state;
+        let mut meanwhile = NOTHING;
         if double {
-            store(scales, Dtype::U8, "scales (8-bit)");
-            store(scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, "scales of scales");
-            store(256 * 4, Dtype::F32, "code book");
-            store(4, Dtype::F32, "offset");
+            meanwhile = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
         } else {
-            store(scales.saturating_mul(4), Dtype::F32, "scales");
+            store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
-        self.state.note_shapes(first, (spec.output, spec.input));
+        store(state, numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
+        store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
+        if double {
+            store(state, 4, Dtype::F32, &torch::OFFSET);
+            let centred = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
+            store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
+            store(state, scales, Dtype::U8, &SCALES_8BIT);
+            store(state, 256 * 4, Dtype::F32, &CODE_BOOK);
+            state.release(centred);
+        }
+        state.release(meanwhile);
+        state.release(whole);
+        state.note_shapes(first, (spec.output, spec.input));
         let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,

@@ -5,6 +5,14 @@ use super::inputs::MaskCall;
 use crate::dtype::Dtype;
 use crate::scenario::Mask;
 use crate::step::tensor::Tensor;
+use crate::step::what::{MASKS, What, torch};
+
+static SAME_TEXT: What =
+    What::own("same text", "which tokens are of one text: a part of the attention mask", MASKS);
+static TEXT_NUMBERS: What =
+    What::own("text numbers", "which of the texts that share a sequence a token belongs to", MASKS);
+static PADDING: What =
+    What::own("padding", "which tokens are no padding: a part of the attention mask", MASKS);
 
 impl<'a> Pass<'_, 'a> {
     /// `create_causal_mask` and `create_sliding_window_causal_mask` of transformers' masking_utils.py: none where the
@@ -13,7 +21,7 @@ impl<'a> Pass<'_, 'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = sequence.saturating_mul(sequence);
         let tokens = self.batch.tokens();
-        let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, "padding mask"));
+        let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, &torch::PADDING_MASK));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
         let texts = self.batch.mask.is_packed().then(|| self.text_numbers());
@@ -26,22 +34,22 @@ impl<'a> Pass<'_, 'a> {
         if asked.may_skip && !eager && !asked.padded && !windowed && texts.is_none() {
             return None;
         }
-        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, "indices");
+        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, &torch::INDICES);
         let ranges = [indices(batch), indices(1), self.range(), self.range()];
         let mut mask = if window.is_none() {
-            bools(square, "causal mask")
+            bools(square, &torch::CAUSAL_MASK)
         } else {
-            let ones = bools(1, "ones");
+            let ones = bools(1, &torch::ONES);
             let window = {
                 let _edge = indices(sequence);
-                bools(square, "window")
+                bools(square, &torch::WINDOW)
             };
-            let windowed = bools(square, "mask");
+            let windowed = bools(square, &torch::MASK);
             drop(window);
             drop(ones);
-            let causal = bools(square, "causal mask");
-            let both = bools(square, "mask");
+            let causal = bools(square, &torch::CAUSAL_MASK);
+            let both = bools(square, &torch::MASK);
             drop(causal);
             drop(windowed);
             both
@@ -63,9 +71,9 @@ impl<'a> Pass<'_, 'a> {
     /// `_ignore_causal_mask_sdpa`: the padding mask is summed as integers, once more where there is padding.
     fn looked_for_padding(&self, padded: bool) {
         for _ in 0..if padded { 2 } else { 1 } {
-            let sum = self.constant(1, Dtype::I64, "sum");
-            drop(self.constant(self.batch.tokens(), Dtype::I64, "sum"));
-            let all = self.constant(1, Dtype::Bool, "eq");
+            let sum = self.constant(1, Dtype::I64, &torch::SUM);
+            drop(self.constant(self.batch.tokens(), Dtype::I64, &torch::SUM));
+            let all = self.constant(1, Dtype::Bool, &torch::EQ);
             drop(sum);
             drop(all);
         }
@@ -74,13 +82,13 @@ impl<'a> Pass<'_, 'a> {
     /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
     fn text_numbers(&self) -> Tensor<'a> {
         let (batch, tokens) = (self.batch.sequences, self.batch.tokens());
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, "text numbers");
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, &TEXT_NUMBERS);
         let first = indices(batch);
         let difference = {
             let _longer = indices(tokens.saturating_add(batch));
             indices(tokens)
         };
-        let starts = self.constant(tokens, Dtype::Bool, "text starts");
+        let starts = self.constant(tokens, Dtype::Bool, &torch::TEXT_STARTS);
         let numbers = indices(tokens);
         drop(indices(tokens));
         drop((starts, first, difference));
@@ -91,21 +99,21 @@ impl<'a> Pass<'_, 'a> {
     fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = batch.saturating_mul(sequence).saturating_mul(sequence);
-        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
-        let ones = bools(1, "ones");
-        let causal = bools(mask.value.numel, "mask");
+        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let ones = bools(1, &torch::ONES);
+        let causal = bools(mask.value.numel, &torch::MASK);
         drop((mask, ones));
         let same = {
             let of_each = || {
-                let indices = || self.constant(self.batch.tokens(), Dtype::I64, "text numbers");
+                let indices = || self.constant(self.batch.tokens(), Dtype::I64, &TEXT_NUMBERS);
                 // the number of the sequence needs no copy where there is but one
                 let _index = [Some(indices()), (batch > 1).then(indices)];
                 indices()
             };
             let _texts = [of_each(), of_each()];
-            bools(square, "same text")
+            bools(square, &SAME_TEXT)
         };
-        let mask = bools(square, "mask");
+        let mask = bools(square, &torch::MASK);
         drop((same, causal));
         mask
     }
@@ -114,13 +122,16 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let given = self.batch.mask.is_given();
-        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, "padding mask"));
+        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
         if self.batch.mask != Mask::Padded {
             return None;
         }
-        let ranges = [self.constant(batch, Dtype::I64, "indices"), self.constant(1, Dtype::I64, "indices")];
+        let ranges = [
+            self.constant(batch, Dtype::I64, &torch::INDICES),
+            self.constant(1, Dtype::I64, &torch::INDICES),
+        ];
         let more = [self.range(), self.range()];
-        let everywhere = self.constant(sequence, Dtype::Bool, "mask");
+        let everywhere = self.constant(sequence, Dtype::Bool, &torch::MASK);
         let mut mask = self.padded(everywhere);
         drop(ranges);
         drop(more);
@@ -135,21 +146,21 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let tokens = self.batch.tokens();
-        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
-        let ones = bools(1, "ones");
-        let result = bools(mask.value.numel, "mask");
+        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let ones = bools(1, &torch::ONES);
+        let result = bools(mask.value.numel, &torch::MASK);
         drop(mask);
         drop(ones);
         let row = {
             // the number of the sequence needs no copy where there is but one
-            let of_sequence = (batch > 1).then(|| self.constant(tokens, Dtype::I64, "indices"));
-            let of_token = self.constant(tokens, Dtype::I64, "indices");
-            let padding = bools(tokens, "padding");
+            let of_sequence = (batch > 1).then(|| self.constant(tokens, Dtype::I64, &torch::INDICES));
+            let of_token = self.constant(tokens, Dtype::I64, &torch::INDICES);
+            let padding = bools(tokens, &PADDING);
             drop(of_token);
             drop(of_sequence);
             padding
         };
-        let mask = bools(batch.saturating_mul(sequence).saturating_mul(sequence), "mask");
+        let mask = bools(batch.saturating_mul(sequence).saturating_mul(sequence), &torch::MASK);
         drop(row);
         drop(result);
         mask
@@ -157,9 +168,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
     pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
-        let scalars = [self.constant(1, dtype, "zero"), self.constant(1, dtype, "lowest")];
+        let scalars = [self.constant(1, dtype, &torch::ZERO), self.constant(1, dtype, &torch::LOWEST)];
         let square = self.batch.length.saturating_mul(self.batch.length);
-        let additive = self.constant(square.saturating_mul(self.batch.sequences), dtype, "additive mask");
+        let additive =
+            self.constant(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
         drop(scalars);
         drop(mask);
         additive
@@ -167,8 +179,8 @@ impl<'a> Pass<'_, 'a> {
 
     /// `torch.arange(sequence) + offset`.
     pub(super) fn range(&self) -> Tensor<'a> {
-        let range = self.constant(self.batch.length, Dtype::I64, "range");
-        let shifted = self.constant(self.batch.length, Dtype::I64, "range");
+        let range = self.constant(self.batch.length, Dtype::I64, &torch::RANGE);
+        let shifted = self.constant(self.batch.length, Dtype::I64, &torch::RANGE);
         drop(range);
         shifted
     }

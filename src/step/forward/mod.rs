@@ -25,6 +25,7 @@ mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
 
+use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
@@ -37,6 +38,7 @@ use super::ops::norm::NormLayer;
 use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
+use super::what::Role;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
@@ -249,8 +251,8 @@ impl<'a> Model<'a> {
         })
     }
 
-    fn within<R>(&self, module: &'static str, body: impl FnOnce() -> R) -> R {
-        self.machine.within(module, body)
+    fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        self.machine.within(module, role, body)
     }
 
     /// Whether any linear layer adds a bias, and whether one inside the layers does.
@@ -304,20 +306,24 @@ impl<'a> Pass<'_, 'a> {
     /// `replace` runs when the script's variable of the output lets go of what it held.
     pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
         let Hidden { states, given, ids, encoded } = hidden;
-        let (loss, mut outputs) = self.machine.as_category(Category::Logits, || match self.member.stack {
-            Stack::Trl => self.trl_head(states, replace),
-            Stack::Transformers | Stack::Liger => {
-                let output =
-                    if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
-                if encoded.is_none() {
-                    replace();
+        let (loss, mut outputs) =
+            self.machine.as_category(Category::Logits, &roles::HEAD, || match self.member.stack {
+                Stack::Trl => self.trl_head(states, replace),
+                Stack::Transformers | Stack::Liger => {
+                    let output = if self.modeling.code == Code::Qwen {
+                        self.qwen_head(states)
+                    } else {
+                        self.head(states)
+                    };
+                    if encoded.is_none() {
+                        replace();
+                    }
+                    output
                 }
-                output
-            }
-            Stack::Litgpt => self.litgpt_head(states, replace),
-            Stack::Torchtune => self.torchtune_head(states, replace),
-            Stack::Unsloth => self.unsloth_head(states, replace),
-        });
+                Stack::Litgpt => self.litgpt_head(states, replace),
+                Stack::Torchtune => self.torchtune_head(states, replace),
+                Stack::Unsloth => self.unsloth_head(states, replace),
+            });
         drop(ids);
         outputs.append(&mut self.cache.borrow_mut());
         let encodes = encoded.is_some();
@@ -332,7 +338,7 @@ impl<'a> Pass<'_, 'a> {
     /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
     fn logits_alone(&self, hidden: Hidden<'a>) {
         let Hidden { states, given: _, ids, encoded } = hidden;
-        let logits = self.machine.as_category(Category::Logits, || self.logits(&states));
+        let logits = self.machine.as_category(Category::Logits, &roles::HEAD, || self.logits(&states));
         drop(states);
         drop(ids);
         let cache = self.cache.take();

@@ -12,6 +12,17 @@ use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::linear::Weight;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{EXPERTS, What, roles, torch};
+
+static CUMSUM_STORAGE: What =
+    What::own("cumsum (temporary storage)", "temporary storage of a running sum", EXPERTS);
+static TOKEN_OF_ROW: What = What::own("order // k", "which token each row of the experts is of", EXPERTS);
+static TOKENS_PER_EXPERT: What =
+    What::own("tokens per expert", "how many tokens each expert is given", EXPERTS);
+static OFFSETS: What = What::own("offsets", "where the rows of each expert begin", EXPERTS);
+static SENTINELS: What = What::own("sentinels", "which rows no expert is to compute, one byte each", EXPERTS);
+static INVERSE_ORDER: What =
+    What::own("inverse order", "the order in which rows of experts become rows of tokens again", EXPERTS);
 
 impl<'a> Pass<'_, 'a> {
     /// A sparse feed-forward block.
@@ -20,11 +31,13 @@ impl<'a> Pass<'_, 'a> {
         let x = &x.flattened();
         let first = self.modeling.router.shared_first();
         let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
-        let Routed { logits, weights, indices } = self.within("router", || self.routed(layer, moe, x));
+        let Routed { logits, weights, indices } =
+            self.within("router", &roles::ROUTER, || self.routed(layer, moe, x));
         let narrow = moe.latent.as_ref().map(|[down, _]| x.through(&layer.linear(down)));
         let given = narrow.as_ref().unwrap_or(x);
-        let mut chosen =
-            self.within("experts", || self.chosen_experts(layer, moe, given, &weights, indices.clone()));
+        let mut chosen = self.within("experts", &roles::EXPERTS, || {
+            self.chosen_experts(layer, moe, given, &weights, indices.clone())
+        });
         drop(narrow);
         if let Some([_, up]) = &moe.latent {
             chosen = chosen.through(&layer.linear(up));
@@ -42,7 +55,7 @@ impl<'a> Pass<'_, 'a> {
                 if let Some(gate) = &moe.shared_gate {
                     let gate = {
                         let open = x.through(&layer.linear(gate));
-                        open.keeping_output("sigmoid")
+                        open.keeping_output(&torch::SIGMOID)
                     };
                     shared = shared.mul_rows(&gate);
                 }
@@ -99,15 +112,15 @@ impl<'a> Pass<'_, 'a> {
         let rows = indices.value.numel;
         let [ids, order] = indices.sorted();
         let selected = {
-            let tokens = order.fresh(rows, Dtype::I64, "order // k");
+            let tokens = order.fresh(rows, Dtype::I64, &TOKEN_OF_ROW);
             x.rows_at(&tokens, rows, moe.hidden)
         };
         let row_weights = weights.rows_at(&order, rows, 1);
-        let short = ids.fresh(rows, Dtype::I32, "ids");
-        let counts = ids.fresh(moe.experts, Dtype::I32, "tokens per expert");
-        let offsets = ids.fresh(moe.experts, Dtype::I32, "offsets");
-        self.machine.with(|state| state.scratch(1023, "cumsum (temporary storage)"));
-        let padding = ids.fresh(rows, Dtype::Bool, "sentinels");
+        let short = ids.fresh(rows, Dtype::I32, &torch::IDS);
+        let counts = ids.fresh(moe.experts, Dtype::I32, &TOKENS_PER_EXPERT);
+        let offsets = ids.fresh(moe.experts, Dtype::I32, &OFFSETS);
+        self.machine.with(|state| state.scratch(1023, &CUMSUM_STORAGE));
+        let padding = ids.fresh(rows, Dtype::Bool, &SENTINELS);
         // what an adapter makes of them stays until its module is left
         let first_matrices = self.matrices(&first, first_delta.as_ref());
         let mut biases = first.bias.map(|bias| self.biases_of(bias, &ids, &first));
@@ -135,8 +148,8 @@ impl<'a> Pass<'_, 'a> {
         }
         output = output.masked_fill(&padding);
         let mut weighted = output.mul_rows(&row_weights);
-        let inverse = order.fresh(rows, Dtype::I64, "inverse order");
-        drop(order.fresh(rows, Dtype::I64, "range"));
+        let inverse = order.fresh(rows, Dtype::I64, &INVERSE_ORDER);
+        drop(order.fresh(rows, Dtype::I64, &torch::RANGE));
         weighted = weighted.rows_at(&inverse, rows, moe.hidden);
         let sum = weighted.split_heads().sum_groups(moe.top_k);
         let result = sum.to(x.value.dtype);
@@ -168,12 +181,12 @@ impl<'m> Tensor<'m> {
     fn clamped_gate(&self) -> Tensor<'m> {
         let half = self.value.numel / 2;
         let (mut gate, mut up) = (self.slice(half), self.slice(half));
-        gate = gate.keeping_input("clamp");
-        up = up.keeping_input("clamp");
+        gate = gate.keeping_input(&torch::CLAMP);
+        up = up.keeping_input(&torch::CLAMP);
         let active = {
             let open = {
                 let scaled = gate.scale();
-                scaled.keeping_output("sigmoid")
+                scaled.keeping_output(&torch::SIGMOID)
             };
             gate.mul(&open)
         };

@@ -9,8 +9,13 @@ use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
 use crate::model::modeling::{FloatRotary, Modeling, RotaryJoin, RotaryTables};
 use crate::scenario::Stack;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, roles, torch};
 
-/// Whether layers that see a window only have a rotary embedding of their own (gemma3, modernbert).
+static POLAR: What = What::step("polar", "complex numbers, by which queries and keys are turned");
+static FREQS: What = What::step("freqs", "angles of all positions");
+static EMB: What = What::step("emb", "angles of all positions, once for each half");
+
+/// Whether layers that see a window only have a rotary embedding of their own.
 pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -> bool {
     let windows =
         || architecture.blocks.iter().filter_map(|block| block.mixer.attention()).map(|own| own.window);
@@ -21,7 +26,7 @@ pub(super) fn rotates_by_kind(modeling: Modeling, architecture: &Architecture) -
 
 impl<'a> Pass<'_, 'a> {
     /// Adds the rotary embeddings to what the layers are given: one for each kind of layer where local ones have their
-    /// own (gemma3, modernbert).
+    /// own.
     pub(super) fn with_rotary(
         &self,
         shared: Shared<Tensor<'a>>,
@@ -51,8 +56,8 @@ impl<'a> Pass<'_, 'a> {
             _ => self.rotary(dim, dtype),
         };
         let local = rotates_by_kind(self.modeling, self.architecture);
-        let rotary = Some(self.within("rotary_emb", make));
-        let local_rotary = local.then(|| self.within("rotary_emb", make));
+        let rotary = Some(self.within("rotary_emb", &roles::ROTARY, make));
+        let local_rotary = local.then(|| self.within("rotary_emb", &roles::ROTARY, make));
         Shared { rotary, local_rotary, ..shared }
     }
 
@@ -64,7 +69,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
-        let storage = self.machine.with(|state| state.alloc_product(numel, Dtype::F32, "freqs"));
+        let storage = self.machine.with(|state| state.alloc_product(numel, Dtype::F32, &FREQS));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
     }
 
@@ -72,11 +77,11 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel / 2);
-        let emb = self.constant(numel, Dtype::F32, "emb");
+        let emb = self.constant(numel, Dtype::F32, &EMB);
         let make = || {
-            let raw = self.constant(numel, Dtype::F32, "cos");
+            let raw = self.constant(numel, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (cos, sin) = (make(), make());
@@ -89,16 +94,16 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let tokens = self.batch.tokens();
         let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
-        let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, "positions");
-        let freqs = self.constant(grids, Dtype::F32, "freqs");
+        let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, &torch::POSITIONS);
+        let freqs = self.constant(grids, Dtype::F32, &FREQS);
         let make = || {
-            let raw = self.constant(grids, Dtype::F32, "cos");
+            let raw = self.constant(grids, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (raw_cos, raw_sin) = (make(), make());
-        let sin = self.constant(whole, Dtype::F32, "cat");
+        let sin = self.constant(whole, Dtype::F32, &torch::CAT);
         drop(raw_sin);
-        let cos = self.constant(whole, Dtype::F32, "cat");
+        let cos = self.constant(whole, Dtype::F32, &torch::CAT);
         drop(raw_cos);
         let result = (cos.to(dtype), sin.to(dtype));
         drop((positions, freqs));
@@ -111,10 +116,10 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_half(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim) / 2;
-        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel);
         let make = || {
-            let raw = self.constant(numel, Dtype::F32, "cos");
+            let raw = self.constant(numel, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (cos, sin) = (make(), make());
@@ -127,15 +132,15 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, "positions");
+        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel / 2);
         let complex = {
-            let ones = self.constant(numel / 2, Dtype::F32, "ones");
-            let complex = self.constant(numel, Dtype::F32, "polar");
+            let ones = self.constant(numel / 2, Dtype::F32, &torch::ONES);
+            let complex = self.constant(numel, Dtype::F32, &POLAR);
             drop(ones);
             complex
         };
-        let scaled = self.constant(numel, Dtype::F32, "mul");
+        let scaled = self.constant(numel, Dtype::F32, &torch::MUL);
         drop(complex);
         drop((positions, freqs));
         (scaled.clone(), scaled)
@@ -280,7 +285,7 @@ impl<'a> Pass<'_, 'a> {
 impl<'m> Tensor<'m> {
     /// `x[..., :half].repeat_interleave(2, dim=-1)` of cosines or sines.
     fn repeated_pairs(&self) -> Tensor<'m> {
-        self.fresh(self.value.numel, self.value.dtype, "repeat_interleave")
+        self.fresh(self.value.numel, self.value.dtype, &torch::REPEAT_INTERLEAVE)
     }
 
     /// `cat(a * cos - b * sin, b * cos + a * sin)` of the two halves.

@@ -8,6 +8,12 @@ use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::model::modeling::Router;
 use crate::step::tensor::Tensor;
+use crate::step::what::{EXPERTS, What, torch};
+
+static SCORE_MASK: What =
+    What::own("score mask", "which experts may be chosen, one number per token and expert", EXPERTS);
+static GROUP_MASK: What = What::own("group mask", "which groups of experts may be chosen", EXPERTS);
+static BOOL: What = What::step("bool", "as yes and no, one byte each");
 
 impl Router {
     /// Whether the shared experts run before the router.
@@ -81,26 +87,26 @@ impl<'a> Pass<'_, 'a> {
         let rows = numel / moe.experts.max(1);
         let per_group = rows.saturating_mul(groups);
         let group_scores = if pairs {
-            let best = self.constant(per_group.saturating_mul(2), Dtype::F32, "topk");
-            let indices = self.constant(per_group.saturating_mul(2), Dtype::I64, "topk (indices)");
+            let best = self.constant(per_group.saturating_mul(2), Dtype::F32, &torch::TOPK);
+            let indices = self.constant(per_group.saturating_mul(2), Dtype::I64, &torch::TOPK_INDICES);
             let sums = {
                 drop(indices);
-                self.constant(per_group, Dtype::F32, "sum")
+                self.constant(per_group, Dtype::F32, &torch::SUM)
             };
             drop(best);
             sums
         } else {
-            let best = self.constant(per_group, Dtype::F32, "max");
-            drop(self.constant(per_group, Dtype::I64, "max (indices)"));
+            let best = self.constant(per_group, Dtype::F32, &torch::MAX);
+            drop(self.constant(per_group, Dtype::I64, &torch::MAX_INDICES));
             best
         };
         let chosen = rows.saturating_mul(groups_chosen);
-        let values = self.constant(chosen, Dtype::F32, "topk");
-        let index = self.constant(chosen, Dtype::I64, "topk (indices)");
+        let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
+        let index = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
         drop(values);
-        let group_mask = self.constant(per_group, Dtype::F32, "group mask");
+        let group_mask = self.constant(per_group, Dtype::F32, &GROUP_MASK);
         // one group for all is expanded without a copy
-        let score_mask = (groups > 1).then(|| self.constant(numel, Dtype::F32, "score mask"));
+        let score_mask = (groups > 1).then(|| self.constant(numel, Dtype::F32, &SCORE_MASK));
         let mut kept = vec![group_scores, index, group_mask];
         kept.extend(score_mask);
         kept
@@ -109,27 +115,27 @@ impl<'a> Pass<'_, 'a> {
     /// `scores.masked_fill(~score_mask.bool(), …)`.
     fn masked_scores(&self, scores: &Tensor<'a>, with_gradient: bool) -> Tensor<'a> {
         let numel = scores.value.numel;
-        let bools = self.constant(numel, Dtype::Bool, "bool");
-        let others = self.constant(numel, Dtype::Bool, "others");
+        let bools = self.constant(numel, Dtype::Bool, &BOOL);
+        let others = self.constant(numel, Dtype::Bool, &torch::OTHERS);
         drop(bools);
         if with_gradient {
             scores.masked_fill(&others)
         } else {
-            self.constant(numel, Dtype::F32, "masked_fill")
+            self.constant(numel, Dtype::F32, &torch::MASKED_FILL)
         }
     }
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
     fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
-        let scores = logits.keeping_output("sigmoid");
-        let mut for_choice = self.constant(scores.value.numel, Dtype::F32, "add");
+        let scores = logits.keeping_output(&torch::SIGMOID);
+        let mut for_choice = self.constant(scores.value.numel, Dtype::F32, &torch::ADD);
         let choice = self.group_choice(moe, &for_choice, true);
         for_choice = self.masked_scores(&for_choice, false);
         let chosen = (scores.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
-            let values = self.constant(chosen, Dtype::F32, "topk");
-            let indices = self.constant(chosen, Dtype::I64, "topk (indices)");
+            let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
+            let indices = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
             drop(values);
             indices
         };
@@ -152,7 +158,7 @@ impl<'a> Pass<'_, 'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
         let all = {
             let float = logits.to(Dtype::F32);
-            float.keeping_output("sigmoid")
+            float.keeping_output(&torch::SIGMOID)
         };
         let corrected = all.add_number();
         let [best, indices] = corrected.top(moe.top_k, moe.experts);
@@ -188,9 +194,9 @@ impl<'a> Pass<'_, 'a> {
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
-            let corrected = self.constant(all.value.numel, Dtype::F32, "add");
-            let values = self.constant(chosen, Dtype::F32, "topk");
-            let indices = self.constant(chosen, Dtype::I64, "topk (indices)");
+            let corrected = self.constant(all.value.numel, Dtype::F32, &torch::ADD);
+            let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
+            let indices = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
             drop(corrected);
             drop(values);
             indices
@@ -200,7 +206,7 @@ impl<'a> Pass<'_, 'a> {
         weights = {
             let limited = {
                 let sum = weights.sum_rows(moe.top_k);
-                sum.keeping_input("clamp")
+                sum.keeping_input(&torch::CLAMP)
             };
             weights.divided_by_rows(&limited)
         };

@@ -9,6 +9,7 @@ use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product}
 use crate::step::ops::matmul::Product;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{roles, torch};
 
 /// Queries, keys and values shaped by heads.
 pub(super) struct Heads<'m> {
@@ -71,7 +72,8 @@ impl<'a> Pass<'_, 'a> {
         };
         let mut passed = None;
         if let Some((cos, sin)) = shared.rotary(Seen::by_attention(attention)) {
-            passed = self.position(attention, &mut heads, cos, sin);
+            passed =
+                self.machine.serving(&roles::ROTATION, || self.position(attention, &mut heads, cos, sin));
         }
         if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
@@ -86,7 +88,7 @@ impl<'a> Pass<'_, 'a> {
         }
         if let Some(gate) = &gate {
             output = {
-                let open = gate.keeping_output("sigmoid");
+                let open = gate.keeping_output(&torch::SIGMOID);
                 output.mul(&open)
             };
         }
@@ -196,6 +198,11 @@ impl<'a> Pass<'_, 'a> {
         heads.v = v;
     }
 
+    /// Runs `body`, which makes attention's probabilities.
+    pub(super) fn probabilities<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.machine.serving(&roles::PROBABILITIES, body)
+    }
+
     pub(super) fn scores(&self, attention: &Attention, kernel: Kernel, kv_heads: u64) -> Scores {
         Scores {
             kernel,
@@ -277,18 +284,23 @@ impl<'a> Pass<'_, 'a> {
         let Heads { q, k, v } = heads;
         let batch = scores.batch;
         let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
-        let mut weights = {
-            let product = self.machine.product(q, k, shape, self.autocast);
-            product.scale()
-        };
-        if let Some(mask) = mask {
-            weights = weights.add_row(mask);
-        }
-        weights = {
-            let float = weights.softmax_float();
-            float.to(q.value.dtype)
-        };
-        weights = weights.dropout(dropout);
+        let mut weights = self.machine.serving(&roles::SCORES, || {
+            let mut weights = {
+                let product = self.machine.product(q, k, shape, self.autocast);
+                product.scale()
+            };
+            if let Some(mask) = mask {
+                weights = weights.add_row(mask);
+            }
+            weights
+        });
+        weights = self.probabilities(|| {
+            weights = {
+                let float = weights.softmax_float();
+                float.to(q.value.dtype)
+            };
+            weights.dropout(dropout)
+        });
         let shape = Product { numel: v.value.numel, transposed: false, ..shape };
         let output = self.machine.product(&weights, v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
@@ -308,23 +320,26 @@ impl<'a> Pass<'_, 'a> {
         let q = &heads.q;
         let k = repeat_kv(attention, &heads.k);
         let v = repeat_kv(attention, &heads.v);
-        let mut weights = {
-            let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
-            let product = machine.product(q, &k, shape, self.autocast);
-            product.scale()
-        };
-        if attention.softcap {
-            weights = weights.scale();
-            weights = weights.keeping_output("tanh");
-            weights = weights.scale();
-        }
-        if let Some(mask) = mask {
-            weights = weights.add_row(mask);
-        }
+        let mut weights = machine.serving(&roles::SCORES, || {
+            let mut weights = {
+                let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+                let product = machine.product(q, &k, shape, self.autocast);
+                product.scale()
+            };
+            if attention.softcap {
+                weights = weights.scale();
+                weights = weights.keeping_output(&torch::TANH);
+                weights = weights.scale();
+            }
+            if let Some(mask) = mask {
+                weights = weights.add_row(mask);
+            }
+            weights
+        });
         if let Some(sinks) = sinks {
             return self.eager_with_sinks(weights, sinks, [q, &k, &v], self.dropout(attention.dropout));
         }
-        weights = match self.modeling.code {
+        weights = self.probabilities(|| match self.modeling.code {
             Code::Bert => weights.softmax(),
             Code::Gpt2 => {
                 weights = weights.softmax();
@@ -352,8 +367,8 @@ impl<'a> Pass<'_, 'a> {
                 let float = weights.softmax_float();
                 float.to(q.value.dtype)
             }
-        };
-        weights = weights.dropout(self.dropout(attention.dropout));
+        });
+        weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }

@@ -2,18 +2,32 @@
 
 use super::StorageId;
 use crate::memory::{Category, Phase};
+use crate::step::what::{Role, What, roles, torch};
 
 /// What made a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) struct Maker {
     /// The module, as a path inside its layer.
     pub module: &'static str,
-    /// The operation.
-    pub operation: &'static str,
+    /// What it is.
+    pub what: &'static What,
+    /// What the operation was run for.
+    pub role: &'static Role,
     /// Rows and columns of the parameter that it is, or is made for; 0 where there is none.
     pub shape: (u64, u64),
-    /// Whether checkpointing's recomputation made it.
-    pub recomputed: bool,
+    /// When it was made.
+    pub pass: Pass,
+}
+
+/// The part of a step in which a storage is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Forward; or the optimizer's step.
+    Forward,
+    /// The recomputation of a layer's forward by checkpointing.
+    Recomputation,
+    /// Backward.
+    Backward,
 }
 
 /// One thing that happened to the allocator.
@@ -31,6 +45,25 @@ pub(in crate::step) enum Event {
     EmptyCache,
 }
 
+/// When something happens while a model is loaded: everything of an earlier one comes first, whatever order the description
+/// of the model has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::step) enum Loading {
+    /// The modules are made, and their weights quantised.
+    #[default]
+    Weights,
+    /// peft's `prepare_model_for_kbit_training` turns what is left in half precision into float32.
+    Upcasts,
+    /// peft adds the adapters.
+    Adapters,
+    /// peft turns half-precision adapters into float32 (`cast_adapter_dtype`).
+    AdapterCasts,
+}
+
+impl Loading {
+    const COUNT: usize = Loading::AdapterCasts as usize + 1;
+}
+
 /// All that happened to the allocator, and what made each storage.
 #[derive(Debug, Default)]
 pub(in crate::step) struct Record {
@@ -39,6 +72,10 @@ pub(in crate::step) struct Record {
     pub makers: Vec<Maker>,
     /// What each storage was for when it was made.
     pub born: Vec<Category>,
+    /// The running part of the loading, whose events `events` are until it ends.
+    loading: Loading,
+    /// Those of its other parts.
+    parts: [Vec<Event>; Loading::COUNT],
 }
 
 impl Record {
@@ -46,8 +83,38 @@ impl Record {
     pub fn new() -> Record {
         Record {
             events: Vec::with_capacity(1 << 15),
-            makers: vec![Maker { module: "", operation: "", shape: (0, 0), recomputed: false }],
+            makers: vec![Maker {
+                module: "",
+                what: &torch::ZERO,
+                role: &roles::RESIDUAL,
+                shape: (0, 0),
+                pass: Pass::Forward,
+            }],
             born: vec![Category::Temporaries],
+            loading: Loading::Weights,
+            parts: Default::default(),
+        }
+    }
+
+    /// Notes that what follows happens in that part of the loading; returns the one up to now.
+    pub fn load_in(&mut self, part: Loading) -> Loading {
+        let before = std::mem::replace(&mut self.loading, part);
+        if before != part {
+            std::mem::swap(&mut self.events, &mut self.parts[before as usize]);
+            std::mem::swap(&mut self.events, &mut self.parts[part as usize]);
+        }
+        before
+    }
+
+    /// The loading is over: its parts come one after the other. Whoever quantises empties the cache, and so does peft after
+    /// its upcasts.
+    pub fn end_loading(&mut self, quantised: bool) {
+        self.load_in(Loading::Weights);
+        for (part, events) in self.parts.iter_mut().enumerate() {
+            if quantised && [Loading::Upcasts as usize, Loading::Adapters as usize].contains(&part) {
+                self.events.push(Event::EmptyCache);
+            }
+            self.events.append(events);
         }
     }
 }

@@ -13,23 +13,35 @@ use crate::step::heap::StorageId;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{What, roles, torch};
+
+static ERF: What = What::step("erf", "the error function's output");
+static EXPM1: What = What::step("expm1", "an exponential less one, which its own backward needs");
+static GT: What = What::step("gt", "a comparison, one byte per element");
+static GELU: What = What::step("gelu", "the activation function's output");
+static RELU6: What = What::step("relu6", "the activation function's output");
+static HARDSWISH: What = What::step("hardswish", "the activation function's output");
+static LEAKY_RELU: What = What::step("leaky_relu", "the activation function's output");
+static MISH: What = What::step("mish", "the activation function's output");
+static SQRT: What = What::step("sqrt", "a square root, which its own backward needs");
+static MINIMUM: What = What::step("minimum", "the smaller of two");
 
 impl<'m> Tensor<'m> {
     /// Runs an activation function; `own` are the parameters of its layer by name, some of which may be the function's.
     pub(in crate::step) fn activated(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
-        match act {
-            Activation::Silu => self.keeping_input("silu"),
-            Activation::Gelu | Activation::GeluTanh => self.keeping_input("gelu"),
-            Activation::Hardswish => self.keeping_input("hardswish"),
-            Activation::LeakyRelu => self.keeping_input("leaky_relu"),
-            Activation::Mish => self.keeping_input("mish"),
-            Activation::Relu6 => self.keeping_input("relu6"),
-            Activation::Relu => self.keeping_output("relu"),
-            Activation::Sigmoid => self.keeping_output("sigmoid"),
-            Activation::Tanh => self.keeping_output("tanh"),
+        self.machine.serving(&roles::ACTIVATION, || match act {
+            Activation::Silu => self.keeping_input(&torch::SILU),
+            Activation::Gelu | Activation::GeluTanh => self.keeping_input(&GELU),
+            Activation::Hardswish => self.keeping_input(&HARDSWISH),
+            Activation::LeakyRelu => self.keeping_input(&LEAKY_RELU),
+            Activation::Mish => self.keeping_input(&MISH),
+            Activation::Relu6 => self.keeping_input(&RELU6),
+            Activation::Relu => self.keeping_output(&torch::RELU),
+            Activation::Sigmoid => self.keeping_output(&torch::SIGMOID),
+            Activation::Tanh => self.keeping_output(&torch::TANH),
             Activation::Linear => self.clone(),
             Activation::Relu2 => {
-                let positive = self.keeping_output("relu");
+                let positive = self.keeping_output(&torch::RELU);
                 positive.power()
             }
             Activation::SqrtSoftplus => {
@@ -37,7 +49,7 @@ impl<'m> Tensor<'m> {
                 positive.sqrt()
             }
             Activation::GeluClipped => {
-                let gelu = self.keeping_input("gelu");
+                let gelu = self.keeping_input(&GELU);
                 gelu.limited()
             }
             Activation::GeluNew => {
@@ -52,7 +64,7 @@ impl<'m> Tensor<'m> {
                     };
                     let scaled = sum.scale();
                     drop(sum);
-                    scaled.keeping_output("tanh")
+                    scaled.keeping_output(&torch::TANH)
                 };
                 half.times_one_plus(tanh)
             }
@@ -70,7 +82,7 @@ impl<'m> Tensor<'m> {
                         };
                         scaled.into_product(shifted)
                     };
-                    product.keeping_output("tanh")
+                    product.keeping_output(&torch::TANH)
                 };
                 half.times_one_plus(tanh)
             }
@@ -85,7 +97,7 @@ impl<'m> Tensor<'m> {
             Activation::QuickGelu => {
                 let open = {
                     let scaled = self.scale();
-                    scaled.keeping_output("sigmoid")
+                    scaled.keeping_output(&torch::SIGMOID)
                 };
                 self.mul(&open)
             }
@@ -102,7 +114,7 @@ impl<'m> Tensor<'m> {
             }
             Activation::Xielu => self.xielu(own),
             Activation::BloomGelu => self.bloom_gelu(),
-        }
+        })
     }
 
     /// `self * (1 + other)`.
@@ -121,7 +133,7 @@ impl<'m> Tensor<'m> {
         let negative = negative.map(|factor| factor.add_number());
         // `support` lets no layer through that lacks its parameters
         let (Some(positive), Some(negative)) = (positive, negative) else { return self.clone() };
-        let condition = self.fresh(self.value.numel, Dtype::Bool, "gt");
+        let condition = self.fresh(self.value.numel, Dtype::Bool, &GT);
         let above = {
             let square = {
                 let scaled = self.times_one(&positive);
@@ -159,7 +171,7 @@ impl<'m> Tensor<'m> {
             if one.requires_grad() {
                 state.save_view(node, x);
             }
-            state.new_like(x, promoted(one.dtype, x.dtype), "mul", node.output(0))
+            state.new_like(x, promoted(one.dtype, x.dtype), &torch::MUL, node.output(0))
         })
     }
 
@@ -167,17 +179,18 @@ impl<'m> Tensor<'m> {
     fn erf(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             // 2.0 / sqrt(M_PI) * exp(-(self.pow(2))) * grad
-            let node = state
-                .node([x], |state, _, grad| only(chain(state, grad, &["pow", "neg", "exp", "mul", "mul"])));
+            let node = state.node([x], |state, _, grad| {
+                only(chain(state, grad, &[&torch::POW, &torch::NEG, &torch::EXP, &torch::MUL, &torch::MUL]))
+            });
             state.save_view(node, x);
-            state.new_like(x, x.dtype, "erf", node.output(0))
+            state.new_like(x, x.dtype, &ERF, node.output(0))
         })
     }
 
     /// `torch.sqrt(x)`.
     fn sqrt(&self) -> Tensor<'m> {
         // grad / (2 * result)
-        self.kept_by("sqrt", |state, _, grad| only(chain(state, grad, &["mul", "div"])))
+        self.kept_by(&SQRT, |state, _, grad| only(chain(state, grad, &[&torch::MUL, &torch::DIV])))
     }
 
     /// `torch.expm1(x)`. autocast runs it in float32.
@@ -185,13 +198,13 @@ impl<'m> Tensor<'m> {
         let autocast = self.machine.with(|state| state.autocast.is_some());
         let x = self.to(if autocast { Dtype::F32 } else { self.value.dtype });
         // grad * (result + 1)
-        x.kept_by("expm1", |state, _, grad| only(chain(state, grad, &["add", "mul"])))
+        x.kept_by(&EXPM1, |state, _, grad| only(chain(state, grad, &[&torch::ADD, &torch::MUL])))
     }
 
     /// An operation that saves its result.
     fn kept_by(
         &self,
-        operation: &'static str,
+        operation: &'static What,
         derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
     ) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -207,7 +220,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], minimum_backward);
             state.save_view(node, x);
-            state.new_like(x, x.dtype, "minimum", node.output(0))
+            state.new_like(x, x.dtype, &MINIMUM, node.output(0))
         })
     }
 
@@ -217,31 +230,31 @@ impl<'m> Tensor<'m> {
             let b = &b.value;
             let node = state.node([a, b], where_backward);
             state.save(node, self.value.storage);
-            state.new_like(a, promoted(a.dtype, b.dtype), "where", node.output(0))
+            state.new_like(a, promoted(a.dtype, b.dtype), &torch::WHERE, node.output(0))
         })
     }
 
     /// `bloom_gelu_forward` inside an autograd function that saves its input only.
     fn bloom_gelu(&self) -> Tensor<'m> {
-        let run = |like: &dyn Fn(&'static str) -> Tensor<'m>| {
-            let half = like("mul");
-            let scaled = like("mul");
+        let run = |like: &dyn Fn(&'static What) -> Tensor<'m>| {
+            let half = like(&torch::MUL);
+            let scaled = like(&torch::MUL);
             let cubic = {
-                let small = like("mul");
-                let square = like("mul");
+                let small = like(&torch::MUL);
+                let square = like(&torch::MUL);
                 drop(small);
-                let sum = like("add");
+                let sum = like(&torch::ADD);
                 drop(square);
                 sum
             };
-            let product = like("mul");
+            let product = like(&torch::MUL);
             drop(scaled);
             drop(cubic);
-            let tanh = like("tanh");
+            let tanh = like(&torch::TANH);
             drop(product);
-            let sum = like("add");
+            let sum = like(&torch::ADD);
             drop(tanh);
-            let result = like("gelu");
+            let result = like(&GELU);
             drop(half);
             drop(sum);
             result
@@ -253,7 +266,7 @@ impl<'m> Tensor<'m> {
 /// models/bloom `bloom_gelu_back`.
 fn bloom_gelu_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
     let (numel, dtype) = (grad.numel, grad.dtype);
-    let new = |state: &mut State| state.alloc(numel, dtype, "gelu");
+    let new = |state: &mut State| state.alloc(numel, dtype, &GELU);
     let free = |state: &mut State, ids: &[StorageId]| ids.iter().for_each(|id| state.release(*id));
     // tanh(0.79788456 * x * (1 + 0.044715 * x * x))
     let scaled = new(state);
@@ -292,10 +305,10 @@ fn bloom_gelu_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results 
 
 /// `where(self == other, grad / 2, grad).masked_fill_(self > other, 0)`.
 fn minimum_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    let half = like(state, grad, "div");
-    let equal = state.alloc(grad.numel, Dtype::Bool, "eq");
-    let result = like(state, grad, "where");
-    let above = state.alloc(grad.numel, Dtype::Bool, "gt");
+    let half = like(state, grad, &torch::DIV);
+    let equal = state.alloc(grad.numel, Dtype::Bool, &torch::EQ);
+    let result = like(state, grad, &torch::WHERE);
+    let above = state.alloc(grad.numel, Dtype::Bool, &GT);
     [above, equal, half.storage].into_iter().for_each(|storage| state.release(storage));
     only(result)
 }
@@ -305,8 +318,8 @@ fn where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.into_iter().zip(&mut results).take(2) {
         if input.wants() {
-            let zero = state.alloc(1, grad.dtype, "zero");
-            *result = Some(like(state, grad, "where"));
+            let zero = state.alloc(1, grad.dtype, &torch::ZERO);
+            *result = Some(like(state, grad, &torch::WHERE));
             state.release(zero);
         }
     }

@@ -16,6 +16,7 @@ use crate::dtype::Dtype;
 use crate::step::autograd::Input;
 use crate::step::machine::Machine;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::torch;
 
 /// The kernels of `scaled_dot_product_attention`, and the Python that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +111,8 @@ fn additive_mask<'m>(machine: &'m Machine, mask: &Tensor<'m>, scores: Scores, dt
 impl State {
     /// `at::where(mask, 0, -inf)` of `convert_boolean_attn_mask`.
     fn additive(&mut self, numel: u64, dtype: Dtype) -> StorageId {
-        let scalars = ["zero", "lowest"].map(|name| self.alloc(1, dtype, name));
-        let storage = self.alloc(numel, dtype, "additive mask");
+        let scalars = [&torch::ZERO, &torch::LOWEST].map(|name| self.alloc(1, dtype, name));
+        let storage = self.alloc(numel, dtype, &torch::ADDITIVE_MASK);
         scalars.into_iter().rev().for_each(|scalar| self.release(scalar));
         storage
     }

@@ -7,6 +7,13 @@ use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::Value;
+use crate::step::what::{Source, What};
+
+static WEIGHT_COPY: What = What::own(
+    "weight copy",
+    "autocast's half-precision copy of a float32 weight, saved for the gradient of its input",
+    Source::At("PyTorch, aten/src/ATen/autocast_mode.cpp"),
+);
 
 impl State {
     /// A parameter as an operation reads it under the running autocast.
@@ -26,7 +33,7 @@ impl State {
         let node = self.node([&weight], cast_backward);
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.recomputing { Category::Temporaries } else { Category::WeightCopies };
-        let storage = self.alloc_as(category, bytes, target, "weight copy");
+        let storage = self.alloc_as(category, bytes, target, &WEIGHT_COPY);
         self.note_shape(storage, param.shape());
         self.release(weight.storage);
         let edge = node.output(0);

@@ -6,6 +6,13 @@ use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Value};
+use crate::step::what::{Source, What, torch};
+
+static EMBEDDING: What = What::own(
+    "embedding",
+    "rows looked up in a table: the hidden state that enters a layer; all that checkpointing keeps of it",
+    Source::Modeling,
+);
 
 impl State {
     /// `F.embedding`.
@@ -16,7 +23,7 @@ impl State {
         let batch = self.graph.offload.as_ref().map_or(NOTHING, |offload| offload.ids);
         self.save(node, if ids == NOTHING { batch } else { ids });
         let numel = rows.saturating_mul(width);
-        let storage = self.alloc(numel, table.dtype, "embedding");
+        let storage = self.alloc(numel, table.dtype, &EMBEDDING);
         self.release(table.storage);
         Value::plain(storage, numel, table.dtype).at(node.output(0))
     }
@@ -26,12 +33,12 @@ impl State {
 fn embedding_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) -> Results {
     let table = node.inputs[0];
     let dense = if grad.layout == Layout::Heads {
-        state.alloc(grad.numel, grad.dtype, "contiguous")
+        state.alloc(grad.numel, grad.dtype, &torch::CONTIGUOUS)
     } else {
         NOTHING
     };
     let sorted = kernels::embedding_order(state, rows);
-    let storage = state.alloc(table.numel, grad.dtype, "embedding");
+    let storage = state.alloc(table.numel, grad.dtype, &EMBEDDING);
     let width = grad.numel / rows.max(1);
     kernels::embedding_scratch(state, rows, width, table.numel / width.max(1));
     sorted.into_iter().for_each(|storage| state.release(storage));

@@ -12,6 +12,30 @@ use crate::step::kernels;
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{EXPERTS, Source, What, torch};
+
+static GROUPED_MM: What =
+    What::own("grouped_mm", "an expert product's output, a row for each token and expert", EXPERTS);
+static ADAPTED_WEIGHT: What = What::own(
+    "adapted weight",
+    "experts' weights with what their adapters add: peft adapts them as whole parameters, so that the sum is as large as they are",
+    Source::Adapters,
+);
+static ADAPTED_FACTOR: What = What::own(
+    "adapted weight (factor)",
+    "a factor of what adapters add to experts' weights, in the order that the product needs",
+    Source::Adapters,
+);
+static FACTOR: What = What::own(
+    "factor",
+    "the gradient of a factor of what adapters add to experts' weights",
+    Source::Adapters,
+);
+static FACTOR_COPY: What = What::own(
+    "factor (copy)",
+    "a factor of what adapters add to experts' weights, in the order that the product needs",
+    Source::Adapters,
+);
 
 /// The matrices of all experts, `[experts, output, input]` (or the last two the other way round), on the machine.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +70,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, x.storage);
             }
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            let storage = state.alloc(numel, x.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
@@ -66,7 +90,7 @@ impl<'m> Tensor<'m> {
             state.save(node, x.storage);
             state.save(node, w.storage);
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let storage = state.alloc(numel, x.dtype, "grouped_mm");
+            let storage = state.alloc(numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
@@ -76,7 +100,7 @@ impl<'m> Tensor<'m> {
 fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {
-        let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+        let storage = state.alloc(input.numel, grad.dtype, &GROUPED_MM);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
     });
     let mut results: Results = [None; INPUTS];
@@ -96,7 +120,7 @@ fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) ->
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
         if input.wants() {
-            let storage = state.alloc(input.numel, grad.dtype, "grouped_mm");
+            let storage = state.alloc(input.numel, grad.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
         }
@@ -116,7 +140,7 @@ impl State {
         if right.requires_grad() {
             self.save(node, a);
         }
-        let storage = self.alloc_product(numel, dtype, "matmul");
+        let storage = self.alloc_product(numel, dtype, &torch::MATMUL);
         self.release(a);
         self.release(b);
         Value::plain(storage, numel, dtype).at(node.output(0))
@@ -185,8 +209,8 @@ impl<'m> Tensor<'m> {
             if l.requires_grad() {
                 state.save(node, r.storage);
             }
-            let storage = state.alloc(weight.numel, weight.dtype, "adapted weight");
-            state.scratch(l.numel.saturating_mul(l.dtype.bytes()), "adapted weight (factor)");
+            let storage = state.alloc(weight.numel, weight.dtype, &ADAPTED_WEIGHT);
+            state.scratch(l.numel.saturating_mul(l.dtype.bytes()), &ADAPTED_FACTOR);
             Value { storage, edge: node.output(0), ..*weight }
         })
     }
@@ -196,12 +220,12 @@ impl<'m> Tensor<'m> {
 fn fold_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [_, left, right] = node.inputs;
     let mut results: Results = [None; INPUTS];
-    let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, "factor");
+    let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, &FACTOR);
     let left_raw = make(state, left.numel);
     let left_grad = make(state, left.numel);
     state.release(left_raw);
     let right_raw = make(state, right.numel);
-    state.scratch(left.numel.saturating_mul(left.dtype.bytes()), "factor (copy)");
+    state.scratch(left.numel.saturating_mul(left.dtype.bytes()), &FACTOR_COPY);
     let right_grad = make(state, right.numel);
     state.release(right_raw);
     results[1] = Some(Grad::new(left_grad, left.numel, grad.dtype, Layout::Tokens));

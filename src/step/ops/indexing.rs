@@ -5,6 +5,11 @@ use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only};
 use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, torch};
+
+static EMPTY: What = What::step("empty", "room for what is written next");
+static INDEX_PUT: What = What::step("index_put", "with some rows replaced");
+static SORT_ORDER: What = What::step("sort (order)", "the order of what was sorted");
 
 impl<'m> Tensor<'m> {
     /// `x[index]` over the first dimension: `rows` rows of `width` elements. The index is kept.
@@ -15,7 +20,7 @@ impl<'m> Tensor<'m> {
             state.save(node, index.value.storage);
             let numel = rows.saturating_mul(width);
             let picked = Value { numel, ..*x };
-            state.new_like(&picked, x.dtype, "index", node.output(0))
+            state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0))
         })
     }
 
@@ -24,18 +29,18 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], index_copy_backward);
             state.save(node, index.value.storage);
-            state.new_like(x, x.dtype, "index_put", node.output(0))
+            state.new_like(x, x.dtype, &INDEX_PUT, node.output(0))
         })
     }
 
     /// `x[..., [n], :]`: a copy of `numel` elements, by an index of one element.
     pub fn picked(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let index = state.alloc(1, Dtype::I64, "index");
+            let index = state.alloc(1, Dtype::I64, &torch::INDEX);
             let node = state.node([x], move |state, node, grad| index_backward(state, node, grad, 1, numel));
             state.save(node, index);
             let picked = Value { numel, ..*x };
-            let value = state.new_like(&picked, x.dtype, "index", node.output(0));
+            let value = state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0));
             state.release(index);
             value
         })
@@ -48,8 +53,8 @@ impl<'m> Tensor<'m> {
             let numel = (x.numel / width.max(1)).saturating_mul(k);
             let node = state.node([&x], topk_backward);
             let values = Value { numel, ..x };
-            let values = state.new_like(&values, x.dtype, "topk", node.output(0));
-            let indices = state.alloc(numel, Dtype::I64, "topk (indices)");
+            let values = state.new_like(&values, x.dtype, &torch::TOPK, node.output(0));
+            let indices = state.alloc(numel, Dtype::I64, &torch::TOPK_INDICES);
             state.save(node, indices);
             [values, Value::plain(indices, numel, Dtype::I64)]
         })
@@ -62,7 +67,7 @@ impl<'m> Tensor<'m> {
             state.save(node, index.value.storage);
             state.save(node, x.storage);
             let picked = Value { numel: index.value.numel, ..*x };
-            state.new_like(&picked, x.dtype, "gather", node.output(0))
+            state.new_like(&picked, x.dtype, &torch::GATHER, node.output(0))
         })
     }
 
@@ -70,8 +75,8 @@ impl<'m> Tensor<'m> {
     pub fn sorted(&self) -> [Tensor<'m>; 2] {
         let x = self.value;
         self.machine.tensors(|state| {
-            let values = state.new_like(&x, x.dtype, "sort", Edge::None);
-            let order = state.alloc(x.numel, Dtype::I64, "sort (order)");
+            let values = state.new_like(&x, x.dtype, &torch::SORT, Edge::None);
+            let order = state.alloc(x.numel, Dtype::I64, &SORT_ORDER);
             kernels::sort_scratch(state, x.numel);
             [values, Value::plain(order, x.numel, Dtype::I64)]
         })
@@ -81,12 +86,12 @@ impl<'m> Tensor<'m> {
     pub fn empty_like(&self, numel: u64) -> Tensor<'m> {
         self.apply(|state, x| {
             let empty = Value { numel, layout: x.shape, ..*x };
-            state.new_like(&empty, empty.dtype, "empty", Edge::None)
+            state.new_like(&empty, empty.dtype, &EMPTY, Edge::None)
         })
     }
 
     /// A new tensor of `numel` elements without gradient.
-    pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static str) -> Tensor<'m> {
+    pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'m> {
         let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
@@ -95,7 +100,7 @@ impl<'m> Tensor<'m> {
 /// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
 fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width: u64) -> Results {
     let whole = node.inputs[0];
-    let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
+    let storage = state.alloc(whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
     only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
 }
@@ -103,11 +108,11 @@ fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width:
 /// value_selecting_reduction_backward and gather_backward: zeros, of which what was chosen gets its part.
 pub(in crate::step) fn topk_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let whole = node.inputs[0];
-    only(fresh(state, grad, (whole.numel, whole.layout), "topk"))
+    only(fresh(state, grad, (whole.numel, whole.layout), &torch::TOPK))
 }
 
 /// `grad.index_select(…)`.
 pub(in crate::step) fn index_copy_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let part = node.inputs[0];
-    only(fresh(state, grad, (part.numel, part.layout), "index_select"))
+    only(fresh(state, grad, (part.numel, part.layout), &torch::INDEX_SELECT))
 }

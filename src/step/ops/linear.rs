@@ -8,6 +8,23 @@ use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{DERIVATIVES, ENGINE, What, roles, torch};
+
+static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
+static CONVOLUTION_BIAS: What = What::own(
+    "convolution (bias gradient)",
+    "a convolution's bias gradient before it is handed to its parameter",
+    ENGINE,
+);
+static CONVOLUTION_INPUT: What =
+    What::own("convolution (input gradient)", "the gradient of a convolution's input", DERIVATIVES);
+static CONVOLUTION_WEIGHT: What = What::own(
+    "convolution (weight gradient)",
+    "a convolution's weight gradient before it is handed to its parameter",
+    ENGINE,
+);
+static WEIGHT_GRADIENT: What =
+    What::own("linear (weight gradient)", "a weight's gradient before it is handed to its parameter", ENGINE);
 
 /// Features of a linear layer.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +86,7 @@ impl State {
             self.save_view(node, &x);
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, "linear");
+        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
         self.release(x.storage);
         self.release(weight.storage);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
@@ -116,7 +133,7 @@ impl State {
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, "linear");
+        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
         for argument in [x, weight, bias] {
             self.release(argument.storage);
         }
@@ -141,9 +158,9 @@ impl State {
         let node = self.node([&x, &weight, &bias], convolution_backward);
         self.save_view(node, &x);
         self.save(node, weight.storage);
-        let dense = self.alloc(x.numel, x.dtype, "contiguous");
+        let dense = self.alloc(x.numel, x.dtype, &torch::CONTIGUOUS);
         let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };
-        let output = self.new_like(&whole, x.dtype, "convolution", node.output(0));
+        let output = self.new_like(&whole, x.dtype, &CONVOLUTION, node.output(0));
         self.release(dense);
         for argument in [x, weight, bias] {
             self.release(argument.storage);
@@ -156,7 +173,7 @@ impl State {
         let bias = self.weight(bias);
         let node = self.row_node([x, &bias], add_backward);
         let dtype = if bias.dtype.bytes() > x.dtype.bytes() { bias.dtype } else { x.dtype };
-        let sum = self.new_like(x, dtype, "add", node.output(0));
+        let sum = self.new_like(x, dtype, &torch::ADD, node.output(0));
         self.release(bias.storage);
         sum
     }
@@ -166,7 +183,7 @@ impl<'m> Tensor<'m> {
     /// `F.linear(x, weight.float())` of a router.
     pub fn through_float(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;
-        machine.within(layer.name, || {
+        machine.within(layer.name, &roles::PROJECTION, || {
             let Weight::Plain(weight) = layer.weight else { return self.base(layer) };
             machine.tensor(|state| {
                 let weight = state.weight(weight);
@@ -182,7 +199,7 @@ impl<'m> Tensor<'m> {
     /// Runs a linear layer with whatever it carries.
     pub fn through(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;
-        machine.within(layer.name, || match layer.adapter {
+        machine.within(layer.name, &roles::PROJECTION, || match layer.adapter {
             None => self.base(layer),
             Some(adapter) => self.adapted(layer, adapter),
         })
@@ -280,7 +297,7 @@ fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
     if !transposed {
         return grad;
     }
-    let storage = state.alloc(grad.numel, grad.dtype, "contiguous");
+    let storage = state.alloc(grad.numel, grad.dtype, &torch::CONTIGUOUS);
     state.release(grad.storage);
     Grad::new(storage, grad.numel, grad.dtype, Layout::Tokens)
 }
@@ -294,7 +311,7 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
         results[1] = Some(weight_grad(state, &weight, grad.dtype));
     }
     if x.wants() {
-        let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+        let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
         // of more than two dimensions it is a view of the product's
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
@@ -309,24 +326,24 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 
 fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
     let numel = weight.numel;
-    let storage = state.alloc_product(numel, dtype, "linear (weight gradient)");
+    let storage = state.alloc_product(numel, dtype, &WEIGHT_GRADIENT);
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
 }
 
 /// A depthwise convolution.
 fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, third] = node.inputs;
-    let copy = state.alloc(first.numel, first.dtype, "contiguous");
+    let copy = state.alloc(first.numel, first.dtype, &torch::CONTIGUOUS);
     let weight = second.wants().then(|| {
-        let storage = state.alloc(second.numel, grad.dtype, "convolution (weight gradient)");
+        let storage = state.alloc(second.numel, grad.dtype, &CONVOLUTION_WEIGHT);
         Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
     });
     let own = first.wants().then(|| {
-        let storage = state.alloc(first.numel, grad.dtype, "convolution (input gradient)");
+        let storage = state.alloc(first.numel, grad.dtype, &CONVOLUTION_INPUT);
         Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
     });
     let bias = third.wants().then(|| {
-        let storage = state.alloc(third.numel, grad.dtype, "convolution (bias gradient)");
+        let storage = state.alloc(third.numel, grad.dtype, &CONVOLUTION_BIAS);
         Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
     });
     state.release(copy);

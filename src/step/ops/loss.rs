@@ -5,6 +5,15 @@ use crate::memory::Category;
 use crate::step::autograd::{Grad, like, only};
 use crate::step::machine::Machine;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static LOG_SOFTMAX: What = What::step("log_softmax", "log-probabilities, saved for backward");
+static NLL_LOSS: What =
+    What::own("nll_loss", "the loss itself: one number, kept by the script", Source::Loss);
+static NLL_WEIGHT: What =
+    What::own("nll_loss (total weight)", "how many labels count, by which the loss is divided", Source::Loss);
+static PADDED_LABELS: What =
+    What::own("padded labels", "the labels, filled up by one per sequence", Source::Loss);
 
 /// The most chunks that a sequence is cut into: longer ones are cut into longer chunks.
 const MOST_CHUNKS: u64 = 200;
@@ -33,19 +42,19 @@ impl<'m> Tensor<'m> {
 
     fn losses(&self, labels: &Tensor<'m>, losses: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node([x], |state, _, grad| only(like(state, grad, "log_softmax")));
-            let raw = state.new_like(x, x.dtype, "log_softmax", node.output(0));
+            let node = state.node([x], |state, _, grad| only(like(state, grad, &LOG_SOFTMAX)));
+            let raw = state.new_like(x, x.dtype, &LOG_SOFTMAX, node.output(0));
             state.save(node, raw.storage);
             let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
             let log = state.cast(&raw, dtype);
             state.release(raw.storage);
             let node = state.node([&log], |state, node, _| {
                 let log = node.inputs[0];
-                let storage = state.alloc(log.numel, log.dtype, "nll_loss");
+                let storage = state.alloc(log.numel, log.dtype, &NLL_LOSS);
                 only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
             });
-            let loss = state.alloc(losses, log.dtype, "nll_loss");
-            let weight = state.alloc(1, log.dtype, "nll_loss (total weight)");
+            let loss = state.alloc(losses, log.dtype, &NLL_LOSS);
+            let weight = state.alloc(1, log.dtype, &NLL_WEIGHT);
             state.save(node, log.storage);
             state.save_view(node, &labels.value);
             state.save(node, weight);
@@ -68,16 +77,19 @@ pub(in crate::step) fn shifted_labels(
     batch: u64,
     sequence: u64,
 ) -> (Tensor<'_>, Tensor<'_>) {
-    let make = |numel: u64, name: &'static str| {
+    let make = |numel: u64, what: &'static What| {
         machine.tensor(|state| {
             let bytes = numel.saturating_mul(Dtype::I64.bytes());
-            let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, name);
+            let storage = state.alloc_as(Category::Logits, bytes, Dtype::I64, what);
             Value::plain(storage, numel, Dtype::I64)
         })
     };
     let tokens = batch.saturating_mul(sequence);
-    let padded = make(tokens.saturating_add(batch), "padded labels");
-    let shifted =
-        if batch > 1 { make(tokens, "shifted labels") } else { padded.with(|value| value.numel = tokens) };
+    let padded = make(tokens.saturating_add(batch), &PADDED_LABELS);
+    let shifted = if batch > 1 {
+        make(tokens, &torch::SHIFTED_LABELS)
+    } else {
+        padded.with(|value| value.numel = tokens)
+    };
     (padded, shifted)
 }

@@ -6,6 +6,9 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Input, Node, Results, like, only, share_view};
 use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{What, torch};
+
+static BADDBMM: What = What::step("baddbmm", "a batched product with a bias added to it");
 
 impl Machine {
     /// `torch.matmul(a, b)` under the running autocast.
@@ -41,7 +44,7 @@ impl Machine {
             if a.value.requires_grad() {
                 state.save_view(node, &b.value);
             }
-            let storage = state.alloc_product(numel, a.value.dtype, "baddbmm");
+            let storage = state.alloc_product(numel, a.value.dtype, &BADDBMM);
             let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
             let heads = Value { layout, shape: Layout::Heads, ..a.value };
             Value { storage, numel, edge: node.output(0), ..heads }
@@ -74,7 +77,7 @@ impl State {
         }
         let node = self.node([value], pass_backward);
         let like = Value { layout: Layout::Heads, ..*value };
-        self.new_like(&like, value.dtype, "contiguous", node.output(0))
+        self.new_like(&like, value.dtype, &torch::CONTIGUOUS, node.output(0))
     }
 
     /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices.
@@ -85,7 +88,7 @@ impl State {
             let node = self.node([b], expand_backward);
             let whole = Value { numel: b.numel.saturating_mul(groups), layout: Layout::Heads, ..*b };
             if batch > 1 {
-                self.new_like(&whole, b.dtype, "contiguous", node.output(0))
+                self.new_like(&whole, b.dtype, &torch::CONTIGUOUS, node.output(0))
             } else {
                 // one sequence's one head for all: a view will do
                 self.retain(b.storage);
@@ -107,7 +110,7 @@ impl State {
         if b.requires_grad() {
             self.save_view(node, &a);
         }
-        let storage = self.alloc_product(numel, a.dtype, "matmul");
+        let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
         let (dtype, shape) = (a.dtype, Layout::Heads);
         let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
@@ -123,7 +126,7 @@ impl State {
 /// The gradient of an operand, where it wants one.
 pub(in crate::step) fn product_backward(state: &mut State, operand: &Input, grad: &Grad) -> Option<Grad> {
     operand.wants().then(|| {
-        let storage = state.alloc_product(operand.numel, grad.dtype, "matmul");
+        let storage = state.alloc_product(operand.numel, grad.dtype, &torch::MATMUL);
         Grad::new(storage, operand.numel, grad.dtype, Layout::Heads)
     })
 }
@@ -146,7 +149,7 @@ pub(in crate::step) fn bmm_backward(state: &mut State, node: &Node, grad: &Grad,
 /// is one sequence only.
 pub(in crate::step) fn unbatched_backward(state: &mut State, grad: &Grad, batch: u64) -> Results {
     let result = if grad.layout == Layout::Tokens && batch > 1 {
-        like(state, grad, "contiguous")
+        like(state, grad, &torch::CONTIGUOUS)
     } else {
         share_view(state, grad)
     };
@@ -166,7 +169,7 @@ fn baddbmm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results 
     let [_, second, third] = node.inputs;
     let mut scaled = |operand: &Input| {
         let raw = product_backward(state, operand, grad)?;
-        let result = like(state, &raw, "mul");
+        let result = like(state, &raw, &torch::MUL);
         state.release(raw.storage);
         Some(result)
     };

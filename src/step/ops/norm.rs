@@ -8,6 +8,10 @@ use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{What, roles, torch};
+
+static LAYER_NORM: What = What::step("layer_norm", "the norm's output, saved as the next projection's input");
+static RSTD: What = What::step("rstd", "one statistic per row: the reciprocal of the deviation");
 
 /// A norm on the machine.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +34,12 @@ impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
         if let Some(kernel) = norm.kernel {
-            return self.machine.within(norm.name, || kernel(self, norm));
+            return self.machine.within(norm.name, &roles::NORM, || kernel(self, norm));
         }
         if norm.heads > 1 {
-            return self.machine.within(norm.name, || self.normed_by_head(norm));
+            return self.machine.within(norm.name, &roles::NORM, || self.normed_by_head(norm));
         }
-        self.machine.within(norm.name, || match norm.kind {
+        self.machine.within(norm.name, &roles::NORM, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
                 self.layer_norm(norm)
             }
@@ -188,7 +192,7 @@ impl<'m> Tensor<'m> {
             }
             // a float32 weight (k-bit preparation, mixed models) promotes the product
             let dtype = if weight.dtype.bytes() > x.dtype.bytes() { weight.dtype } else { x.dtype };
-            let value = state.new_like(x, dtype, "mul", node.output(0));
+            let value = state.new_like(x, dtype, &torch::MUL, node.output(0));
             state.release(weight.storage);
             value
         })
@@ -200,7 +204,7 @@ impl<'m> Tensor<'m> {
             let mut factor = state.weight(weight);
             if plus_one {
                 let node = state.node([&factor], pass_backward);
-                let sum = state.new_like(&factor, factor.dtype, "add", node.output(0));
+                let sum = state.new_like(&factor, factor.dtype, &torch::ADD, node.output(0));
                 state.release(factor.storage);
                 factor = sum;
             }
@@ -214,7 +218,7 @@ impl<'m> Tensor<'m> {
             if float.requires_grad() {
                 state.save_view(node, x);
             }
-            let value = state.new_like(x, x.dtype, "mul", node.output(0));
+            let value = state.new_like(x, x.dtype, &torch::MUL, node.output(0));
             state.release(float.storage);
             value
         })
@@ -232,7 +236,7 @@ impl<'m> Tensor<'m> {
                 return float;
             }
             let node = state.node([&float], pass_backward);
-            let sum = state.new_like(&float, Dtype::F32, "add", node.output(0));
+            let sum = state.new_like(&float, Dtype::F32, &torch::ADD, node.output(0));
             state.release(float.storage);
             sum
         });
@@ -252,7 +256,7 @@ impl<'m> Tensor<'m> {
             if first && x.requires_grad() {
                 state.save(node, factor.value.storage);
             }
-            state.new_like(x, x.dtype, "mul", node.output(0))
+            state.new_like(x, x.dtype, &torch::MUL, node.output(0))
         })
     }
 
@@ -260,7 +264,7 @@ impl<'m> Tensor<'m> {
     pub fn minus_rows(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x, &rows.value], sub_backward);
-            state.new_like(x, x.dtype, "sub", node.output(0))
+            state.new_like(x, x.dtype, &torch::SUB, node.output(0))
         })
     }
 
@@ -272,8 +276,8 @@ impl<'m> Tensor<'m> {
             let node = state.node([x, &weight], layer_norm_backward);
             state.save_view(node, x);
             state.save(node, NOTHING);
-            let output = state.new_like(x, x.dtype, "rms_norm", node.output(0));
-            let root = state.alloc(rows, Dtype::F32, "rstd");
+            let output = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
+            let root = state.alloc(rows, Dtype::F32, &RSTD);
             state.save(node, root);
             state.release(root);
             state.release(weight.storage);
@@ -297,7 +301,7 @@ impl<'m> Tensor<'m> {
             let shifted = norm.weight.filter(|_| plus_one).map(|id| {
                 let weight = state.weight(id);
                 let node = state.node([&weight], pass_backward);
-                let sum = state.new_like(&weight, weight.dtype, "add", node.output(0));
+                let sum = state.new_like(&weight, weight.dtype, &torch::ADD, node.output(0));
                 state.release(weight.storage);
                 sum
             });
@@ -328,12 +332,13 @@ impl<'m> Tensor<'m> {
             state.save(node, copies[1]);
             state.save_view(node, &x);
             state.save(node, copies[0]);
-            let dense_input = if strided { state.alloc(x.numel, x.dtype, "contiguous") } else { NOTHING };
+            let dense_input =
+                if strided { state.alloc(x.numel, x.dtype, &torch::CONTIGUOUS) } else { NOTHING };
             let dense = Value { layout: x.dense_layout(), ..x };
-            let value = state.new_like(&dense, x.dtype, "layer_norm", node.output(0));
+            let value = state.new_like(&dense, x.dtype, &LAYER_NORM, node.output(0));
             let statistics =
                 if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
-            let statistics = ["mean", "rstd"].map(|name| state.alloc(rows, statistics, name));
+            let statistics = [&torch::MEAN, &RSTD].map(|name| state.alloc(rows, statistics, name));
             for storage in statistics {
                 state.save(node, storage);
             }
@@ -364,18 +369,19 @@ fn strided_norm_backward(
     (one_head, strided): (bool, bool),
 ) -> Results {
     let input = node.inputs[0];
-    let dense_input = if strided { state.alloc(input.numel, input.dtype, "contiguous") } else { NOTHING };
+    let dense_input =
+        if strided { state.alloc(input.numel, input.dtype, &torch::CONTIGUOUS) } else { NOTHING };
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
-            let storage = state.alloc(input.numel, input.dtype, "layer_norm");
+            let storage = state.alloc(input.numel, input.dtype, &LAYER_NORM);
             *result = Some(Grad::new(storage, input.numel, input.dtype, input.dense_layout()));
         }
     }
     let lies_dense = matches!(grad.layout, Layout::Either | Layout::Expanded) || grad.layout == input.shape;
     let is_dense = lies_dense && (!one_head || state.sequences == 1);
     if !is_dense {
-        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), &torch::CONTIGUOUS);
     }
     state.release(dense_input);
     results

@@ -5,6 +5,15 @@ use crate::step::autograd::{Edge, Grad, Node, Results, like, only, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{What, torch};
+
+static DROPOUT: What = What::step("dropout", "after dropout: the next operation's input");
+static DROPOUT_MASK: What =
+    What::step("dropout mask", "which elements dropout kept, one byte each, for its backward");
+static GE: What = What::step("ge", "a comparison, one byte per element");
+static LE: What = What::step("le", "a comparison, one byte per element");
+static RSQRT: What = What::step("rsqrt", "one statistic per row: the reciprocal of the root");
+static SLICE_CLONE: What = What::step("clone of the slice", "a copy of a slice");
 
 /// The element type of an operation on two tensors.
 pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
@@ -13,7 +22,7 @@ pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
 
 impl State {
     /// A new tensor shaped and laid out like `value`.
-    pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static str, edge: Edge) -> Value {
+    pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static What, edge: Edge) -> Value {
         let storage = self.alloc(value.numel, dtype, operation);
         let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
         Value { storage, dtype, edge, layout, ..*value }
@@ -26,7 +35,7 @@ impl State {
             return *value;
         }
         let node = self.node([value], cast_backward);
-        self.new_like(value, dtype, "cast", node.output(0))
+        self.new_like(value, dtype, &torch::CAST, node.output(0))
     }
 }
 
@@ -44,7 +53,7 @@ impl<'m> Tensor<'m> {
     pub fn copied(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], pass_backward);
-            state.new_like(x, x.dtype, "clone", node.output(0))
+            state.new_like(x, x.dtype, &torch::CLONE, node.output(0))
         })
     }
 
@@ -53,7 +62,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node([x, y], add_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
         })
     }
 
@@ -83,7 +92,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &row.value;
             let node = state.row_node([x, y], add_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
         })
     }
 
@@ -101,7 +110,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &bias.value;
             let node = state.node([x, y], add_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), "add", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
         })
     }
 
@@ -110,7 +119,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node([x, y], sub_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), "sub", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::SUB, node.output(0))
         })
     }
 
@@ -136,7 +145,7 @@ impl<'m> Tensor<'m> {
     pub fn add_number(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], pass_backward);
-            state.new_like(x, x.dtype, "add", node.output(0))
+            state.new_like(x, x.dtype, &torch::ADD, node.output(0))
         })
     }
 
@@ -153,7 +162,7 @@ impl<'m> Tensor<'m> {
     pub fn scale(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
-            state.new_like(x, x.dtype, "mul", node.output(0))
+            state.new_like(x, x.dtype, &torch::MUL, node.output(0))
         })
     }
 
@@ -171,7 +180,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             state.save(node, NOTHING);
-            state.new_like(x, x.dtype, "mul", node.output(0))
+            state.new_like(x, x.dtype, &torch::MUL, node.output(0))
         })
     }
 
@@ -190,8 +199,11 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let r = &rows.value;
             let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
-            let copy =
-                if wanted && r.requires_grad() { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let copy = if wanted && r.requires_grad() {
+                state.alloc(x.numel, x.dtype, &torch::CLONE)
+            } else {
+                NOTHING
+            };
             let node = state.node([x, r], div_rows_backward);
             state.save_view(node, r);
             if r.requires_grad() {
@@ -207,7 +219,7 @@ impl<'m> Tensor<'m> {
     pub fn limited_in_place(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let wanted = state.graph.is_recorded() && x.requires_grad();
-            let copy = if wanted { state.alloc(x.numel, x.dtype, "clone") } else { NOTHING };
+            let copy = if wanted { state.alloc(x.numel, x.dtype, &torch::CLONE) } else { NOTHING };
             let node = state.node([x], clamp_backward);
             state.save(node, copy);
             state.release(copy);
@@ -221,7 +233,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], clamp_backward);
             state.save(node, x.storage);
-            state.new_like(x, x.dtype, "clamp", node.output(0))
+            state.new_like(x, x.dtype, &torch::CLAMP, node.output(0))
         })
     }
 
@@ -234,7 +246,7 @@ impl<'m> Tensor<'m> {
             if r.requires_grad() {
                 state.save_view(node, x);
             }
-            state.new_like(x, x.dtype, "div", node.output(0))
+            state.new_like(x, x.dtype, &torch::DIV, node.output(0))
         })
     }
 
@@ -243,7 +255,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             state.save(node, mask.value.storage);
-            state.new_like(x, x.dtype, "masked_fill", node.output(0))
+            state.new_like(x, x.dtype, &torch::MASKED_FILL, node.output(0))
         })
     }
 
@@ -252,7 +264,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             state.save(node, NOTHING);
-            state.new_like(x, x.dtype, "where", node.output(0))
+            state.new_like(x, x.dtype, &torch::WHERE, node.output(0))
         })
     }
 
@@ -270,7 +282,7 @@ impl<'m> Tensor<'m> {
     /// makes a tensor like the input.
     pub fn by_function(
         &self,
-        run: impl FnOnce(&dyn Fn(&'static str) -> Tensor<'m>) -> Tensor<'m>,
+        run: impl FnOnce(&dyn Fn(&'static What) -> Tensor<'m>) -> Tensor<'m>,
         derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
     ) -> Tensor<'m> {
         let like = |operation| self.apply(|state, x| state.new_like(x, x.dtype, operation, Edge::None));
@@ -286,10 +298,10 @@ impl<'m> Tensor<'m> {
     /// `-x`.
     pub fn negate(&self) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node([x], |state, _, grad| only(like(state, grad, "neg")));
+            let node = state.node([x], |state, _, grad| only(like(state, grad, &torch::NEG)));
             // the slice of a tensor that lies head after head is as dense as its shape says
             let dense = Value { layout: x.dense_layout(), ..*x };
-            state.new_like(&dense, x.dtype, "neg", node.output(0))
+            state.new_like(&dense, x.dtype, &torch::NEG, node.output(0))
         })
     }
 
@@ -304,7 +316,7 @@ impl<'m> Tensor<'m> {
             if y.requires_grad() {
                 state.save_view(node, x);
             }
-            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::MUL, node.output(0))
         })
     }
 
@@ -314,7 +326,7 @@ impl<'m> Tensor<'m> {
             let y = &constant.value;
             let node = state.node([x], scale_backward);
             state.save_view(node, y);
-            state.new_like(x, promoted(x.dtype, y.dtype), "mul", node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), &torch::MUL, node.output(0))
         })
     }
 
@@ -329,7 +341,7 @@ impl<'m> Tensor<'m> {
             if r.requires_grad() {
                 state.save_view(node, x);
             }
-            state.new_like(x, promoted(x.dtype, r.dtype), "mul", node.output(0))
+            state.new_like(x, promoted(x.dtype, r.dtype), &torch::MUL, node.output(0))
         })
     }
 
@@ -339,7 +351,7 @@ impl<'m> Tensor<'m> {
             let x = state.cast(x, if state.autocast.is_some() { Dtype::F32 } else { x.dtype });
             let node = state.node([&x], pow_backward);
             state.save_view(node, &x);
-            let result = state.new_like(&x, x.dtype, "pow", node.output(0));
+            let result = state.new_like(&x, x.dtype, &torch::POW, node.output(0));
             state.release(x.storage);
             result
         })
@@ -349,14 +361,14 @@ impl<'m> Tensor<'m> {
     pub fn rsqrt(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], pow_backward);
-            let result = state.new_like(x, x.dtype, "rsqrt", node.output(0));
+            let result = state.new_like(x, x.dtype, &RSQRT, node.output(0));
             state.save_view(node, &result);
             result
         })
     }
 
     /// An activation that is one kernel and keeps its input (silu, gelu).
-    pub fn keeping_input(&self, operation: &'static str) -> Tensor<'m> {
+    pub fn keeping_input(&self, operation: &'static What) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             state.save_view(node, x);
@@ -365,7 +377,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// An activation that is one kernel and keeps its output (tanh, relu, sigmoid).
-    pub fn keeping_output(&self, operation: &'static str) -> Tensor<'m> {
+    pub fn keeping_output(&self, operation: &'static What) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             let result = state.new_like(x, x.dtype, operation, node.output(0));
@@ -381,9 +393,9 @@ impl<'m> Tensor<'m> {
         }
         self.apply(|state, x| {
             // native_dropout draws its mask first only where the output does not exist yet
-            let node = state.node([x], |state, _, grad| only(like(state, grad, "dropout")));
-            let mask = state.alloc(x.numel, Dtype::Bool, "dropout mask");
-            let result = state.new_like(x, x.dtype, "dropout", node.output(0));
+            let node = state.node([x], |state, _, grad| only(like(state, grad, &DROPOUT)));
+            let mask = state.alloc(x.numel, Dtype::Bool, &DROPOUT_MASK);
+            let result = state.new_like(x, x.dtype, &DROPOUT, node.output(0));
             state.save(node, mask);
             state.release(mask);
             result
@@ -407,17 +419,17 @@ pub(in crate::step) fn add_backward(state: &mut State, node: &Node, grad: &mut G
 /// The second operand's gradient is the negative.
 pub(in crate::step) fn sub_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
-    let other = second.wants().then(|| like(state, grad, "neg"));
+    let other = second.wants().then(|| like(state, grad, &torch::NEG));
     [first.wants().then(|| share(state, grad)), other, None]
 }
 
 /// A slice filled in place (`CopySlices` around `CopyBackwards`): what was there before gets zeros, what came gets its part.
 fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
-    let whole = Grad { layout: first.layout, ..like(state, grad, "clone") };
-    let slice = state.alloc(second.numel, grad.dtype, "clone of the slice");
+    let whole = Grad { layout: first.layout, ..like(state, grad, &torch::CLONE) };
+    let slice = state.alloc(second.numel, grad.dtype, &SLICE_CLONE);
     let own = if first.wants() {
-        state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), "zeros");
+        state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), &torch::ZEROS);
         Some(whole)
     } else {
         state.release(whole.storage);
@@ -429,28 +441,28 @@ fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Resul
 /// The gradient in the element type that the input has.
 pub(in crate::step) fn cast_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let dtype = node.inputs[0].dtype;
-    let storage = state.alloc(grad.numel, dtype, "cast");
+    let storage = state.alloc(grad.numel, dtype, &torch::CAST);
     only(Grad { storage, dtype, view: false, ..*grad })
 }
 
 /// The gradient times the other factor, the second factor's first.
 pub(in crate::step) fn mul_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
-    let other = second.wants().then(|| like(state, grad, "mul"));
-    let own = first.wants().then(|| like(state, grad, "mul"));
+    let other = second.wants().then(|| like(state, grad, &torch::MUL));
+    let own = first.wants().then(|| like(state, grad, &torch::MUL));
     [own, other, None]
 }
 
 /// One kernel from the gradient and what was saved, if anything, to the input's gradient.
 pub(in crate::step) fn scale_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    only(like(state, grad, "mul"))
+    only(like(state, grad, &torch::MUL))
 }
 
 /// pow_backward and rsqrt_backward: the power that is one lower (rsqrt: the cube), its multiple, the product with the gradient.
 fn pow_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    let base = like(state, grad, "pow");
-    let scaled = like(state, grad, "mul");
-    let result = like(state, grad, "mul");
+    let base = like(state, grad, &torch::POW);
+    let scaled = like(state, grad, &torch::MUL);
+    let result = like(state, grad, &torch::MUL);
     state.release(scaled.storage);
     state.release(base.storage);
     only(result)
@@ -460,22 +472,22 @@ fn pow_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
 fn div_rows_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
     let other = second.wants().then(|| {
-        let negative = like(state, grad, "neg");
-        let quotient = like(state, grad, "div");
-        let again = like(state, grad, "div");
-        let result = like(state, grad, "mul");
+        let negative = like(state, grad, &torch::NEG);
+        let quotient = like(state, grad, &torch::DIV);
+        let again = like(state, grad, &torch::DIV);
+        let result = like(state, grad, &torch::MUL);
         [again, quotient, negative].into_iter().for_each(|grad| state.release(grad.storage));
         result
     });
-    let own = first.wants().then(|| like(state, grad, "div"));
+    let own = first.wants().then(|| like(state, grad, &torch::DIV));
     [own, other, None]
 }
 
 /// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
 pub(in crate::step) fn clamp_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    let zero = state.alloc(1, grad.dtype, "zero");
-    let masks = [state.alloc(grad.numel, Dtype::Bool, "ge"), state.alloc(grad.numel, Dtype::Bool, "le")];
-    let storage = state.alloc(grad.numel, grad.dtype, "where");
+    let zero = state.alloc(1, grad.dtype, &torch::ZERO);
+    let masks = [state.alloc(grad.numel, Dtype::Bool, &GE), state.alloc(grad.numel, Dtype::Bool, &LE)];
+    let storage = state.alloc(grad.numel, grad.dtype, &torch::WHERE);
     masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
     only(Grad { storage, view: false, ..*grad })
 }

@@ -4,6 +4,14 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Node, Results, fresh, only, share_view};
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{DERIVATIVES, What, torch};
+
+static SOFTMAX: What = What::step("softmax", "softmax's output, which its own backward needs");
+static SOFTMAX_PRODUCT: What = What::own(
+    "softmax (grad · output)",
+    "the gradient of probabilities times the probabilities, of which softmax's backward makes the gradient of the scores",
+    DERIVATIVES,
+);
 
 impl<'m> Tensor<'m> {
     /// `x.sum(-1, keepdim=True)` over rows of `width`. autocast makes its result float32.
@@ -12,7 +20,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], sum_backward);
             let rows = Value { numel: x.numel / width.max(1), ..*x };
             let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
-            state.new_like(&rows, dtype, "sum", node.output(0))
+            state.new_like(&rows, dtype, &torch::SUM, node.output(0))
         })
     }
 
@@ -22,7 +30,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], sum_backward);
             let summed = Value { numel: x.numel / count.max(1), ..*x };
             let dtype = if state.autocast.is_some() { Dtype::F32 } else { x.dtype };
-            state.new_like(&summed, dtype, "sum", node.output(0))
+            state.new_like(&summed, dtype, &torch::SUM, node.output(0))
         })
     }
 
@@ -31,10 +39,10 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], |state, node, grad| {
                 let rows = node.inputs[0];
-                only(fresh(state, grad, (rows.numel, rows.layout), "mean"))
+                only(fresh(state, grad, (rows.numel, rows.layout), &torch::MEAN))
             });
             let rows = Value { numel: x.numel / width.max(1), ..*x };
-            state.new_like(&rows, x.dtype, "mean", node.output(0))
+            state.new_like(&rows, x.dtype, &torch::MEAN, node.output(0))
         })
     }
 
@@ -56,7 +64,7 @@ impl<'m> Tensor<'m> {
     fn softmax_into(&self, dtype: Dtype) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], softmax_backward);
-            let result = state.new_like(x, dtype, "softmax", node.output(0));
+            let result = state.new_like(x, dtype, &SOFTMAX, node.output(0));
             state.save_view(node, &result);
             result
         })
@@ -72,7 +80,7 @@ fn sum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 /// softmax_backward_cuda_out: the result, then `tmp = grad * output`.
 fn softmax_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let dtype = node.inputs[0].dtype;
-    let storage = state.alloc(grad.numel, dtype, "softmax");
-    state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "softmax (grad · output)");
+    let storage = state.alloc(grad.numel, dtype, &SOFTMAX);
+    state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), &SOFTMAX_PRODUCT);
     only(Grad::new(storage, grad.numel, dtype, grad.layout))
 }

@@ -8,6 +8,15 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results, fresh, like, only, share_view};
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{What, torch};
+
+static CUMSUM: What = What::step("cumsum", "running sums");
+static FLIP: What = What::step("flip", "in the other order");
+static SOFTPLUS: What = What::step("softplus", "the output of softplus");
+static PAD: What = What::step("pad", "filled up with zeros");
+static SOLVE: What = What::step("solve_triangular", "the solution of a triangular system");
+static SOLVE_POINTERS: What =
+    What::step("solve_triangular (pointers)", "where the matrices of a triangular system lie");
 
 impl<'m> Tensor<'m> {
     /// `unsqueeze`, `squeeze` or a view that splits a dimension: its gradient is a view too.
@@ -67,18 +76,18 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], |state, node, grad| {
                 let layout = grad.layout;
-                only(fresh(state, grad, (node.inputs[0].numel, layout), "pad"))
+                only(fresh(state, grad, (node.inputs[0].numel, layout), &PAD))
             });
             let layout = if numel == x.numel { x.layout } else { x.shape };
             let whole = Value { numel, layout, ..*x };
-            state.new_like(&whole, x.dtype, "pad", node.output(0))
+            state.new_like(&whole, x.dtype, &PAD, node.output(0))
         })
     }
 
     /// `F.softplus(x)`. autocast runs it in float32.
     pub fn softplus(&self) -> Tensor<'m> {
         let autocast = self.machine.with(|state| state.autocast.is_some());
-        self.to(if autocast { Dtype::F32 } else { self.value.dtype }).keeping_input("softplus")
+        self.to(if autocast { Dtype::F32 } else { self.value.dtype }).keeping_input(&SOFTPLUS)
     }
 
     /// `x.cumsum(dim)`, from a copy where x is not contiguous.
@@ -86,9 +95,9 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], cumsum_backward);
             let dense = Value { layout: x.shape, ..*x };
-            let result = state.new_like(&dense, x.dtype, "cumsum", node.output(0));
+            let result = state.new_like(&dense, x.dtype, &CUMSUM, node.output(0));
             if x.layout != x.shape {
-                state.scratch(x.bytes(), "contiguous");
+                state.scratch(x.bytes(), &torch::CONTIGUOUS);
             }
             result
         })
@@ -100,7 +109,7 @@ impl<'m> Tensor<'m> {
             let y = &other.value;
             let node = state.node([x, y], sub_backward);
             let whole = Value { numel, ..*x };
-            state.new_like(&whole, promoted(x.dtype, y.dtype), "sub", node.output(0))
+            state.new_like(&whole, promoted(x.dtype, y.dtype), &torch::SUB, node.output(0))
         })
     }
 
@@ -112,7 +121,7 @@ impl<'m> Tensor<'m> {
             let b = &right.value;
             let node = state.node([x, b], solve_backward);
             let dense = Value { layout: Layout::Heads, shape: Layout::Heads, ..*b };
-            let result = state.new_like(&dense, b.dtype, "solve_triangular", node.output(0));
+            let result = state.new_like(&dense, b.dtype, &SOLVE, node.output(0));
             pointers(state, matrices);
             state.save(node, x.storage);
             state.save(node, result.storage);
@@ -128,8 +137,8 @@ fn pointers(state: &mut State, matrices: u64) {
         return;
     }
     let bytes = matrices.saturating_mul(8);
-    let first = state.alloc(matrices, Dtype::I64, "solve_triangular (pointers)");
-    state.scratch(bytes, "solve_triangular (pointers)");
+    let first = state.alloc(matrices, Dtype::I64, &SOLVE_POINTERS);
+    state.scratch(bytes, &SOLVE_POINTERS);
     state.release(first);
 }
 
@@ -141,13 +150,13 @@ fn solve_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [a, b, _] = node.inputs;
     let triangles = a.numel;
     let mut results: Results = [None; INPUTS];
-    let right = state.alloc(b.numel, grad.dtype, "solve_triangular");
+    let right = state.alloc(b.numel, grad.dtype, &SOLVE);
     pointers(state, triangles / (DELTA_CHUNK * DELTA_CHUNK));
     if a.wants() {
-        let product = state.alloc(triangles, grad.dtype, "matmul");
-        let negative = state.alloc(triangles, grad.dtype, "neg");
+        let product = state.alloc(triangles, grad.dtype, &torch::MATMUL);
+        let negative = state.alloc(triangles, grad.dtype, &torch::NEG);
         state.release(product);
-        let lower = state.alloc(triangles, grad.dtype, "tril");
+        let lower = state.alloc(triangles, grad.dtype, &torch::TRIL);
         state.release(negative);
         results[0] = Some(Grad::new(lower, triangles, grad.dtype, Layout::Heads));
     }
@@ -162,12 +171,12 @@ fn solve_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 /// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`, from a copy where the gradient is not contiguous.
 fn cumsum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let new = |state: &mut State, name| state.alloc(grad.numel, grad.dtype, name);
-    let flipped = new(state, "flip");
-    let summed = new(state, "cumsum");
+    let flipped = new(state, &FLIP);
+    let summed = new(state, &CUMSUM);
     if grad.layout != node.inputs[0].shape {
-        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), "contiguous");
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), &torch::CONTIGUOUS);
     }
-    let storage = new(state, "flip");
+    let storage = new(state, &FLIP);
     state.release(summed);
     state.release(flipped);
     only(Grad { storage, view: false, ..*grad })
@@ -175,13 +184,13 @@ fn cumsum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 
 /// A permutation of dimensions and a view: the gradient is copied.
 pub(in crate::step) fn permute_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
-    only(like(state, grad, "contiguous"))
+    only(like(state, grad, &torch::CONTIGUOUS))
 }
 
 /// Heads cut into chunks: a view unless the gradient lies transposed.
 fn chunked_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
     only(if grad.layout == Layout::Columns {
-        Grad { layout: Layout::Heads, ..like(state, grad, "contiguous") }
+        Grad { layout: Layout::Heads, ..like(state, grad, &torch::CONTIGUOUS) }
     } else {
         share_view(state, grad)
     })

@@ -7,6 +7,12 @@ use crate::step::autograd::{Grad, Node, Results, fresh, like, only, share_view};
 use crate::step::heap::NOTHING;
 use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static FLATTEN: What = What::step("flatten", "joined again: the next projection's input");
+static REPEAT_KV: What =
+    What::own("repeat_kv", "keys or values copied for every query head", Source::Modeling);
+static STACK: What = What::step("stack", "parts joined: a copy in the order that the next operation needs");
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head)`.
@@ -66,7 +72,7 @@ impl<'m> Tensor<'m> {
                 }
                 Layout::Heads | Layout::Columns | Layout::Expanded => {
                     let like = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
-                    state.new_like(&like, x.dtype, "contiguous", edge)
+                    state.new_like(&like, x.dtype, &torch::CONTIGUOUS, edge)
                 }
             }
         })
@@ -101,7 +107,7 @@ impl<'m> Tensor<'m> {
             let y = &other.value;
             let node = state.node([x, y], cat_backward);
             let whole = Value { numel: x.numel.saturating_add(y.numel), layout: x.dense_layout(), ..*x };
-            state.new_like(&whole, promoted(x.dtype, y.dtype), "cat", node.output(0))
+            state.new_like(&whole, promoted(x.dtype, y.dtype), &torch::CAT, node.output(0))
         })
     }
 
@@ -116,7 +122,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], expand_backward);
             let whole = Value { numel: x.numel.saturating_mul(times), ..*x };
-            state.new_like(&whole, x.dtype, "flatten", node.output(0))
+            state.new_like(&whole, x.dtype, &FLATTEN, node.output(0))
         })
     }
 
@@ -137,8 +143,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], topk_backward);
             let values = Value { numel: rows, ..*x };
-            let values = state.new_like(&values, x.dtype, "max", node.output(0));
-            let indices = state.alloc(rows, Dtype::I64, "max (indices)");
+            let values = state.new_like(&values, x.dtype, &torch::MAX, node.output(0));
+            let indices = state.alloc(rows, Dtype::I64, &torch::MAX_INDICES);
             state.save(node, indices);
             state.release(indices);
             values
@@ -163,7 +169,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], expand_backward);
             let whole = Value { numel: x.numel.saturating_mul(times), layout: x.shape, ..*x };
-            state.new_like(&whole, x.dtype, "repeat_kv", node.output(0))
+            state.new_like(&whole, x.dtype, &REPEAT_KV, node.output(0))
         })
     }
 
@@ -189,7 +195,7 @@ impl Machine {
         first.apply(|state, x| {
             let node = state.fan(edges, x);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
-            state.new_like(&whole, x.dtype, "stack", node.output(0))
+            state.new_like(&whole, x.dtype, &STACK, node.output(0))
         })
     }
 }
@@ -200,7 +206,7 @@ pub(in crate::step) fn reshape_backward(state: &mut State, _: &Node, grad: &mut 
     only(if matches!(grad.layout, Layout::Tokens | Layout::Columns | Layout::Either) {
         share_view(state, grad)
     } else {
-        Grad { layout: Layout::Tokens, ..like(state, grad, "contiguous") }
+        Grad { layout: Layout::Tokens, ..like(state, grad, &torch::CONTIGUOUS) }
     })
 }
 
@@ -212,7 +218,7 @@ pub(in crate::step) fn transpose_backward(state: &mut State, _: &Node, grad: &mu
 /// A slice's gradient is the whole tensor's.
 pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let whole = node.inputs[0];
-    only(fresh(state, grad, (whole.numel, whole.dense_layout()), "slice"))
+    only(fresh(state, grad, (whole.numel, whole.dense_layout()), &torch::SLICE))
 }
 
 /// The gradients of the chunks (zeros for those without one) are joined into the whole's.
@@ -220,8 +226,8 @@ fn split_backward(state: &mut State, node: &Node, grads: &Results) -> Results {
     let whole = node.inputs[0];
     let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
     let zeros = whole.numel.saturating_sub(known);
-    let zeros = if zeros > 0 { state.alloc(zeros, whole.dtype, "zeros") } else { NOTHING };
-    let storage = state.alloc(whole.numel, whole.dtype, "cat");
+    let zeros = if zeros > 0 { state.alloc(zeros, whole.dtype, &torch::ZEROS) } else { NOTHING };
+    let storage = state.alloc(whole.numel, whole.dtype, &torch::CAT);
     state.release(zeros);
     only(Grad::new(storage, whole.numel, whole.dtype, whole.shape))
 }
@@ -234,5 +240,5 @@ pub(in crate::step) fn cat_backward(state: &mut State, node: &Node, grad: &mut G
 /// An expanded view, copied or not: a sum.
 pub(in crate::step) fn expand_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let narrow = node.inputs[0];
-    only(fresh(state, grad, (narrow.numel, narrow.dense_layout()), "sum"))
+    only(fresh(state, grad, (narrow.numel, narrow.dense_layout()), &torch::SUM))
 }

@@ -46,6 +46,14 @@ pub fn of(model_type: &str) -> Option<Variant> {
             layout: EXPERTS_FIRST,
             ..PLAIN
         },
+        // JetBrains' Mellum 2: qwen3_moe with windows, and rotary embeddings by kind of layer
+        "mellum" => Variant {
+            qk_norms: Some(QK_NORMS),
+            windows: Windows::Listed,
+            experts: Some(Experts { layers: Sparse::AfterFirst(0), ..EXPERTS }),
+            layout: EXPERTS_FIRST,
+            ..PLAIN
+        },
         "qwen3_vl_moe_text" => Variant {
             qk_norms: Some(QK_NORMS),
             experts: Some(Experts { layers: Sparse::Stepped, ..EXPERTS }),

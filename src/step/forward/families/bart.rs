@@ -17,6 +17,12 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, roles, torch};
+
+static ISFINITE: What = What::step("isfinite", "whether elements are finite, one byte each");
+static IS_NUMBER: What = What::step("isfinite (is a number)", "whether elements are numbers, one byte each");
+static IS_BOUNDED: What = What::step("isfinite (is bounded)", "whether elements are bounded, one byte each");
+static FINITE_SIZE: What = What::step("isfinite (size)", "magnitudes, to see whether they are finite");
 
 /// A half of the model: what stands around its layers.
 struct Half<'t, 'm> {
@@ -68,7 +74,7 @@ impl<'a> Pass<'_, 'a> {
     fn bart_half(&self, half: &Half<'_, 'a>) -> (Tensor<'a>, Shared<Value>) {
         let ids = half.decodes.map(|(ids, _)| ids);
         let table = &self.architecture.embeddings.tokens;
-        let embedded = self.within(table.name, || {
+        let embedded = self.within(table.name, &roles::EMBEDDING, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             let rows = rows.scale();
             if self.trains && self.inputs_require_grad && !rows.value.requires_grad() {
@@ -85,7 +91,7 @@ impl<'a> Pass<'_, 'a> {
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
             range = (!counts).then(|| self.range());
-            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, "attention mask"));
+            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
@@ -97,18 +103,21 @@ impl<'a> Pass<'_, 'a> {
         let sines = counts.then(|| {
             let _ids = self.counted_positions();
             let numel = self.batch.tokens().saturating_mul(self.architecture.hidden);
-            self.constant(numel, weights_dtype(self.member.precision), "positions")
+            self.constant(numel, weights_dtype(self.member.precision), &torch::POSITIONS)
         });
         let positions = sines.or_else(|| {
             half.positions.map(|(table, param)| {
                 let rows = if per_token { self.batch.tokens() } else { self.batch.length };
-                self.within(table.name, || {
+                self.within(table.name, &roles::EMBEDDING, || {
                     let counted = match &range {
                         Some(range) => range.clone(),
-                        None => self.constant(self.batch.length, Dtype::I64, "range"),
+                        None => self.constant(self.batch.length, Dtype::I64, &torch::RANGE),
                     };
-                    let ids =
-                        if shifted { counted.fresh(rows, Dtype::I64, "positions") } else { counted.clone() };
+                    let ids = if shifted {
+                        counted.fresh(rows, Dtype::I64, &torch::POSITIONS)
+                    } else {
+                        counted.clone()
+                    };
                     self.lookup(param, Some(&ids), rows, table.width)
                 })
             })
@@ -198,7 +207,7 @@ impl<'a> Pass<'_, 'a> {
         let drops = self.dropout(layer.block.residual_dropout);
         let mut _weights = None;
         let mut states = self.bart_part(layer, (first, before), hidden.clone(), |states| {
-            let (output, weights) = self.machine.within("self_attn", || {
+            let (output, weights) = self.machine.within("self_attn", &roles::ATTENTION, || {
                 self.bart_attention(layer, attention, (&states, None), shared.full.as_ref())
             });
             _weights = weights;
@@ -207,7 +216,7 @@ impl<'a> Pass<'_, 'a> {
         });
         if let (Some(cross), Some(encoded)) = (&layer.block.cross, &shared.encoded) {
             states = self.bart_part(layer, (&cross.norm, before), states, |states| {
-                let (output, weights) = self.machine.within("encoder_attn", || {
+                let (output, weights) = self.machine.within("encoder_attn", &roles::ATTENTION, || {
                     let mask = shared.cross_mask.as_ref();
                     self.bart_attention(layer, &cross.attention, (&states, Some(encoded)), mask)
                 });
@@ -235,14 +244,14 @@ impl<'a> Pass<'_, 'a> {
     /// What the encoder does to float16: mbart clamps it, bart looks whether it has to (`torch.isfinite(…).all()`).
     fn bart_clamped(&self, states: Tensor<'a>, clamps: bool) -> Tensor<'a> {
         if clamps {
-            return states.keeping_input("clamp");
+            return states.keeping_input(&torch::CLAMP);
         }
         let make = |dtype, name| states.fresh(states.value.numel, dtype, name);
-        let size = make(Dtype::F16, "isfinite (size)");
-        let bounded = make(Dtype::Bool, "isfinite (is bounded)");
+        let size = make(Dtype::F16, &FINITE_SIZE);
+        let bounded = make(Dtype::Bool, &IS_BOUNDED);
         drop(size);
-        let itself = make(Dtype::Bool, "isfinite (is a number)");
-        drop(make(Dtype::Bool, "isfinite"));
+        let itself = make(Dtype::Bool, &IS_NUMBER);
+        drop(make(Dtype::Bool, &ISFINITE));
         drop((itself, bounded));
         states
     }
@@ -295,8 +304,8 @@ impl<'a> Pass<'_, 'a> {
             if let Some(mask) = mask {
                 weights = weights.add_row(mask);
             }
-            weights = weights.softmax();
-            weights = weights.dropout(drops);
+            weights = self.probabilities(|| weights.softmax());
+            weights = self.probabilities(|| weights.dropout(drops));
             let shape = Product { numel: q.value.numel, transposed: false, ..shape };
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))

@@ -5,6 +5,9 @@ use crate::model::modeling::PositionIds;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::{Pass, find};
 use crate::step::tensor::Tensor;
+use crate::step::what::{What, roles, torch};
+
+static CUMSUM_CAST: What = What::step("cumsum (cast)", "what is to be summed up, as whole numbers");
 
 impl<'a> Pass<'_, 'a> {
     /// `BertEmbeddings` and the masks of `BertModel.forward`.
@@ -16,7 +19,7 @@ impl<'a> Pass<'_, 'a> {
             let positions = counted.then(|| self.counted_positions());
             let types = if embeddings.token_types.is_some() {
                 let numel = if counted { tokens } else { self.batch.length };
-                Some(self.constant(numel, Dtype::I64, "token types"))
+                Some(self.constant(numel, Dtype::I64, &torch::TOKEN_TYPES))
             } else {
                 None
             };
@@ -26,17 +29,19 @@ impl<'a> Pass<'_, 'a> {
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
                 // one row of types for all sequences is copied for the lookup
                 let shared = !counted && self.batch.sequences > 1;
-                let dense = shared.then(|| self.constant(tokens, Dtype::I64, "token types"));
-                let rows =
-                    self.within(table.name, || self.lookup(param, types.as_ref(), tokens, table.width));
+                let dense = shared.then(|| self.constant(tokens, Dtype::I64, &torch::TOKEN_TYPES));
+                let rows = self.within(table.name, &roles::EMBEDDING, || {
+                    self.lookup(param, types.as_ref(), tokens, table.width)
+                });
                 drop(dense);
                 hidden = hidden.add(&rows);
                 kept.push(rows);
             }
             if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
                 let rows = if counted { tokens } else { self.batch.length };
-                let rows =
-                    self.within(table.name, || self.lookup(param, positions.as_ref(), rows, table.width));
+                let rows = self.within(table.name, &roles::EMBEDDING, || {
+                    self.lookup(param, positions.as_ref(), rows, table.width)
+                });
                 hidden = if counted { hidden.add(&rows) } else { hidden.add_row(&rows) };
                 kept.push(rows);
             }
@@ -67,21 +72,21 @@ impl<'a> Pass<'_, 'a> {
         let ints = |name| self.constant(tokens, Dtype::I32, name);
         let longs = |name| self.constant(tokens, Dtype::I64, name);
         let mask = {
-            let _differs = self.constant(tokens, Dtype::Bool, "padding mask");
-            ints("padding mask")
+            let _differs = self.constant(tokens, Dtype::Bool, &torch::PADDING_MASK);
+            ints(&torch::PADDING_MASK)
         };
         let positions = {
             let counted = {
-                let counted = longs("positions");
-                drop(longs("cumsum (cast)"));
-                ints("positions").replacing(counted)
+                let counted = longs(&torch::POSITIONS);
+                drop(longs(&CUMSUM_CAST));
+                ints(&torch::POSITIONS).replacing(counted)
             };
-            let shifted = ints("positions").replacing(counted);
-            ints("positions").replacing(shifted)
+            let shifted = ints(&torch::POSITIONS).replacing(counted);
+            ints(&torch::POSITIONS).replacing(shifted)
         };
         let result = {
-            let long = longs("positions");
-            longs("positions").replacing(long)
+            let long = longs(&torch::POSITIONS);
+            longs(&torch::POSITIONS).replacing(long)
         };
         drop(mask);
         drop(positions);

@@ -5,6 +5,7 @@ use crate::model::blocks::{FeedForward, Mlp, Norm};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::tensor::Tensor;
+use crate::step::what::{roles, torch};
 
 impl<'a> Pass<'_, 'a> {
     /// `BioGptModel.forward` up to its layers.
@@ -13,15 +14,15 @@ impl<'a> Pass<'_, 'a> {
         let words = self.embed_tokens();
         let mut locals = vec![words.clone()];
         if !self.batch.mask.is_given() {
-            locals.push(self.constant(self.batch.tokens(), Dtype::F32, "attention mask"));
+            locals.push(self.constant(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
         }
         let call = MaskCall { given: true, ..self.mask_call() };
         let full = self.mask(None, words.value.dtype, call);
         let positions = self.range();
         let mut hidden = words.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || {
-                let ids = positions.fresh(self.batch.length, Dtype::I64, "positions");
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
+                let ids = positions.fresh(self.batch.length, Dtype::I64, &torch::POSITIONS);
                 self.lookup(param, Some(&ids), self.batch.length, table.width)
             });
             hidden = words.add_row(&rows);

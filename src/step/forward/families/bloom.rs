@@ -8,6 +8,13 @@ use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, torch};
+
+static DISTANCES: What = What::own(
+    "distances",
+    "each token's distance from the first, of which the bias is made",
+    Source::Modeling,
+);
 
 impl<'a> Pass<'_, 'a> {
     /// `BloomModel.forward` up to its layers: embedding, its norm, a mask of ones, alibi.
@@ -15,7 +22,7 @@ impl<'a> Pass<'_, 'a> {
         let looked_up = self.embed_tokens();
         let hidden = self.embedding_norm(&looked_up);
         let dtype = hidden.value.dtype;
-        let ones = self.constant(self.batch.tokens(), Dtype::F32, "mask of ones");
+        let ones = self.constant(self.batch.tokens(), Dtype::F32, &torch::MASK_OF_ONES);
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, eager: true, ..self.mask_call() };
         let full = self.mask(None, looked_up.value.dtype, call);
@@ -30,14 +37,14 @@ impl<'a> Pass<'_, 'a> {
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let distances = {
             let shifted = {
-                let _summed = self.constant(tokens, mask, "positions");
-                self.constant(tokens, mask, "positions")
+                let _summed = self.constant(tokens, mask, &torch::POSITIONS);
+                self.constant(tokens, mask, &torch::POSITIONS)
             };
-            let distances = self.constant(tokens, mask, "distances");
+            let distances = self.constant(tokens, mask, &DISTANCES);
             drop(shifted);
             distances
         };
-        let alibi = self.constant(tokens.saturating_mul(heads), own, "alibi");
+        let alibi = self.constant(tokens.saturating_mul(heads), own, &torch::ALIBI);
         let cast = alibi.to(dtype);
         drop(distances);
         cast
@@ -69,11 +76,11 @@ impl<'a> Pass<'_, 'a> {
             Some(mask) => products.add_row(mask),
             None => products.clone(),
         };
-        let mut probabilities = {
+        let mut probabilities = self.probabilities(|| {
             let float = weights.softmax_float();
             float.to(q.value.dtype)
-        };
-        probabilities = probabilities.dropout(self.dropout(attention.dropout));
+        });
+        probabilities = self.probabilities(|| probabilities.dropout(self.dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
         let mut context = machine.product(&probabilities, &v, shape, self.autocast);
         context = context.to_tokens();

@@ -9,6 +9,9 @@ use crate::step::heap::NOTHING;
 use crate::step::ops::matmul::Product;
 use crate::step::ops::pointwise::{pass_backward, scale_backward};
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static MIDDLE: What = What::own("middle", "half of the distances that are told apart", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
     /// `DebertaV2Embeddings`, and the mask, the relative positions and their table as `DebertaV2Encoder.forward` makes
@@ -20,11 +23,11 @@ impl<'a> Pass<'_, 'a> {
             .mask
             .is_given()
             .then(|| Tensor { machine: self.machine, value: Value::plain(NOTHING, tokens, Dtype::I64) });
-        let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, "attention mask"));
-        let types = self.constant(tokens, Dtype::I64, "token types");
+        let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, &torch::ATTENTION_MASK));
+        let types = self.constant(tokens, Dtype::I64, &torch::TOKEN_TYPES);
         let hidden = self.deberta_embeddings(&seen, &types);
         let square = self.batch.length.saturating_mul(self.batch.length);
-        let mask = self.constant(square.saturating_mul(self.batch.sequences), seen.value.dtype, "mask");
+        let mask = self.constant(square.saturating_mul(self.batch.sequences), seen.value.dtype, &torch::MASK);
         let positions = self.relative_positions(square);
         let table = self.relative_table();
         let shared = Shared { full: Some(mask), positions: Some(positions), alibi: table, ..Shared::none() };
@@ -37,18 +40,20 @@ impl<'a> Pass<'_, 'a> {
         let tokens = self.batch.tokens();
         let words = self.embed_tokens();
         let rows = match (&embeddings.positions, self.outside.positions) {
-            (Some(table), Some(param)) => {
-                self.within(table.name, || self.lookup(param, None, self.batch.length, table.width))
-            }
+            (Some(table), Some(param)) => self.within(table.name, &roles::EMBEDDING, || {
+                self.lookup(param, None, self.batch.length, table.width)
+            }),
             // zeros that are not used
-            _ => words.fresh(words.value.numel, words.value.dtype, "zeros"),
+            _ => words.fresh(words.value.numel, words.value.dtype, &torch::ZEROS),
         };
         let mut hidden = words.clone();
         if embeddings.positions.is_some() {
             hidden = hidden.add_row(&rows);
         }
         if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
-            let rows = self.within(table.name, || self.lookup(param, Some(types), tokens, table.width));
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
+                self.lookup(param, Some(types), tokens, table.width)
+            });
             hidden = hidden.add(&rows);
         }
         if let Some(project) = &embeddings.project_in {
@@ -66,9 +71,9 @@ impl<'a> Pass<'_, 'a> {
 
     /// `build_relative_position`, in buckets that grow with the logarithm of the distance.
     fn relative_positions(&self, square: u64) -> Tensor<'a> {
-        let make = |dtype| self.constant(square, dtype, "relative position");
+        let make = |dtype| self.constant(square, dtype, &torch::RELATIVE_POSITION);
         let [longs, floats, bools] = [Dtype::I64, Dtype::F32, Dtype::Bool].map(|dtype| move || make(dtype));
-        let ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, "range"));
+        let ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, &torch::RANGE));
         let distance = longs();
         let sign = longs();
         let absolute = {
@@ -78,7 +83,7 @@ impl<'a> Pass<'_, 'a> {
                 drop((below, above));
                 both
             };
-            let _middle = self.constant(1, Dtype::I64, "middle");
+            let _middle = self.constant(1, Dtype::I64, &MIDDLE);
             let absolute = longs();
             let chosen = longs();
             drop(near);
@@ -146,13 +151,13 @@ impl<'a> Pass<'_, 'a> {
         }
         let mut _mask = None;
         if let Some(mask) = &shared.full {
-            let bools = self.constant(mask.value.numel, Dtype::Bool, "mask");
-            let others = self.constant(mask.value.numel, Dtype::Bool, "mask");
+            let bools = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
+            let others = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
             scores = scores.masked_fill(&others);
             _mask = Some(bools);
         }
-        let mut weights = scores.softmax();
-        weights = weights.dropout(self.dropout(attention.dropout));
+        let mut weights = self.probabilities(|| scores.softmax());
+        weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, transposed: false, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();
@@ -190,7 +195,7 @@ impl<'a> Pass<'_, 'a> {
         let index = |steps: usize| {
             let mut value = positions.clone();
             for _ in 0..steps {
-                value = positions.fresh(positions.value.numel, Dtype::I64, "relative position");
+                value = positions.fresh(positions.value.numel, Dtype::I64, &torch::RELATIVE_POSITION);
             }
             value
         };
@@ -217,7 +222,7 @@ impl<'m> Tensor<'m> {
         self.to_heads().apply(|state, x| {
             let node = state.node([x], pass_backward);
             let dense = Value { layout: Layout::Heads, ..*x };
-            state.new_like(&dense, x.dtype, "contiguous", node.output(0))
+            state.new_like(&dense, x.dtype, &torch::CONTIGUOUS, node.output(0))
         })
     }
 
@@ -226,7 +231,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], scale_backward);
             state.save(node, NOTHING);
-            state.new_like(x, x.dtype, "div", node.output(0))
+            state.new_like(x, x.dtype, &torch::DIV, node.output(0))
         })
     }
 }

@@ -18,6 +18,9 @@ use crate::step::ops::views::cat_backward;
 use crate::step::params::ParamId;
 use crate::step::repeat::{Alike, runs_apart};
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, roles, torch};
+
+static TRIU: What = What::step("triu", "the upper triangle");
 
 impl<'a> Pass<'_, 'a> {
     /// `Qwen3_5GatedDeltaNet.forward`.
@@ -78,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
             let node = state.node([x, &k.value, &v.value], cat_backward);
             let numel = x.numel.saturating_add(k.value.numel).saturating_add(v.value.numel);
             let whole = Value { numel, ..*x };
-            state.new_like(&whole, x.dtype, "cat", node.output(0))
+            state.new_like(&whole, x.dtype, &torch::CAT, node.output(0))
         })
     }
 
@@ -96,7 +99,7 @@ impl<'a> Pass<'_, 'a> {
         let values = tokens.saturating_mul(net.value_heads).saturating_mul(net.value_dim);
         let [mut q, mut k, v] = mixed.split([keys, keys, values]).map(|part| part.split_heads());
         drop(replaced);
-        let beta = b.keeping_output("sigmoid");
+        let beta = b.keeping_output(&torch::SIGMOID);
         let Some((bias, log)) = layer.bare.first().zip(layer.bare.get(1)) else {
             return mixed.unmodelled("linear attention without its decay");
         };
@@ -120,7 +123,7 @@ impl<'a> Pass<'_, 'a> {
         // two dimensions: what is transposed is copied
         core = if core.value.layout == core.value.shape { core.viewed() } else { core.copied_dense() };
         let gate = z.viewed();
-        core = self.within("norm", || self.gated_norm(&layer.norm(&net.norm), &core, &gate));
+        core = self.within("norm", &roles::NORM, || self.gated_norm(&layer.norm(&net.norm), &core, &gate));
         let output = core.viewed().through(&layer.linear(&net.output));
         drop(projected);
         if self.modeling.frees_queries_first {
@@ -197,7 +200,7 @@ impl<'a> Pass<'_, 'a> {
             let input = x.to(dtype);
             input.apply(|state, x| state.convolved(x, weight, bias, more)).slice(input.value.numel)
         };
-        out = out.keeping_input("silu");
+        out = out.keeping_input(&torch::SILU);
         out.to(x.value.dtype)
     }
 
@@ -205,7 +208,7 @@ impl<'a> Pass<'_, 'a> {
     pub(in crate::step::forward) fn decay(&self, log: ParamId) -> Tensor<'a> {
         let grown = {
             let log = self.machine.weight(log).to(Dtype::F32);
-            log.keeping_output("exp")
+            log.keeping_output(&torch::EXP)
         };
         grown.negate()
     }
@@ -221,7 +224,7 @@ impl<'a> Pass<'_, 'a> {
         hidden = {
             let open = {
                 let float = gate.to(Dtype::F32);
-                float.keeping_input("silu")
+                float.keeping_input(&torch::SILU)
             };
             hidden.mul(&open)
         };
@@ -256,8 +259,8 @@ impl<'a> Pass<'_, 'a> {
             [&query, &key, &k_beta, &v_beta].map(|x| if chunks > 1 { x.chunked() } else { x.viewed() });
         decay = decay.viewed();
         let mask = {
-            let ones = self.constant(DELTA_CHUNK * DELTA_CHUNK, Dtype::Bool, "ones");
-            let mask = self.constant(DELTA_CHUNK * DELTA_CHUNK, Dtype::Bool, "triu");
+            let ones = self.constant(DELTA_CHUNK * DELTA_CHUNK, Dtype::Bool, &torch::ONES);
+            let mask = self.constant(DELTA_CHUNK * DELTA_CHUNK, Dtype::Bool, &TRIU);
             drop(ones);
             mask
         };
@@ -268,29 +271,29 @@ impl<'a> Pass<'_, 'a> {
             left.minus_to(&right, triangles)
         };
         pairwise = pairwise.masked_fill(&mask);
-        pairwise = pairwise.keeping_output("exp");
+        pairwise = pairwise.keeping_output(&torch::EXP);
         // chunks of a transposed tensor are copied whatever the batch
         let all = Product { numel: triangles, batch: batch.max(2), groups: 1, transposed: true };
         let system = machine.product(&k_beta, &key.viewed(), all, self.autocast).mul(&pairwise);
         let within = machine.product(&query, &key.viewed(), all, self.autocast).mul(&pairwise);
-        let k_decayed = k_beta.mul_rows(&cumulated.keeping_output("exp").viewed());
+        let k_decayed = k_beta.mul_rows(&cumulated.keeping_output(&torch::EXP).viewed());
         let new_values = system.solved(&v_beta, matrices);
         let k_cumulated = system.solved(&k_decayed, matrices);
         let state_numel = heads.saturating_mul(net.key_dim).saturating_mul(net.value_dim);
-        let state = self.constant(state_numel, new_values.value.dtype, "zeros").shaped_as(&new_values);
-        let core = self.constant(values, new_values.value.dtype, "zeros").shaped_as(&new_values);
+        let state = self.constant(state_numel, new_values.value.dtype, &torch::ZEROS).shaped_as(&new_values);
+        let core = self.constant(values, new_values.value.dtype, &torch::ZEROS).shaped_as(&new_values);
         query = {
-            let grown = cumulated.keeping_output("exp").viewed();
+            let grown = cumulated.keeping_output(&torch::EXP).viewed();
             query.mul_rows(&grown)
         };
         key = {
             let rest = {
                 let left = cumulated.selected(matrices).minus_to(&cumulated, rows);
-                left.keeping_output("exp")
+                left.keeping_output(&torch::EXP)
             };
             key.mul_rows(&rest.viewed())
         };
-        let chunk_decay = cumulated.selected(matrices).keeping_output("exp").viewed();
+        let chunk_decay = cumulated.selected(matrices).keeping_output(&torch::EXP).viewed();
         let per_chunk = |whole: u64| whole / chunks.max(1);
         let (chunk_keys, chunk_values) = (per_chunk(keys), per_chunk(values));
         let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
@@ -367,7 +370,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let row = state.weight(parameter);
             let node = state.row_node([x, &row], add_backward);
-            let sum = state.new_like(x, promoted(x.dtype, row.dtype), "add", node.output(0));
+            let sum = state.new_like(x, promoted(x.dtype, row.dtype), &torch::ADD, node.output(0));
             state.release(row.storage);
             sum
         })
@@ -384,7 +387,7 @@ impl<'m> Tensor<'m> {
             if factor.requires_grad() {
                 state.save(node, x.storage);
             }
-            state.new_like(x, promoted(x.dtype, factor.dtype), "mul", node.output(0))
+            state.new_like(x, promoted(x.dtype, factor.dtype), &torch::MUL, node.output(0))
         })
     }
 

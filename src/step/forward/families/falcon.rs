@@ -9,6 +9,13 @@ use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, roles, torch};
+
+static ALIBI_MASK: What = What::own(
+    "alibi mask",
+    "a bias of the scores by distance with the mask in it, which all layers are given",
+    Source::Modeling,
+);
 
 impl<'a> Pass<'_, 'a> {
     /// `FalconModel.forward` up to its layers: a mask is always built.
@@ -17,7 +24,7 @@ impl<'a> Pass<'_, 'a> {
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.batch.mask.is_given();
-            let ones = (!given).then(|| self.constant(self.batch.tokens(), Dtype::I64, "mask of ones"));
+            let ones = (!given).then(|| self.constant(self.batch.tokens(), Dtype::I64, &torch::MASK_OF_ONES));
             (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
@@ -29,7 +36,7 @@ impl<'a> Pass<'_, 'a> {
             shared.full = shared.full.take().map(|mask| self.alibi_mask(alibi, mask));
             // the rotary embedding is made and not used
             let dim = self.attentions().next().map_or(0, |attention| attention.head_dim);
-            shared.rotary = Some(self.within("rotary_emb", || self.rotary(dim, dtype)));
+            shared.rotary = Some(self.within("rotary_emb", &roles::ROTARY, || self.rotary(dim, dtype)));
         }
         (embedded, Shared { alibi, ..shared })
     }
@@ -41,14 +48,15 @@ impl<'a> Pass<'_, 'a> {
         let mask = if self.is_eager() {
             mask
         } else {
-            let additive = self.constant(square.saturating_mul(self.batch.sequences), dtype, "additive mask");
+            let additive =
+                self.constant(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
             drop(mask);
             additive
         };
-        let scaled = self.constant(alibi.value.numel, dtype, "alibi");
-        let masked = self.constant(mask.value.numel, Dtype::Bool, "masked");
+        let scaled = self.constant(alibi.value.numel, dtype, &torch::ALIBI);
+        let masked = self.constant(mask.value.numel, Dtype::Bool, &torch::MASKED);
         let numel = alibi.value.numel.saturating_mul(self.batch.length);
-        let result = self.constant(numel, dtype, "alibi mask");
+        let result = self.constant(numel, dtype, &ALIBI_MASK);
         drop(mask);
         drop(masked);
         drop(scaled);
@@ -66,7 +74,9 @@ impl<'a> Pass<'_, 'a> {
         let fused = x.through(&layer.linear(qkv));
         let mut heads = self.falcon_heads(attention, &fused);
         if let (Some((cos, sin)), None) = (&shared.rotary, &shared.alibi) {
-            let (q, k) = (heads.q.rotated(cos, sin), heads.k.rotated(cos, sin));
+            let (q, k) = self
+                .machine
+                .serving(&roles::ROTATION, || (heads.q.rotated(cos, sin), heads.k.rotated(cos, sin)));
             heads.q = q;
             heads.k = k;
         }
@@ -93,7 +103,7 @@ impl<'a> Pass<'_, 'a> {
             };
             let weights = {
                 let masked = mask.map_or_else(|| logits.clone(), |mask| logits.add_row(mask));
-                masked.to(x.value.dtype).softmax()
+                self.probabilities(|| masked.to(x.value.dtype).softmax())
             };
             // with alibi each of them has a name of its own
             let kept = scores.map(|scores| (products.clone(), scores, logits.clone()));

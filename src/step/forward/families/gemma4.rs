@@ -12,6 +12,10 @@ use crate::step::heap::StorageId;
 use crate::step::machine::State;
 use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, roles, torch};
+
+static PLACEHOLDERS: What =
+    What::own("placeholders", "which tokens stand for images or sounds, one byte each", Source::Modeling);
 
 /// How many layers at the end hold the last one that sees a window and the last one that sees everything.
 pub(in crate::step::forward) fn last_kinds(architecture: &Architecture) -> usize {
@@ -49,8 +53,8 @@ impl<'a> Pass<'_, 'a> {
         let mut ids = None;
         if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
-            let bools = || self.constant(self.batch.tokens(), Dtype::Bool, "placeholders");
-            let longs = || self.constant(self.batch.tokens(), Dtype::I64, "ids");
+            let bools = || self.constant(self.batch.tokens(), Dtype::Bool, &PLACEHOLDERS);
+            let longs = || self.constant(self.batch.tokens(), Dtype::I64, &torch::IDS);
             locals.extend([bools(), bools(), bools()]);
             let all = {
                 let _both = bools();
@@ -71,7 +75,7 @@ impl<'a> Pass<'_, 'a> {
             let mut attentions = self.attentions();
             let attention = attentions.find(|attention| attention.window.is_some() == window)?;
             let dim = attention.rotary.width(attention.head_dim)?;
-            Some(self.machine.within("rotary_emb", || self.rotary(dim, dtype)))
+            Some(self.machine.within("rotary_emb", &roles::ROTARY, || self.rotary(dim, dtype)))
         };
         shared.local_rotary = rotated(true);
         shared.rotary = rotated(false);
@@ -97,7 +101,7 @@ impl<'a> Pass<'_, 'a> {
         let mut _kept = None;
         match &layer.block.ffn {
             FeedForward::Moe(moe) => {
-                states = self.machine.within("mlp", || match &moe.shared {
+                states = self.machine.within("mlp", &roles::FEED_FORWARD, || match &moe.shared {
                     Some(mlp) => self.mlp(layer, mlp, &states),
                     None => states.clone(),
                 });
@@ -134,10 +138,10 @@ impl<'a> Pass<'_, 'a> {
         };
         let own = norm("post_feedforward_layernorm_1", fed);
         let flat = residual.flattened();
-        let routed = self.machine.within("router", || self.gemma4_router(layer, moe, &flat));
+        let routed = self.machine.within("router", &roles::ROUTER, || self.gemma4_router(layer, moe, &flat));
         drop(weights);
         let mut chosen = norm("pre_feedforward_layernorm_2", &flat);
-        chosen = self.machine.within("experts", || {
+        chosen = self.machine.within("experts", &roles::EXPERTS, || {
             self.chosen_experts(layer, moe, &chosen, &routed.weights, routed.indices.clone())
         });
         chosen = norm("post_feedforward_layernorm_2", &chosen.unflattened());
@@ -181,7 +185,7 @@ impl<'a> Pass<'_, 'a> {
                 x = x.normed(&layer.norm(norm));
             }
             if let Some((cos, sin)) = shared.rotary(seen) {
-                x = x.rotated(cos, sin);
+                x = self.machine.serving(&roles::ROTATION, || x.rotated(cos, sin));
             }
             x.heads_first()
         };

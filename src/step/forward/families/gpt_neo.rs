@@ -8,6 +8,7 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::torch;
 
 impl<'a> Pass<'_, 'a> {
     /// `GPTNeoSelfAttention`: written out in float32, with a mask of its own under the model's.
@@ -28,7 +29,7 @@ impl<'a> Pass<'_, 'a> {
             let shape = Product { numel: scores, batch, groups: 1, transposed: true };
             let mut weights = self.machine.product(&query, &key, shape, self.autocast);
             weights = {
-                let lowest = self.constant(1, weights.value.dtype, "lowest");
+                let lowest = self.constant(1, weights.value.dtype, &torch::LOWEST);
                 // the layer's own mask is a buffer
                 let masked = weights.where_not();
                 drop(lowest);
@@ -37,9 +38,9 @@ impl<'a> Pass<'_, 'a> {
             if let Some(mask) = &shared.full {
                 weights = weights.add_row(mask);
             }
-            weights = weights.softmax();
-            weights = weights.to(v.value.dtype);
-            weights = weights.dropout(self.dropout(attention.dropout));
+            weights = self.probabilities(|| weights.softmax());
+            weights = self.probabilities(|| weights.to(v.value.dtype));
+            weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
             let shape = Product { numel: q.value.numel, transposed: false, ..shape };
             let context = self.machine.product(&weights, &v, shape, self.autocast);
             drop((query, key));

@@ -24,9 +24,9 @@ impl<'a> Pass<'_, 'a> {
             let highest = combined.highest_of_rows(rows);
             combined.minus_rows(&highest)
         };
-        let probabilities = combined.softmax();
+        let probabilities = self.probabilities(|| combined.softmax());
         let kept = probabilities.slice(numel);
-        let weights = kept.dropout(dropout).to(v.value.dtype);
+        let weights = self.probabilities(|| kept.dropout(dropout).to(v.value.dtype));
         drop(scores);
         let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
         let context = self.machine.product(&weights, v, shape, self.autocast);

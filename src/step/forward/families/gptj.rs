@@ -8,6 +8,9 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::{What, roles, torch};
+
+static REPEAT: What = What::step("repeat", "repeated");
 
 impl<'a> Pass<'_, 'a> {
     /// `GPTJAttention`: sines and cosines are gathered in every layer, attention is written out in float32.
@@ -27,10 +30,10 @@ impl<'a> Pass<'_, 'a> {
         let dim = attention.rotary.width(attention.head_dim).unwrap_or(attention.head_dim);
         let rows = self.architecture.max_positions.unwrap_or(self.batch.length);
         let numel = self.batch.length.saturating_mul(dim);
-        let table = self.constant(rows.saturating_mul(dim), Dtype::F32, "repeat");
-        let positions = self.constant(numel, Dtype::I64, "repeat");
+        let table = self.constant(rows.saturating_mul(dim), Dtype::F32, &REPEAT);
+        let positions = self.constant(numel, Dtype::I64, &REPEAT);
         let angles = {
-            let gathered = self.constant(numel, Dtype::F32, "gather");
+            let gathered = self.constant(numel, Dtype::F32, &torch::GATHER);
             gathered.to(key.value.dtype)
         };
         let cut = |x: &Tensor<'a>| {
@@ -57,9 +60,9 @@ impl<'a> Pass<'_, 'a> {
             if let Some(mask) = &shared.full {
                 weights = weights.add_row(mask);
             }
-            weights = weights.softmax();
-            weights = weights.to(value.value.dtype);
-            weights = weights.dropout(self.dropout(attention.dropout));
+            weights = self.probabilities(|| weights.softmax());
+            weights = self.probabilities(|| weights.to(value.value.dtype));
+            weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
             let shape = Product { numel: query.value.numel, transposed: false, ..shape };
             let context = self.machine.product(&weights, &value, shape, self.autocast);
             drop((query, key));
@@ -77,8 +80,8 @@ impl<'a> Pass<'_, 'a> {
 
     /// `apply_rotary_pos_emb`: sines and cosines are repeated for each pair of neighbours first.
     fn rotated_by(&self, x: &Tensor<'a>, angles: &Tensor<'a>, numel: u64) -> Tensor<'a> {
-        let repeat = || angles.fresh(numel, angles.value.dtype, "repeat_interleave");
+        let repeat = || angles.fresh(numel, angles.value.dtype, &torch::REPEAT_INTERLEAVE);
         let (sin, cos) = (repeat(), repeat());
-        x.rotated(&cos, &sin)
+        self.machine.serving(&roles::ROTATION, || x.rotated(&cos, &sin))
     }
 }

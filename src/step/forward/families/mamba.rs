@@ -14,6 +14,7 @@ use crate::step::ops::matmul::{Product, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::torch;
 
 impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
@@ -93,7 +94,7 @@ impl<'a> Pass<'_, 'a> {
                 }
                 state.save(node, x.storage);
                 let whole = Value { numel, layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
-                state.new_like(&whole, x.dtype, "matmul", node.output(0))
+                state.new_like(&whole, x.dtype, &torch::MATMUL, node.output(0))
             });
             return folded.permuted().copied_heads();
         }
@@ -104,7 +105,7 @@ impl<'a> Pass<'_, 'a> {
             });
             state.save(node, w.storage);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };
-            state.new_like(&whole, x.dtype, "matmul", node.output(0))
+            state.new_like(&whole, x.dtype, &torch::MATMUL, node.output(0))
         })
     }
 
@@ -129,7 +130,7 @@ impl<'a> Pass<'_, 'a> {
         let (b, c) = (b.tokens_first(), c.tokens_first());
         let decays = {
             let product = a.viewed().times_wide(&dt.viewed(), whole);
-            product.keeping_output("exp")
+            product.keeping_output(&torch::EXP)
         };
         let inputs = {
             let float = b.viewed().to(Dtype::F32);
@@ -140,7 +141,7 @@ impl<'a> Pass<'_, 'a> {
             inputs.times_wide(&float, whole)
         };
         let mut outputs: Vec<Tensor<'a>> = Vec::new();
-        let mut variables = [self.constant(state_numel, dtype, "zeros")];
+        let mut variables = [self.constant(state_numel, dtype, &torch::ZEROS)];
         let alike = Alike::Inner { apart: self.runs_apart() };
         machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
@@ -164,7 +165,7 @@ impl<'a> Pass<'_, 'a> {
             sum
         };
         output = {
-            let open = gate.keeping_input("silu");
+            let open = gate.keeping_input(&torch::SILU);
             output.mul(&open)
         };
         drop(dt);
@@ -196,7 +197,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, y.storage);
             }
             let whole = Value { numel, layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
-            state.new_like(&whole, x.dtype, "mul", node.output(0))
+            state.new_like(&whole, x.dtype, &torch::MUL, node.output(0))
         })
     }
 

@@ -12,6 +12,9 @@ use crate::step::ops::pointwise::promoted;
 use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{What, roles, torch};
+
+static NOT: What = What::step("not", "what is not chosen");
 
 /// The sizes of a scan, in elements.
 struct Sizes {
@@ -74,7 +77,7 @@ impl<'a> Pass<'_, 'a> {
             self.chunk_scan(&sizes, repeats, [&hidden, &dt, &a, &b, &c], [bias, d])
         };
         output = output.viewed();
-        output = self.within("norm", || {
+        output = self.within("norm", &roles::NORM, || {
             output.gate_normed(&layer.norm(norm), space.inner / (*norm_groups).max(1), &gate)
         });
         let result = output.to(dtype).through(&layer.linear(&space.output));
@@ -129,7 +132,7 @@ impl<'a> Pass<'_, 'a> {
         let cumulated = a.cumsum();
         let decays = {
             let sums = self.segment_sum(a.clone(), chunk);
-            sums.keeping_output("exp")
+            sums.keeping_output(&torch::EXP)
         };
         let scores = {
             let product = c.viewed().times_wide(&b.viewed(), sizes.times(&[chunk, state]));
@@ -145,7 +148,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let to_end = {
             let rest = cumulated.selected(heads.saturating_mul(chunks)).minus_to(&cumulated, sizes.rows);
-            rest.keeping_output("exp")
+            rest.keeping_output(&torch::EXP)
         };
         let b_decayed = b.mul_rows(&to_end.viewed().in_tokens());
         let one_state = heads.saturating_mul(head).saturating_mul(state);
@@ -153,7 +156,7 @@ impl<'a> Pass<'_, 'a> {
             let product = b_decayed.viewed().times_wide(&hidden.viewed(), sizes.times(&[head, state]));
             product.sum_last(chunk)
         };
-        let previous = self.constant(one_state, states.value.dtype, "zeros");
+        let previous = self.constant(one_state, states.value.dtype, &torch::ZEROS);
         states = previous.cat(&states);
         let between = {
             let sums = {
@@ -162,7 +165,7 @@ impl<'a> Pass<'_, 'a> {
                 drop(ends);
                 self.segment_sum(padded, chunks.saturating_add(1))
             };
-            sums.keeping_output("exp").heads_back()
+            sums.keeping_output(&torch::EXP).heads_back()
         };
         let new_states = {
             let pairs = chunks.saturating_add(1).saturating_mul(chunks.saturating_add(1));
@@ -170,7 +173,7 @@ impl<'a> Pass<'_, 'a> {
             product.sum_last(chunks.saturating_add(1))
         };
         states = new_states.selected(one_state.saturating_mul(chunks));
-        let from_start = cumulated.keeping_output("exp");
+        let from_start = cumulated.keeping_output(&torch::EXP);
         let c_states = c.viewed().times_wide(&states.viewed(), sizes.times(&[head, state]));
         let off_diagonal = {
             let sum = c_states.sum_last(state);
@@ -199,12 +202,12 @@ impl<'a> Pass<'_, 'a> {
     fn segment_sum(&self, x: Tensor<'a>, length: u64) -> Tensor<'a> {
         let square = length.saturating_mul(length);
         let mask = || {
-            let ones = self.constant(square, Dtype::Bool, "ones");
-            let mask = self.constant(square, Dtype::Bool, "tril");
+            let ones = self.constant(square, Dtype::Bool, &torch::ONES);
+            let mask = self.constant(square, Dtype::Bool, &torch::TRIL);
             drop(ones);
             mask
         };
-        let others = || self.constant(square, Dtype::Bool, "not");
+        let others = || self.constant(square, Dtype::Bool, &NOT);
         let whole = x.value.numel.saturating_mul(length);
         let mut expanded = x.viewed().expanded_to(whole);
         expanded.value.layout = expanded.value.shape;
@@ -215,8 +218,8 @@ impl<'a> Pass<'_, 'a> {
         };
         drop(x);
         let mut sums = expanded.cumsum();
-        let ones = self.constant(square, Dtype::Bool, "ones");
-        let lower = self.constant(square, Dtype::Bool, "tril");
+        let ones = self.constant(square, Dtype::Bool, &torch::ONES);
+        let lower = self.constant(square, Dtype::Bool, &torch::TRIL);
         drop(ones);
         below = {
             drop(below);
@@ -241,7 +244,7 @@ impl<'m> Tensor<'m> {
             let y = &row.value;
             let node = state.row_node([x, y], add_backward);
             let dense = Value { layout: x.shape, ..*x };
-            state.new_like(&dense, promoted(x.dtype, y.dtype), "add", node.output(0))
+            state.new_like(&dense, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
         })
     }
 
@@ -262,7 +265,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, x.storage);
             }
             let whole = Value { numel, ..*x };
-            state.new_like(&whole, promoted(x.dtype, y.dtype), "mul", node.output(0))
+            state.new_like(&whole, promoted(x.dtype, y.dtype), &torch::MUL, node.output(0))
         })
     }
 
@@ -299,7 +302,7 @@ impl<'m> Tensor<'m> {
         hidden = {
             let open = {
                 let float = gate.to(Dtype::F32);
-                float.keeping_input("silu")
+                float.keeping_input(&torch::SILU)
             };
             hidden.mul(&open)
         };

@@ -5,11 +5,15 @@ use crate::scenario::Mask;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::tensor::Tensor;
+use crate::step::what::{MASKS, What, torch};
+
+static EVERYWHERE: What =
+    What::own("everywhere", "which tokens are no padding: a part of the attention mask", MASKS);
 
 impl<'a> Pass<'_, 'a> {
     /// `ModernBertModel.forward` up to its layers: no positions but the rotary ones, windows on both sides.
     pub(in crate::step::forward) fn modernbert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        let positions = self.constant(self.batch.length, Dtype::I64, "positions");
+        let positions = self.constant(self.batch.length, Dtype::I64, &torch::POSITIONS);
         let hidden = {
             let normed = {
                 let rows = self.embed_tokens();
@@ -30,30 +34,30 @@ impl<'a> Pass<'_, 'a> {
     fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let given = self.batch.mask.is_given();
-        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, "padding mask"));
+        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
         if sequence < window && self.batch.mask != Mask::Padded {
             return None;
         }
         let square = sequence.saturating_mul(sequence);
-        let bools = |numel: u64, name: &'static str| self.constant(numel, Dtype::Bool, name);
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, "indices");
+        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let indices = |numel: u64| self.constant(numel, Dtype::I64, &torch::INDICES);
         let ranges = [indices(batch), indices(1), self.range(), self.range()];
         let mut mask = {
-            let ones = bools(1, "ones");
+            let ones = bools(1, &torch::ONES);
             let near = {
                 let absolute = {
                     let _difference = indices(square);
                     indices(square)
                 };
-                let near = bools(square, "window");
+                let near = bools(square, &torch::WINDOW);
                 drop(absolute);
                 near
             };
-            let windowed = bools(square, "mask");
+            let windowed = bools(square, &torch::MASK);
             drop(near);
             drop(ones);
-            let everywhere = bools(sequence, "everywhere");
-            let both = bools(square, "mask");
+            let everywhere = bools(sequence, &EVERYWHERE);
+            let both = bools(square, &torch::MASK);
             drop(everywhere);
             drop(windowed);
             both

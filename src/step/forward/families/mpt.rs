@@ -8,6 +8,7 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::{roles, torch};
 
 impl<'a> Pass<'_, 'a> {
     /// `MptModel.forward` up to its layers: alibi over the longest sequence, a mask as booleans.
@@ -17,15 +18,15 @@ impl<'a> Pass<'_, 'a> {
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let longest = self.architecture.max_positions.unwrap_or(self.batch.length);
         let alibi = {
-            let range = self.constant(longest, Dtype::I32, "range");
-            let alibi = self.constant(longest.saturating_mul(heads), Dtype::F32, "alibi");
+            let range = self.constant(longest, Dtype::I32, &torch::RANGE);
+            let alibi = self.constant(longest.saturating_mul(heads), Dtype::F32, &torch::ALIBI);
             drop(range);
             alibi
         };
         let embedded = Embedded { hidden, kept: true, positions: None, locals: Vec::new() };
         let call = MaskCall { eager: true, ..self.mask_call() };
         let mask = self.mask(None, dtype, call).map(|mask| {
-            let bools = self.constant(mask.value.numel, Dtype::Bool, "mask");
+            let bools = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
             drop(mask);
             bools
         });
@@ -49,7 +50,7 @@ impl<'a> Pass<'_, 'a> {
             dropped.add(hidden)
         };
         normed = sum.normed(&layer.norm(second));
-        let output = self.machine.within("mlp", || {
+        let output = self.machine.within("mlp", &roles::FEED_FORWARD, || {
             let (active, fed) = self.mlp_kept(layer, &normed);
             let dropped = fed.dropout(drops);
             let output = dropped.add(&sum);
@@ -93,11 +94,11 @@ impl<'a> Pass<'_, 'a> {
         if let Some(mask) = &shared.full {
             products = products.masked_fill(mask);
         }
-        let mut weights = {
+        let mut weights = self.probabilities(|| {
             let float = products.to(Dtype::F32);
             float.softmax().to(v.value.dtype)
-        };
-        weights = weights.dropout(self.dropout(attention.dropout));
+        });
+        weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, transposed: false, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();

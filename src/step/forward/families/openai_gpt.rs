@@ -6,6 +6,10 @@ use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, roles, torch};
+
+static FORBIDDEN: What =
+    What::own("forbidden", "the lowest number where a token may not look", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
     /// `OpenAIGPTModel.forward` up to its layers.
@@ -13,7 +17,7 @@ impl<'a> Pass<'_, 'a> {
         let embeddings = &self.architecture.embeddings;
         let dtype = super::super::loader::weights_dtype(self.member.precision);
         let mask = self.batch.mask.is_given().then(|| {
-            let make = || self.constant(self.batch.tokens(), dtype, "mask");
+            let make = || self.constant(self.batch.tokens(), dtype, &torch::MASK);
             let given = make();
             let others = make();
             drop(given);
@@ -25,7 +29,9 @@ impl<'a> Pass<'_, 'a> {
         let mut locals = Vec::with_capacity(2);
         let mut hidden = words.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || self.lookup(param, None, self.batch.length, table.width));
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
+                self.lookup(param, None, self.batch.length, table.width)
+            });
             hidden = words.add_row(&rows);
             // no token types: 0 is added
             hidden = hidden.add_number();
@@ -48,7 +54,8 @@ impl<'a> Pass<'_, 'a> {
         let Mixed { output: attended, weights: _weights } = self.mixer(layer, hidden, shared);
         let normed = hidden.add(&attended).normed(&layer.norm(first));
         let fed = {
-            let (_active, fed) = self.machine.within("mlp", || self.mlp_kept(layer, &normed));
+            let (_active, fed) =
+                self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &normed));
             fed.dropout(self.dropout(layer.block.residual_dropout))
         };
         let output = normed.add(&fed).normed(&layer.norm(second));
@@ -78,16 +85,16 @@ impl<'a> Pass<'_, 'a> {
                 let allowed = weights.times_buffer();
                 let square = self.batch.length.saturating_mul(self.batch.length);
                 let dtype = super::super::loader::weights_dtype(self.member.precision);
-                let others = self.constant(square, dtype, "others");
-                let forbidden = self.constant(square, dtype, "forbidden");
+                let others = self.constant(square, dtype, &torch::OTHERS);
+                let forbidden = self.constant(square, dtype, &FORBIDDEN);
                 drop(others);
                 allowed.add_row(&forbidden)
             };
             if let Some(mask) = &shared.full {
                 weights = weights.add_row(mask);
             }
-            weights = weights.softmax();
-            weights = weights.dropout(self.dropout(attention.dropout));
+            weights = self.probabilities(|| weights.softmax());
+            weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
             let shape = Product { numel: q.value.numel, transposed: false, ..shape };
             self.machine.product(&weights, &v, shape, self.autocast)
         };

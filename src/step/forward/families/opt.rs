@@ -5,6 +5,7 @@ use crate::dtype::Dtype;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::tensor::Tensor;
+use crate::step::what::{roles, torch};
 
 impl<'a> Pass<'_, 'a> {
     /// `OPTDecoder.forward` up to its layers: positions are counted from a mask, of ones if none is given.
@@ -13,13 +14,13 @@ impl<'a> Pass<'_, 'a> {
         let tokens = self.batch.tokens();
         let mut embedded = self.embed_tokens();
         let given = self.batch.mask.is_given();
-        let ones = (!given).then(|| self.constant(tokens, Dtype::F32, "mask of ones"));
+        let ones = (!given).then(|| self.constant(tokens, Dtype::F32, &torch::MASK_OF_ONES));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
         let positions = {
-            let summed = self.constant(tokens, counted, "positions");
+            let summed = self.constant(tokens, counted, &torch::POSITIONS);
             let shifted = {
-                let _masked = self.constant(tokens, counted, "positions");
-                self.constant(tokens, counted, "positions")
+                let _masked = self.constant(tokens, counted, &torch::POSITIONS);
+                self.constant(tokens, counted, &torch::POSITIONS)
             };
             let positions = shifted.to(Dtype::I64);
             drop(shifted);
@@ -30,8 +31,8 @@ impl<'a> Pass<'_, 'a> {
         let mut locals = Vec::with_capacity(3);
         let mut hidden = embedded.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
-            let rows = self.within(table.name, || {
-                let ids = self.constant(tokens, Dtype::I64, "positions");
+            let rows = self.within(table.name, &roles::EMBEDDING, || {
+                let ids = self.constant(tokens, Dtype::I64, &torch::POSITIONS);
                 self.lookup(param, Some(&ids), tokens, table.width)
             });
             if let Some(linear) = &embeddings.project_in {

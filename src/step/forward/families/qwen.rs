@@ -13,6 +13,9 @@ use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{MASKS, What, roles, torch};
+
+static INVERSE: What = What::own("inverse", "a mask turned round", MASKS);
 
 /// Positions for which the code keeps a factor per layer (`range(1, 32768)`).
 pub(in crate::step::forward) const LOG_POSITIONS: u64 = 32_767;
@@ -23,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let positions = self.range();
         let mut locals = Vec::with_capacity(1);
         if self.batch.mask.is_given() {
-            locals.push(self.constant(self.batch.tokens(), self.embedding_dtype(), "attention mask"));
+            locals.push(self.constant(self.batch.tokens(), self.embedding_dtype(), &torch::ATTENTION_MASK));
         }
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
@@ -54,10 +57,11 @@ impl<'a> Pass<'_, 'a> {
             return hidden.unmodelled("layers that qwen 1 has nowhere");
         };
         let mut normed = hidden.normed(&layer.norm(first));
-        let attended = self.within("attn", || self.qwen_attention(layer, attention, &normed, shared));
+        let attended =
+            self.within("attn", &roles::ATTENTION, || self.qwen_attention(layer, attention, &normed, shared));
         let sum = attended.add(hidden);
         normed = sum.normed(&layer.norm(second));
-        let fed = self.within("mlp", || self.qwen_mlp(layer, &normed));
+        let fed = self.within("mlp", &roles::FEED_FORWARD, || self.qwen_mlp(layer, &normed));
         let output = sum.add(&fed);
         drop(fed);
         drop(sum);
@@ -81,8 +85,11 @@ impl<'a> Pass<'_, 'a> {
         let [mut q, mut k, v] = joint.split([each; 3]).map(|part| part.split_heads());
         let flash = self.member.attention == AttentionKernel::Flash;
         if let Some((cos, sin)) = &shared.rotary {
-            let turn =
-                |x: &Tensor<'a>| if flash { x.rotated_by_kernel() } else { x.rotated_in_python(cos, sin) };
+            let turn = |x: &Tensor<'a>| {
+                self.machine.serving(&roles::ROTATION, || {
+                    if flash { x.rotated_by_kernel() } else { x.rotated_in_python(cos, sin) }
+                })
+            };
             q = turn(&q);
             k = turn(&k);
         }
@@ -108,14 +115,14 @@ impl<'a> Pass<'_, 'a> {
     fn qwen_mask(&self, q: &Tensor<'a>) -> Tensor<'a> {
         let square = self.batch.length.saturating_mul(self.batch.length);
         let causal = {
-            let _ones = self.constant(square, Dtype::Bool, "ones");
-            self.constant(square, Dtype::Bool, "causal mask")
+            let _ones = self.constant(square, Dtype::Bool, &torch::ONES);
+            self.constant(square, Dtype::Bool, &torch::CAUSAL_MASK)
         };
         if !self.batch.mask.is_given() {
             return causal;
         }
-        let _inverse = self.constant(square, Dtype::Bool, "inverse");
-        self.constant(square.saturating_mul(self.batch.sequences), q.value.dtype, "additive mask")
+        let _inverse = self.constant(square, Dtype::Bool, &INVERSE);
+        self.constant(square.saturating_mul(self.batch.sequences), q.value.dtype, &torch::ADDITIVE_MASK)
     }
 
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {

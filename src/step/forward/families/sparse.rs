@@ -11,6 +11,10 @@ use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Kernel, Scores};
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static INDEX_MASK: What =
+    What::own("index mask", "which keys the indexer chose for each query", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
     /// Positions, and a mask that is always made: the indexer reads it.
@@ -116,7 +120,9 @@ impl<'a> Pass<'_, 'a> {
             });
         };
         let outer = self.machine.with(|state| std::mem::replace(&mut state.graph.enabled, false));
-        let chosen = self.machine.within("indexer", || self.indexed(layer, latent, indexer, inputs, shared));
+        let chosen = self
+            .machine
+            .within("indexer", &roles::INDEXER, || self.indexed(layer, latent, indexer, inputs, shared));
         self.machine.with(|state| state.graph.enabled = outer);
         chosen
     }
@@ -171,16 +177,17 @@ impl<'a> Pass<'_, 'a> {
             let products = {
                 let (k_cast, q_cast) = (k_float.to(product), q_float.to(product));
                 // of several sequences the keys are copied for each token
-                let _copies = (batch > 1)
-                    .then(|| self.constant(k.value.numel.saturating_mul(sequence), product, "contiguous"));
-                let products = self.constant(all, product, "matmul");
+                let _copies = (batch > 1).then(|| {
+                    self.constant(k.value.numel.saturating_mul(sequence), product, &torch::CONTIGUOUS)
+                });
+                let products = self.constant(all, product, &torch::MATMUL);
                 drop((k_cast, q_cast));
                 products
             };
             drop((q_float, k_float));
             products.scale()
         };
-        scores = scores.keeping_output("relu");
+        scores = scores.keeping_output(&torch::RELU);
         let weights = {
             let float = x.through(&layer.linear(&indexer.weights)).to(Dtype::F32);
             float.scale()
@@ -188,23 +195,23 @@ impl<'a> Pass<'_, 'a> {
         let each = tokens.saturating_mul(sequence);
         let mut index_scores = {
             let _weights = weights.to(product);
-            self.constant(each, product, "matmul")
+            self.constant(each, product, &torch::MATMUL)
         };
         if let Some(mask) = &shared.full {
             index_scores = if mask.value.dtype == Dtype::Bool {
-                let _others = self.constant(each, Dtype::Bool, "others");
-                self.constant(each, product, "masked_fill")
+                let _others = self.constant(each, Dtype::Bool, &torch::OTHERS);
+                self.constant(each, product, &torch::MASKED_FILL)
             } else {
                 let dtype =
                     if mask.value.dtype.bytes() > product.bytes() { mask.value.dtype } else { product };
-                self.constant(each, dtype, "add")
+                self.constant(each, dtype, &torch::ADD)
             };
         }
         let numel = tokens.saturating_mul(latent.chosen.min(sequence));
         let indices = {
-            let values = self.constant(numel, index_scores.value.dtype, "topk");
-            let indices = self.constant(numel, Dtype::I64, "topk (indices)");
-            let short = self.constant(numel, Dtype::I32, "indices");
+            let values = self.constant(numel, index_scores.value.dtype, &torch::TOPK);
+            let indices = self.constant(numel, Dtype::I64, &torch::TOPK_INDICES);
+            let short = self.constant(numel, Dtype::I32, &torch::INDICES);
             drop((values, indices));
             short
         };
@@ -218,16 +225,16 @@ impl<'a> Pass<'_, 'a> {
         let each = self.batch.tokens().saturating_mul(self.batch.length);
         let bools = |name| self.constant(each, Dtype::Bool, name);
         let index_mask = {
-            let _ones = bools("ones");
-            let _long = self.constant(chosen.value.numel, Dtype::I64, "indices");
-            bools("index mask")
+            let _ones = bools(&torch::ONES);
+            let _long = self.constant(chosen.value.numel, Dtype::I64, &torch::INDICES);
+            bools(&INDEX_MASK)
         };
         let mask = match given.map(|mask| mask.value.dtype) {
             None | Some(Dtype::Bool) => {
-                let _others = bools("others");
-                bools("mask")
+                let _others = bools(&torch::OTHERS);
+                bools(&torch::MASK)
             }
-            Some(dtype) => self.constant(each, dtype, "masked_fill"),
+            Some(dtype) => self.constant(each, dtype, &torch::MASKED_FILL),
         };
         (index_mask, mask)
     }

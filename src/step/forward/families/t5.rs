@@ -15,6 +15,16 @@ use crate::step::ops::matmul::Product;
 use crate::step::ops::norm::NormLayer;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static ISINF: What = What::step("isinf", "whether elements are infinite, one byte each");
+static MAGNITUDES: What = What::step("isinf (magnitudes)", "magnitudes, to see whether they are infinite");
+static DECODER_IDS: What = What::own(
+    "decoder ids",
+    "the labels shifted by one: what the decoder is given, held by the model's forward until it ends",
+    Source::Modeling,
+);
+static IGNORED: What = What::own("ignored", "which labels do not count, one byte each", Source::Modeling);
 
 /// What a layer takes as the bias of its scores.
 #[derive(Clone, Copy)]
@@ -56,9 +66,9 @@ impl<'a> Pass<'_, 'a> {
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let ids = self.constant(tokens, Dtype::I64, "decoder ids");
-        drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, "clone"));
-        drop(self.constant(tokens, Dtype::Bool, "ignored"));
+        let ids = self.constant(tokens, Dtype::I64, &DECODER_IDS);
+        drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, &torch::CLONE));
+        drop(self.constant(tokens, Dtype::Bool, &IGNORED));
         ids
     }
 
@@ -71,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
         norm: Option<&NormLayer>,
     ) -> (Tensor<'a>, Shared<Value>) {
         let table = &self.architecture.embeddings.tokens;
-        let looked_up = self.within(table.name, || {
+        let looked_up = self.within(table.name, &roles::EMBEDDING, || {
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if self.inputs_require_grad && !rows.value.requires_grad() {
                 self.require_grad(rows)
@@ -224,7 +234,7 @@ impl<'a> Pass<'_, 'a> {
         hidden = {
             let fed = {
                 let normed = hidden.normed(&layer.norm(last));
-                self.machine.within("mlp", || self.t5_mlp(layer, &normed, drops))
+                self.machine.within("mlp", &roles::FEED_FORWARD, || self.t5_mlp(layer, &normed, drops))
             };
             let dropped = fed.dropout(drops);
             hidden.add(&dropped)
@@ -239,11 +249,11 @@ impl<'a> Pass<'_, 'a> {
         }
         {
             // `torch.isinf`: the magnitudes, then where they are infinite
-            let magnitudes = self.constant(hidden.value.numel, Dtype::F16, "isinf (magnitudes)");
-            let _infinite = self.constant(hidden.value.numel, Dtype::Bool, "isinf");
+            let magnitudes = self.constant(hidden.value.numel, Dtype::F16, &MAGNITUDES);
+            let _infinite = self.constant(hidden.value.numel, Dtype::Bool, &ISINF);
             drop(magnitudes);
         }
-        hidden.keeping_input("clamp")
+        hidden.keeping_input(&torch::CLAMP)
     }
 
     /// `T5LayerSelfAttention`, or `T5LayerCrossAttention` with a `source` of keys and values.
@@ -257,9 +267,9 @@ impl<'a> Pass<'_, 'a> {
         bias: Bias<'_, 'a>,
     ) -> (Tensor<'a>, Tensor<'a>, Option<Tensor<'a>>) {
         let normed = hidden.normed(&layer.norm(norm));
-        let (attended, bias, weights) = self
-            .machine
-            .within("self_attn", || self.t5_attention(layer, attention, (&normed, source), mask, bias));
+        let (attended, bias, weights) = self.machine.within("self_attn", &roles::ATTENTION, || {
+            self.t5_attention(layer, attention, (&normed, source), mask, bias)
+        });
         let sum = {
             let dropped = attended.dropout(self.dropout(layer.block.residual_dropout));
             hidden.add(&dropped)
@@ -293,7 +303,7 @@ impl<'a> Pass<'_, 'a> {
             (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.batch.sequences.max(1);
-                let zeros = self.constant(numel, heads.q.value.dtype, "zeros");
+                let zeros = self.constant(numel, heads.q.value.dtype, &torch::ZEROS);
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.with(|state| state.recomputing);
                 match (self.checkpointing(), recomputing) {
@@ -316,8 +326,8 @@ impl<'a> Pass<'_, 'a> {
             if let Some(mask) = mask {
                 weights = weights.add_row(mask);
             }
-            weights = weights.softmax();
-            weights = weights.dropout(drops);
+            weights = self.probabilities(|| weights.softmax());
+            weights = self.probabilities(|| weights.dropout(drops));
             let shape = Product { numel: q.value.numel, transposed: false, ..shape };
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))

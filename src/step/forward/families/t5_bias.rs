@@ -4,6 +4,20 @@ use crate::dtype::Dtype;
 use crate::step::forward::Pass;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, torch};
+
+static BUCKET: What = What::own(
+    "bucket",
+    "distances between queries and keys, which biases are looked up by",
+    Source::Modeling,
+);
+static BUCKET_FLOAT: What = What::own(
+    "bucket (float)",
+    "distances between queries and keys as numbers, of which their buckets are made",
+    Source::Modeling,
+);
+static BUCKET_MASK: What =
+    What::own("bucket (mask)", "which distances are small, one byte each", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
     /// `compute_bias`: a row of the table for each pair of positions.
@@ -11,8 +25,8 @@ impl<'a> Pass<'_, 'a> {
         let sequence = self.batch.length;
         let square = sequence.saturating_mul(sequence);
         let context = self.range();
-        let memory = self.constant(sequence, Dtype::I64, "range");
-        let relative = self.constant(square, Dtype::I64, "relative position");
+        let memory = self.constant(sequence, Dtype::I64, &torch::RANGE);
+        let relative = self.constant(square, Dtype::I64, &torch::RELATIVE_POSITION);
         let buckets = self.buckets(square, decodes);
         let values = self.lookup(table, Some(&buckets), square, heads).heads_first();
         drop((context, memory, relative));
@@ -21,9 +35,9 @@ impl<'a> Pass<'_, 'a> {
 
     /// `_relative_position_bucket`.
     fn buckets(&self, square: u64, decodes: bool) -> Tensor<'a> {
-        let longs = || self.constant(square, Dtype::I64, "bucket");
-        let floats = || self.constant(square, Dtype::F32, "bucket (float)");
-        let bools = || self.constant(square, Dtype::Bool, "bucket (mask)");
+        let longs = || self.constant(square, Dtype::I64, &BUCKET);
+        let floats = || self.constant(square, Dtype::F32, &BUCKET_FLOAT);
+        let bools = || self.constant(square, Dtype::Bool, &BUCKET_MASK);
         let next = |old: Tensor<'a>, make: &dyn Fn() -> Tensor<'a>| {
             let new = make();
             drop(old);
@@ -74,10 +88,11 @@ impl<'a> Pass<'_, 'a> {
         match mask {
             None if causal => {
                 let allowed = {
-                    let _ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, "range"));
-                    self.constant(square, Dtype::Bool, "causal mask")
+                    let _ranges =
+                        [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, &torch::RANGE));
+                    self.constant(square, Dtype::Bool, &torch::CAUSAL_MASK)
                 };
-                let _lowest = self.constant(1, bias.value.dtype, "lowest");
+                let _lowest = self.constant(1, bias.value.dtype, &torch::LOWEST);
                 bias.masked_fill(&allowed)
             }
             None => bias.clone(),

@@ -10,6 +10,36 @@ use crate::step::machine::State;
 use crate::step::ops::linear::Shape;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static MM: What =
+    What::own("mm", "what one chunk adds to the gradient of the head's weight", Source::FusedLoss);
+static FLOAT: What = What::own(
+    "float",
+    "what one chunk adds to the gradient of the head's weight, in float32",
+    Source::FusedLoss,
+);
+static LOSSES: What = What::own("losses", "one loss per token", Source::FusedLoss);
+static TARGET_MASK: What =
+    What::own("target mask", "which tokens have a label, one byte each", Source::FusedLoss);
+static TARGETS: What = What::own("targets", "which tokens have a label", Source::FusedLoss);
+static AVERAGE_LOGITS: What = What::own(
+    "average logits",
+    "the average logit of each vocabulary entry, by which they are put in order",
+    Source::FusedLoss,
+);
+static TARGET_LOGITS: What = What::own("target logits", "the logit of each token's label", Source::FusedLoss);
+static VOCABULARY_ORDER: What =
+    What::own("vocabulary order", "the order in which the kernel visits the vocabulary", Source::FusedLoss);
+static LOCKS: What =
+    What::own("locks", "locks of the blocks of the gradients that the kernel writes", Source::FusedLoss);
+static CUT_GRADIENT: What =
+    What::own("cut cross entropy", "the gradient of the head's input or weight", Source::FusedLoss);
+static LOSS_WEIGHT_GRADIENT: What = What::own(
+    "gradient of the weight",
+    "the gradient of the head's weight, which the fused loss makes in its forward pass already",
+    Source::FusedLoss,
+);
 
 /// Rows of a block of the kernel's locks, and columns.
 const LOCK_ROWS: u64 = 128;
@@ -36,17 +66,17 @@ impl State {
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
         let outer = std::mem::replace(&mut self.graph.enabled, false);
-        let input_gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
+        let input_gradient = self.alloc(x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
         let weight_gradient = if parameter.wants() {
-            self.alloc(parameter.numel, parameter.dtype, "gradient of the weight")
+            self.alloc(parameter.numel, parameter.dtype, &LOSS_WEIGHT_GRADIENT)
         } else {
             NOTHING
         };
-        let losses = self.alloc(rows, Dtype::F32, "losses");
-        let mask = self.alloc(rows, Dtype::Bool, "target mask");
-        self.scratch(rows.saturating_mul(Dtype::I64.bytes()), "sum");
+        let losses = self.alloc(rows, Dtype::F32, &LOSSES);
+        let mask = self.alloc(rows, Dtype::Bool, &TARGET_MASK);
+        self.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::SUM);
         self.liger_chunks(x, (rows, shape), weight, parameter.wants());
-        let loss = self.alloc(1, Dtype::F32, "loss");
+        let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
         self.release(mask);
         self.release(losses);
         self.graph.enabled = outer;
@@ -65,14 +95,17 @@ impl State {
         // `_can_use_mm_out`: no operand is cast
         let direct = x.dtype == stored && dtype == x.dtype;
         let length = chunk(rows, shape);
-        let buffer =
-            if direct { self.alloc(length.saturating_mul(shape.output), dtype, "logits") } else { NOTHING };
+        let buffer = if direct {
+            self.alloc(length.saturating_mul(shape.output), dtype, &torch::LOGITS)
+        } else {
+            NOTHING
+        };
         for length in lengths(rows, length) {
             let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
             let inputs = length.saturating_mul(shape.input);
             if !direct {
                 let copy = self.cast_weight(weight, true).storage;
-                self.scratch(inputs.saturating_mul(dtype.bytes()), "gradient of the chunk");
+                self.scratch(inputs.saturating_mul(dtype.bytes()), &torch::CHUNK_GRADIENT);
                 self.release(copy);
             }
             if trained {
@@ -92,11 +125,11 @@ impl State {
         dtype: Dtype,
     ) -> StorageId {
         let mut cast = |numel: u64, from: Dtype| {
-            if from == dtype { NOTHING } else { self.alloc(numel, dtype, "cast") }
+            if from == dtype { NOTHING } else { self.alloc(numel, dtype, &torch::CAST) }
         };
         let weight = cast(shape.weights(), stored);
         let input = cast(length.saturating_mul(shape.input), x.dtype);
-        let logits = self.alloc(length.saturating_mul(shape.output), dtype, "logits");
+        let logits = self.alloc(length.saturating_mul(shape.output), dtype, &torch::LOGITS);
         self.release(input);
         self.release(weight);
         logits
@@ -111,14 +144,14 @@ impl State {
     ) {
         let half = dtype != Dtype::F32;
         if half && self.device.capability >= 80 && (stored == Dtype::F32 || stored == dtype) {
-            let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, "cast") };
+            let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, &torch::CAST) };
             self.release(copy);
             return;
         }
-        let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, "cast") };
-        let product = self.alloc(weights, dtype, "mm");
+        let copy = if input == dtype { NOTHING } else { self.alloc(inputs, dtype, &torch::CAST) };
+        let product = self.alloc(weights, dtype, &MM);
         self.release(copy);
-        let float = if half { self.alloc(weights, Dtype::F32, "float") } else { NOTHING };
+        let float = if half { self.alloc(weights, Dtype::F32, &FLOAT) } else { NOTHING };
         self.release(product);
         self.release(float);
     }
@@ -128,17 +161,17 @@ impl State {
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
         // `_build_flat_valids`: sequence and position of every target, then one number for both
-        let mask = self.alloc(rows, Dtype::Bool, "target mask");
-        let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, "nonzero");
-        let pairs = self.alloc(rows.saturating_mul(2), Dtype::I32, "nonzero");
+        let mask = self.alloc(rows, Dtype::Bool, &TARGET_MASK);
+        let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, &torch::NONZERO);
+        let pairs = self.alloc(rows.saturating_mul(2), Dtype::I32, &torch::NONZERO);
         self.release(wide);
-        let valid = self.alloc(rows, Dtype::I64, "targets");
+        let valid = self.alloc(rows, Dtype::I64, &TARGETS);
         self.release(mask);
         self.release(pairs);
-        let sums = self.alloc(rows, Dtype::F32, "log-sum-exp");
-        let averages = self.alloc(shape.output, Dtype::F32, "average logits");
-        let products = self.alloc(rows, Dtype::F32, "target logits");
-        let loss = self.alloc(1, Dtype::F32, "loss");
+        let sums = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
+        let averages = self.alloc(shape.output, Dtype::F32, &AVERAGE_LOGITS);
+        let products = self.alloc(rows, Dtype::F32, &TARGET_LOGITS);
+        let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
         self.release(products);
         for storage in [x.storage, sums, valid, averages] {
             self.save(node, storage);
@@ -168,21 +201,21 @@ pub(in crate::step) fn lengths(whole: u64, length: u64) -> impl Iterator<Item = 
 fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     let [input, weight, _] = node.inputs;
     // the order in which the kernel visits the vocabulary
-    let values = state.alloc(shape.output, Dtype::F32, "sort");
-    let indices = state.alloc(shape.output, Dtype::I64, "sort");
+    let values = state.alloc(shape.output, Dtype::F32, &torch::SORT);
+    let indices = state.alloc(shape.output, Dtype::I64, &torch::SORT);
     state.release(values);
-    let order = state.alloc(shape.output, Dtype::I32, "vocabulary order");
+    let order = state.alloc(shape.output, Dtype::I32, &VOCABULARY_ORDER);
     state.release(indices);
     let mut gradient = |wanted: &Input| {
         wanted.wants().then(|| {
-            let storage = state.alloc(wanted.numel, input.dtype, "cut cross entropy");
+            let storage = state.alloc(wanted.numel, input.dtype, &CUT_GRADIENT);
             Grad::new(storage, wanted.numel, input.dtype, Layout::Tokens)
         })
     };
     let (own, other) = (gradient(&input), gradient(&weight));
     let mut locks = |wanted: bool, rows: u64| {
         let numel = rows.div_ceil(LOCK_ROWS).saturating_mul(shape.input.div_ceil(LOCK_COLUMNS));
-        if wanted { state.alloc(numel, Dtype::I32, "locks") } else { NOTHING }
+        if wanted { state.alloc(numel, Dtype::I32, &LOCKS) } else { NOTHING }
     };
     let locks =
         [locks(own.is_some(), input.numel / shape.input.max(1)), locks(other.is_some(), shape.output)];

@@ -16,6 +16,9 @@ use crate::step::machine::State;
 use crate::step::ops::norm::{NormKernel, NormLayer};
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor};
+use crate::step::what::{Source, What, torch};
+
+static DW: What = What::own("dW", "partial sums of the gradient of a norm's weight", Source::FusedLoss);
 
 /// Families that were compared.
 const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
@@ -51,9 +54,9 @@ impl<'m> Tensor<'m> {
             let node = state.node([x, &weight], move |state, node, grad| {
                 norm_backward(state, node, grad, (width, in_place))
             });
-            let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
+            let result = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
             let rows = x.numel / norm.width.max(1);
-            let inverse = state.alloc(rows, Dtype::F32, "rms_norm (1 / root)");
+            let inverse = state.alloc(rows, Dtype::F32, &torch::RMS_NORM_ROOT);
             for storage in [x.storage, NOTHING, inverse] {
                 state.save(node, storage);
             }
@@ -68,7 +71,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, gate| {
             // swiglu_backward: the gradients are written over what was saved
             let node = state.node([gate, &up.value], |state, node, _| saved_gradients(state, node));
-            let result = state.new_like(gate, gate.dtype, "gated product", node.output(0));
+            let result = state.new_like(gate, gate.dtype, &torch::GATED_PRODUCT, node.output(0));
             state.save(node, gate.storage);
             state.save(node, up.value.storage);
             result
@@ -117,19 +120,19 @@ fn norm_backward(state: &mut State, node: &Node, grad: &Grad, (width, in_place):
     let [input, weight, _] = node.inputs;
     let rows = state.device.multiprocessors;
     let parts =
-        if weight.wants() { state.alloc(rows.saturating_mul(width), Dtype::F32, "dW") } else { NOTHING };
+        if weight.wants() { state.alloc(rows.saturating_mul(width), Dtype::F32, &DW) } else { NOTHING };
     let own = if in_place {
         // the loss made the first of them
         state.leave_loss(grad.storage, node.category);
         share(state, grad)
     } else {
-        let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
+        let storage = state.alloc(grad.numel, grad.dtype, &torch::RMS_NORM);
         Grad { storage, view: false, ..*grad }
     };
     let other = weight.wants().then(|| {
-        let mut sum = state.alloc(width, Dtype::F32, "sum");
+        let mut sum = state.alloc(width, Dtype::F32, &torch::SUM);
         if weight.dtype != Dtype::F32 {
-            let cast = state.alloc(width, weight.dtype, "cast");
+            let cast = state.alloc(width, weight.dtype, &torch::CAST);
             state.release(sum);
             sum = cast;
         }

@@ -26,6 +26,10 @@ use crate::step::ops::matmul::product_backward;
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static CONV1D: What =
+    What::own("conv1d", "what an adapter adds, for one of queries, keys and values", Source::Adapters);
 
 /// Tokens of a chunk of the head and of the cross entropy (`lm_head_chunk_size=128`, `chunk_size=128`).
 const CHUNK: u64 = 128;
@@ -150,7 +154,8 @@ impl<'a> Pass<'_, 'a> {
         };
         let second = second.map(|norm| layer.norm(norm));
         let mut normed = hidden.litgpt_normed(&layer.norm(first));
-        let attended = self.within("self_attn", || self.litgpt_attention(layer, &normed, shared));
+        let attended =
+            self.within("self_attn", &roles::ATTENTION, || self.litgpt_attention(layer, &normed, shared));
         if let Some(norm) = second.filter(|_| parallel) {
             normed = hidden.litgpt_normed(&norm);
         }
@@ -159,7 +164,7 @@ impl<'a> Pass<'_, 'a> {
             normed = sum.litgpt_normed(&norm);
         }
         let output = {
-            let fed = self.within("mlp", || self.litgpt_mlp(layer, &normed));
+            let fed = self.within("mlp", &roles::FEED_FORWARD, || self.litgpt_mlp(layer, &normed));
             fed.add(&sum)
         };
         drop(sum);
@@ -279,7 +284,7 @@ impl<'a> Pass<'_, 'a> {
                 },
             )
             .collect();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, "labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::LABELS);
         let losses = if in_chunks {
             flat.iter()
                 .map(|chunk| chunk.cross_entropies(&labels, chunk.value.numel / head.shape.output.max(1)))
@@ -311,7 +316,9 @@ impl<'m> Tensor<'m> {
             | NormKind::RmsCastLast
             | NormKind::RmsPower
             | NormKind::RmsPlain
-            | NormKind::RmsLate => self.machine.within(norm.name, || self.litgpt_root_mean_square(norm)),
+            | NormKind::RmsLate => {
+                self.machine.within(norm.name, &roles::NORM, || self.litgpt_root_mean_square(norm))
+            }
         }
     }
 
@@ -350,7 +357,7 @@ impl<'m> Tensor<'m> {
         let Some(Adapter { a, b, rank, dropout, .. }) = layer.adapter else { return self.through(layer) };
         let plain = linear::Layer { adapter: None, ..*layer };
         let base = self.through(&plain);
-        machine.within(layer.name, || {
+        machine.within(layer.name, &roles::PROJECTION, || {
             let widths: Vec<u64> = widths.collect();
             let columns = widths.iter().fold(0, |sum: u64, width| sum.saturating_add(*width));
             let low = {
@@ -386,14 +393,14 @@ impl<'m> Tensor<'m> {
             let (parts, shared) = if joint { (&[whole][..], 1) } else { (numels, numels.len() as u64) };
             let mut outputs = Vec::with_capacity(parts.len());
             for numel in parts {
-                let copy = state.alloc(x.numel / shared.max(1), x.dtype, "contiguous");
-                outputs.push(state.alloc(*numel, x.dtype, "conv1d"));
+                let copy = state.alloc(x.numel / shared.max(1), x.dtype, &torch::CONTIGUOUS);
+                outputs.push(state.alloc(*numel, x.dtype, &CONV1D));
                 state.release(copy);
             }
             let storage = match outputs[..] {
                 [one] => one,
                 _ => {
-                    let storage = state.alloc(whole, x.dtype, "cat");
+                    let storage = state.alloc(whole, x.dtype, &torch::CAT);
                     outputs.into_iter().rev().for_each(|output| state.release(output));
                     storage
                 }
@@ -408,8 +415,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], index_copy_backward);
             state.save(node, x.storage);
-            let storage = state.alloc(numel, x.dtype, "zeros");
-            let index = state.alloc(columns, Dtype::I64, "index");
+            let storage = state.alloc(numel, x.dtype, &torch::ZEROS);
+            let index = state.alloc(columns, Dtype::I64, &torch::INDEX);
             state.save(node, index);
             state.release(index);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
@@ -439,7 +446,10 @@ impl<'m> Tensor<'m> {
 /// A convolution over single tokens: its input and its gradient are copied.
 fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [own, other, _] = node.inputs;
-    let copies = [state.alloc(own.numel, grad.dtype, "contiguous"), like(state, grad, "contiguous").storage];
+    let copies = [
+        state.alloc(own.numel, grad.dtype, &torch::CONTIGUOUS),
+        like(state, grad, &torch::CONTIGUOUS).storage,
+    ];
     let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];
     copies.into_iter().for_each(|storage| state.release(storage));
     results

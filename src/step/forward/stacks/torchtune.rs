@@ -24,6 +24,18 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static CACHE: What = What::own(
+    "cache",
+    "cosines and sines of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static THETA: What = What::own(
+    "theta",
+    "frequencies of the rotary embedding: a tensor of the model that is not trained",
+    Source::Modeling,
+);
 
 /// Chunks that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
 const CHUNKS: u64 = 8;
@@ -172,13 +184,13 @@ impl Loader<'_> {
         let Positions { rows, width, doubled, .. } = table;
         let (state, times) = (&mut *self.state, self.times);
         state.module = "pos_embeddings";
-        state.persistent(width / 2 * 4, Dtype::F32, times, Category::Buffers, "theta");
+        state.persistent(width / 2 * 4, Dtype::F32, times, Category::Buffers, &THETA);
         let angles = rows.saturating_mul(width / 2);
         let entries = if doubled { angles.saturating_mul(2) } else { angles };
         let scratch = [rows, angles, if doubled { entries } else { 0 }, entries, entries];
         let scratch = scratch.map(|count| state.while_loading(count, Dtype::F32));
         let bytes = entries.saturating_mul(8);
-        state.persistent(bytes, Dtype::F32, times, Category::Buffers, "cache");
+        state.persistent(bytes, Dtype::F32, times, Category::Buffers, &CACHE);
         let [index, angles, doubled, cosines, sines] = scratch;
         [sines, cosines, index, angles, doubled].into_iter().for_each(|local| state.release(local));
     }
@@ -201,11 +213,11 @@ impl<'a> Pass<'_, 'a> {
             return hidden.unmodelled("norms that torchtune has nowhere");
         };
         let mut h = hidden.torchtune_normed(&layer.norm(attention));
-        let attended = self.within("self_attn", || self.torchtune_attention(layer, &h));
+        let attended = self.within("self_attn", &roles::ATTENTION, || self.torchtune_attention(layer, &h));
         h = attended.add(hidden);
         let fed = {
             let normed = h.torchtune_normed(&layer.norm(mlp));
-            self.within("mlp", || self.torchtune_mlp(layer, &normed))
+            self.within("mlp", &roles::FEED_FORWARD, || self.torchtune_mlp(layer, &normed))
         };
         let output = h.add(&fed);
         drop(h);
@@ -256,7 +268,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// The rotary embedding of the model's family.
     fn torchtune_rotated(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
-        self.within("pos_embeddings", || match self.architecture.model_type.as_str() {
+        self.within("pos_embeddings", &roles::ROTATION, || match self.architecture.model_type.as_str() {
             "qwen2" => self.torchtune_rotated_halves(attention, x, x.value.dtype),
             "phi3" => self.torchtune_rotated_halves(attention, x, Dtype::F32),
             _ => x.torchtune_rotated_pairs(),
@@ -314,7 +326,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let name = self.architecture.head.linear.name;
         let head = find(&self.outside.linears, |layer| layer.name == name);
-        let normed = self.machine.as_category(Category::Activations, || {
+        let normed = self.machine.as_category(Category::Activations, &roles::RESIDUAL, || {
             let norm = self.architecture.final_norm.as_ref();
             norm.map_or_else(
                 || hidden.clone(),
@@ -332,7 +344,7 @@ impl<'a> Pass<'_, 'a> {
                 drop(normed);
                 drop(hidden);
                 replace();
-                let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
+                let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
                 (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
@@ -368,11 +380,13 @@ impl<'a> Pass<'_, 'a> {
         drop(normed);
         drop(hidden);
         replace();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
-        let own: Vec<Tensor<'a>> = rows
-            .iter()
-            .map(|rows| if batch > 1 { self.constant(*rows, Dtype::I64, "labels") } else { labels.clone() })
-            .collect();
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+        let own: Vec<Tensor<'a>> =
+            rows.iter()
+                .map(|rows| {
+                    if batch > 1 { self.constant(*rows, Dtype::I64, &torch::LABELS) } else { labels.clone() }
+                })
+                .collect();
         let losses =
             logits.iter().zip(&own).map(|(chunk, labels)| chunk.to(Dtype::F32).cross_entropy(labels));
         let loss = Tensor::total(losses.collect());
@@ -387,7 +401,7 @@ impl<'m> Tensor<'m> {
     /// `RMSNorm.forward`: `F.rms_norm` of a float32 copy. With a float32 weight it is one kernel; a weight of another
     /// element type sends it through its parts (aten/src/ATen/native/layer_norm.cpp `rms_norm_symint`).
     pub(in crate::step::forward) fn torchtune_normed(&self, norm: &NormLayer) -> Tensor<'m> {
-        self.machine.within(norm.name, || {
+        self.machine.within(norm.name, &roles::NORM, || {
             if let (NormKind::RmsPlusOne, Some(weight)) = (norm.kind, norm.weight) {
                 return self.torchtune_gemma_normed(norm.width, weight);
             }
@@ -418,7 +432,7 @@ impl<'m> Tensor<'m> {
                 if factor.value.requires_grad() {
                     state.save_view(node, x);
                 }
-                state.new_like(x, x.dtype, "mul", node.output(0))
+                state.new_like(x, x.dtype, &torch::MUL, node.output(0))
             })
         };
         output.to(self.value.dtype)
@@ -447,7 +461,7 @@ impl<'m> Tensor<'m> {
                 if weight.wants() {
                     state.save_view(node, x);
                 }
-                let product = state.new_like(x, x.dtype, "mul", node.output(0));
+                let product = state.new_like(x, x.dtype, &torch::MUL, node.output(0));
                 state.release(weight.storage);
                 product
             }),
@@ -488,7 +502,7 @@ impl<'m> Tensor<'m> {
 
     /// The same; the adapter copies an input that is not contiguous.
     fn torchtune_beside(&self, layer: &Layer, strided: bool) -> Tensor<'m> {
-        self.machine.within(layer.name, || {
+        self.machine.within(layer.name, &roles::PROJECTION, || {
             let base = self.base(layer);
             let Some(Adapter { a, b, rank, dropout, .. }) = layer.adapter else { return base };
             let mut low = {

@@ -18,6 +18,11 @@ use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
 use crate::step::forward::{Given, Hidden, Pass, adapters, find};
 use crate::step::ops::linear::Weight;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+static LOG_SIGMOID: What = What::step("log_sigmoid", "the logarithm of a sigmoid");
+static LABEL_MASK: What = What::own("label mask", "which tokens have a label, one byte each", Source::Loss);
+static PROMPT: What = What::own("prompt", "which tokens are of the prompt, one byte each", Source::Loss);
 
 /// Families whose step was compared.
 const FAMILIES: [&str; 34] = [
@@ -130,11 +135,11 @@ impl<'a> Pass<'_, 'a> {
         let positions = self.batch.tokens().saturating_sub(self.batch.sequences);
         let Weight::Plain(weight) = layer.weight else {
             let log_probs = hidden.unmodelled("a 4-bit output head under trl");
-            let mask = self.constant(positions, Dtype::Bool, "label mask");
+            let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
             return Scored { log_probs, others: Vec::new(), mask };
         };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
-        let mask = self.constant(positions, Dtype::Bool, "label mask");
+        let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
         let scores = {
             let earlier = hidden.slice(positions.saturating_mul(width));
             let rows = earlier.rows_where(&mask, labels, width);
@@ -163,17 +168,18 @@ impl<'a> Pass<'_, 'a> {
         let asked = Asked { entropy: metrics, mean_logits: metrics, is_top1: metrics };
         let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
         let labels = self.batch.tokens().saturating_sub(unscored);
-        let scored =
-            self.machine.as_category(Category::Logits, || self.fused_head(hidden.states, labels, asked));
+        let scored = self
+            .machine
+            .as_category(Category::Logits, &roles::HEAD, || self.fused_head(hidden.states, labels, asked));
         self.leave_autocast();
         (scored, hidden.given)
     }
 
     /// `input_ids.masked_fill(completion_mask == 0, -100)` of trainer/dpo_trainer.py `_compute_loss`.
     pub fn preference_labels(&self) -> Tensor<'a> {
-        self.machine.as_category(Category::Batch, || {
-            let _prompt = self.constant(self.batch.tokens(), Dtype::Bool, "prompt");
-            self.constant(self.batch.tokens(), Dtype::I64, "labels")
+        self.machine.as_category(Category::Batch, &roles::HEAD, || {
+            let _prompt = self.constant(self.batch.tokens(), Dtype::Bool, &PROMPT);
+            self.constant(self.batch.tokens(), Dtype::I64, &torch::LABELS)
         })
     }
 
@@ -185,7 +191,7 @@ impl<'a> Pass<'_, 'a> {
             let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
             scored.log_probs.sum_rows(row).chunks(&[half, half])
         };
-        self.machine.as_category(Category::Logits, || {
+        self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let (policy, reference) = (pairs(policy_scores), pairs(reference_scores));
             let ratios = policy.iter().zip(&reference).map(|(policy, reference)| policy.minus(reference));
             let ratios: Vec<Tensor<'a>> = ratios.collect();
@@ -193,13 +199,13 @@ impl<'a> Pass<'_, 'a> {
                 return policy_scores.log_probs.unmodelled("preferences without pairs");
             };
             let delta = chosen.minus(rejected);
-            let losses = delta.scale().keeping_input("log_sigmoid").negate();
+            let losses = delta.scale().keeping_input(&LOG_SIGMOID).negate();
             losses.sum_rows(half)
         })
     }
 
     /// The sum of a boolean tensor, which is made one of numbers first.
     fn count_true(&self, numel: u64) {
-        self.machine.with(|state| state.scratch(numel.saturating_mul(Dtype::I64.bytes()), "sum"));
+        self.machine.with(|state| state.scratch(numel.saturating_mul(Dtype::I64.bytes()), &torch::SUM));
     }
 }

@@ -9,6 +9,71 @@ use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{ATTENTION, What, torch};
+
+static ATTENDED: What = What::own(
+    "attention",
+    "attention's output, saved with q, k and v for its own backward and for the projection's",
+    ATTENTION,
+);
+static ATTENTION_OUTPUT: What = What::own(
+    "attention (output)",
+    "attention's output in the order that its kernel's backward reads",
+    ATTENTION,
+);
+static OUTPUT_GRADIENT: What = What::own(
+    "attention (output's gradient)",
+    "the gradient of attention's output in the order that its kernel's backward reads",
+    ATTENTION,
+);
+static DELTA: What = What::own(
+    "attention (delta)",
+    "scratch space of the attention kernel's backward: one number per query and head",
+    ATTENTION,
+);
+static DQ: What = What::own(
+    "attention (dq)",
+    "scratch space of the attention kernel's backward: the queries' gradient, summed in float32",
+    ATTENTION,
+);
+static DK: What = What::own(
+    "attention (dk)",
+    "scratch space of the attention kernel's backward: the keys' gradient for every query head",
+    ATTENTION,
+);
+static DV: What = What::own(
+    "attention (dv)",
+    "scratch space of the attention kernel's backward: the values' gradient for every query head",
+    ATTENTION,
+);
+static ATTENTION_GRADIENT: What =
+    What::own("attention (gradient)", "the gradient of queries, keys or values", ATTENTION);
+static LOG_SUM_EXP: What = What::own(
+    "attention (log-sum-exp)",
+    "one number per query and head, of which backward makes the probabilities again",
+    ATTENTION,
+);
+static PARTIAL_SUMS: What = What::own(
+    "attention (partial log-sum-exp)",
+    "partial results of the attention kernel where it splits keys and values over thread blocks",
+    ATTENTION,
+);
+static PARTIAL_OUTPUT: What = What::own(
+    "attention (partial output)",
+    "partial results of the attention kernel where it splits keys and values over thread blocks",
+    ATTENTION,
+);
+static SEED: What =
+    What::own("attention (seed)", "the state of the random numbers, for the same dropout again", ATTENTION);
+static OUTPUT_SUMS: What = What::own(
+    "attention (sums of the output)",
+    "scratch space of the attention kernel: its output, summed in float32",
+    ATTENTION,
+);
+static WORKSPACE: What =
+    What::own("attention (workspace)", "scratch space of the attention kernel's backward", ATTENTION);
+static GRADIENT_TIMES_OUTPUT: What =
+    What::own("grad · out", "scratch space of the attention kernel's backward", ATTENTION);
 
 /// Attention by one of these kernels. autocast casts its arguments from the last to the first.
 pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
@@ -44,20 +109,20 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         for tensor in bias.iter().chain(operands) {
             state.save_view(node, &tensor.value);
         }
-        let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, "attention (seed)"));
+        let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, &SEED));
         let mut drawn = [NOTHING; 2];
         if scores.kernel == Kernel::Cudnn {
             drawn = seeds(state);
         }
         if scores.texts > 0 {
-            let starts = state.alloc(scores.texts.saturating_add(1), Dtype::I32, "text starts");
+            let starts = state.alloc(scores.texts.saturating_add(1), Dtype::I32, &torch::TEXT_STARTS);
             state.save(node, starts);
             state.release(starts);
         }
         // flash and cuDNN lay their output out as the queries are, the memory-efficient kernel token after token
         let layout = if scores.kernel == Kernel::Efficient { Layout::Tokens } else { q.value.layout };
         let output = Value { layout, numel: scores.outputs(), ..q.value };
-        let value = state.new_like(&output, q.value.dtype, "attention", node.output(0));
+        let value = state.new_like(&output, q.value.dtype, &ATTENDED, node.output(0));
         let rows = match scores.kernel {
             Kernel::Efficient => {
                 let padded = scores.sequence.div_ceil(32).saturating_mul(32);
@@ -75,10 +140,10 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
             | Kernel::Efficient
             | Kernel::Cudnn
             | Kernel::Math
-            | Kernel::Eager => state.alloc(rows, Dtype::F32, "attention (log-sum-exp)"),
+            | Kernel::Eager => state.alloc(rows, Dtype::F32, &LOG_SUM_EXP),
         };
         if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-            state.scratch(scores.outputs().saturating_mul(4), "attention (sums of the output)");
+            state.scratch(scores.outputs().saturating_mul(4), &OUTPUT_SUMS);
         }
         match scores.kernel {
             Kernel::Flash => {
@@ -87,7 +152,7 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
             }
             Kernel::Package => {
                 split_scratch(state, scores, given.dropout || scores.texts > 0);
-                drawn[0] = state.alloc(2, Dtype::I64, "attention (seed)");
+                drawn[0] = state.alloc(2, Dtype::I64, &SEED);
                 state.save_view(node, &value);
             }
             Kernel::Efficient | Kernel::Cudnn | Kernel::Math | Kernel::Eager => {}
@@ -119,8 +184,9 @@ fn aligned_mask(mask: Tensor<'_>, sequence: u64) -> Tensor<'_> {
     let rows = mask.value.numel / sequence.max(1);
     let padded = sequence.div_ceil(MASK_ALIGNMENT).saturating_mul(MASK_ALIGNMENT);
     let whole = Value { numel: rows.saturating_mul(padded), ..mask.value };
-    let value =
-        mask.machine.with(|state| state.new_like(&whole, whole.dtype, "additive mask", mask.value.edge));
+    let value = mask
+        .machine
+        .with(|state| state.new_like(&whole, whole.dtype, &torch::ADDITIVE_MASK, mask.value.edge));
     Tensor { machine: mask.machine, value }
 }
 
@@ -137,8 +203,8 @@ fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
     }
     let rows = scores.rows().saturating_mul(splits);
     let width = rounded_dim(scores.head_dim);
-    let sums = state.alloc(rows, Dtype::F32, "attention (partial log-sum-exp)");
-    let output = state.alloc(rows.saturating_mul(width), Dtype::F32, "attention (partial output)");
+    let sums = state.alloc(rows, Dtype::F32, &PARTIAL_SUMS);
+    let output = state.alloc(rows.saturating_mul(width), Dtype::F32, &PARTIAL_OUTPUT);
     state.release(sums);
     state.release(output);
 }
@@ -159,13 +225,13 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, numel: u64, layout: Layout| {
         let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
-        let storage = state.alloc(numel, dtype, "attention (gradient)");
+        let storage = state.alloc(numel, dtype, &ATTENTION_GRADIENT);
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output and the gradient of that token after token
     let copied =
         |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
-    let copies = [(grad.layout, "attention (output's gradient)"), (inputs[0].layout, "attention (output)")]
+    let copies = [(grad.layout, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)]
         .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
@@ -179,45 +245,43 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
             };
             let dims = rounded_dim(scores.head_dim);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
-            let delta = state.alloc(rows, Dtype::F32, "attention (delta)");
-            let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, "attention (dq)");
+            let delta = state.alloc(rows, Dtype::F32, &DELTA);
+            let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, &DQ);
             if scores.heads != scores.kv_heads {
-                let expanded =
-                    [state.alloc(q, dtype, "attention (dk)"), state.alloc(q, dtype, "attention (dv)")];
+                let expanded = [state.alloc(q, dtype, &DK), state.alloc(q, dtype, &DV)];
                 expanded.into_iter().rev().for_each(|storage| state.release(storage));
             }
             state.release(partial);
             state.release(delta);
         }
         Kernel::Efficient => {
-            let product =
-                if dtype.is_half() { NOTHING } else { state.alloc(scores.outputs(), dtype, "grad · out") };
-            let delta = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
+            let product = if dtype.is_half() {
+                NOTHING
+            } else {
+                state.alloc(scores.outputs(), dtype, &GRADIENT_TIMES_OUTPUT)
+            };
+            let delta = state.alloc(scores.rows(), Dtype::F32, &DELTA);
             let delta = if product == NOTHING {
                 delta
             } else {
-                let transposed = state.alloc(scores.rows(), Dtype::F32, "attention (delta)");
+                let transposed = state.alloc(scores.rows(), Dtype::F32, &DELTA);
                 state.release(delta);
                 transposed
             };
             state.release(product);
             let workspace = scores.staged(dtype.is_half(), state.device.capability);
-            let workspace =
-                state.alloc_as(Category::Temporaries, workspace, Dtype::U8, "attention (workspace)");
+            let workspace = state.alloc_as(Category::Temporaries, workspace, Dtype::U8, &WORKSPACE);
             state.release(delta);
             state.release(workspace);
         }
         Kernel::Cudnn => {
-            state.scratch(
-                accumulator.saturating_add(scores.rows().saturating_mul(4)),
-                "attention (workspace)",
-            );
+            state.scratch(accumulator.saturating_add(scores.rows().saturating_mul(4)), &WORKSPACE);
         }
         Kernel::Math | Kernel::Eager => {}
     }
     if let Some((bias, mut grad)) = biased {
         if grad.numel > bias.numel {
-            let sum = state.alloc(bias.numel, dtype, "sum");
+            let sum = state.alloc(bias.numel, dtype, &torch::SUM);
             state.release(grad.storage);
             grad = Grad::new(sum, bias.numel, dtype, Layout::Tokens);
         }

@@ -5,6 +5,9 @@ use crate::dtype::Dtype;
 use crate::step::machine::Machine;
 use crate::step::ops::matmul::Product;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{ATTENTION, What, roles, torch};
+
+static MASKED_ROWS: What = What::own("masked rows", "which queries see nothing at all", ATTENTION);
 
 /// ATen/native/transformers/attention.cpp `_scaled_dot_product_attention_math`. autocast casts its arguments and is off inside.
 pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {
@@ -52,19 +55,19 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
         }
         _ => products,
     };
-    let mut weights = products.softmax();
+    let mut weights = machine.serving(&roles::PROBABILITIES, || products.softmax());
     // `_safe_softmax` looks for rows that are masked throughout
     machine.with(|state| {
-        let masked = state.alloc(scores.numel(), Dtype::Bool, "masked");
-        let rows = state.alloc(scores.rows(), Dtype::Bool, "masked rows");
-        state.scratch(weights.value.dtype.bytes(), "zero");
+        let masked = state.alloc(scores.numel(), Dtype::Bool, &torch::MASKED);
+        let rows = state.alloc(scores.rows(), Dtype::Bool, &MASKED_ROWS);
+        state.scratch(weights.value.dtype.bytes(), &torch::ZERO);
         state.release(rows);
         state.release(masked);
     });
     drop(products);
-    weights = weights.dropout(given.dropout);
+    weights = machine.serving(&roles::PROBABILITIES, || weights.dropout(given.dropout));
     // both are returned in the arguments' type, the weights first
-    let returned = weights.to(origin);
+    let returned = machine.serving(&roles::PROBABILITIES, || weights.to(origin));
     let result = {
         let product = Product { numel: scores.outputs(), ..product };
         machine.tensor(|state| state.matmul(&weights.value, &v_all.value, product)).to(origin)
@@ -84,8 +87,8 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
 fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
     let numel = sequence.saturating_mul(sequence);
     machine.tensor(|state| {
-        let ones = state.alloc(numel, Dtype::Bool, "ones");
-        let lower = state.alloc(numel, Dtype::Bool, "tril");
+        let ones = state.alloc(numel, Dtype::Bool, &torch::ONES);
+        let lower = state.alloc(numel, Dtype::Bool, &torch::TRIL);
         state.release(ones);
         let storage = state.additive(numel, Dtype::F32);
         state.release(lower);

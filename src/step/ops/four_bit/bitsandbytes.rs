@@ -8,8 +8,10 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
+use crate::step::ops::four_bit::{DEQUANTISED, SCALES};
 use crate::step::ops::linear::Shape;
 use crate::step::tensor::{Layout, Value};
+use crate::step::what::torch;
 
 impl State {
     /// `Linear4bit.forward`; versions that are `early` have no kernel that multiplies by the weight as it is, and hold their
@@ -32,10 +34,10 @@ impl State {
         let numel = rows.saturating_mul(shape.output);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
-            self.alloc_product(numel, quantised.compute, "linear (4-bit)")
+            self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT)
         } else {
             let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc_product(numel, quantised.compute, "linear (4-bit)");
+            let storage = self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT);
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
@@ -54,18 +56,18 @@ impl State {
         let mut first = NOTHING;
         let mut second = NOTHING;
         if quantised.double {
-            first = self.alloc(scales, Dtype::F32, "scales");
+            first = self.alloc(scales, Dtype::F32, &SCALES);
             if forward {
-                second = self.alloc(scales, Dtype::F32, "scales");
+                second = self.alloc(scales, Dtype::F32, &SCALES);
             }
         }
         let dtype = if forward { quantised.opened } else { quantised.origin };
-        let mut weight = self.alloc(numel, dtype, "dequantised weight");
+        let mut weight = self.alloc(numel, dtype, &DEQUANTISED);
         if dtype != quantised.compute {
             if !forward {
                 self.release(std::mem::replace(&mut first, NOTHING));
             }
-            let cast = self.alloc(numel, quantised.compute, "cast");
+            let cast = self.alloc(numel, quantised.compute, &torch::CAST);
             self.release(weight);
             weight = cast;
         }
@@ -78,7 +80,7 @@ fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quan
     let x = node.inputs[0];
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
-    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+    let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -9,8 +9,35 @@ use crate::memory::Category;
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
+use crate::step::ops::four_bit::{
+    CODE_BOOK, DEQUANTISED, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES,
+};
 use crate::step::ops::linear::Shape;
 use crate::step::tensor::{Layout, Value};
+use crate::step::what::{Source, What, torch};
+
+static SCALES_REPEATED: What =
+    What::own("scales, repeated", "a 4-bit weight's scales, one for each of its elements", Source::FourBit);
+static FIRST_ELEMENTS: What = What::own(
+    "first elements",
+    "one half of a 4-bit weight's elements on their way back to numbers",
+    Source::FourBit,
+);
+static SECOND_ELEMENTS: What = What::own(
+    "second elements",
+    "the other half of a 4-bit weight's elements on their way back to numbers",
+    Source::FourBit,
+);
+static FIRST_SCALED: What = What::own(
+    "first elements, scaled",
+    "one half of a 4-bit weight's elements, turned back",
+    Source::FourBit,
+);
+static SECOND_SCALED: What = What::own(
+    "second elements, scaled",
+    "the other half of a 4-bit weight's elements, turned back",
+    Source::FourBit,
+);
 
 /// Weights that are compared with the code book at a time (`CHUNK_SIZE`).
 const CHUNK: u64 = 1 << 20;
@@ -22,9 +49,9 @@ impl State {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
         let weight = self.while_loading(numel, dtype);
-        self.keep_nf4(16, dtype, times, "code book");
+        self.keep_nf4(16, dtype, times, &CODE_BOOK);
         let largest = self.largest_of_blocks(numel, scales, dtype);
-        self.keep_nf4(1, dtype, times, "offset");
+        self.keep_nf4(1, dtype, times, &torch::OFFSET);
         let centred = self.while_loading(scales, dtype);
         self.release(largest);
         let largest = self.largest_of_blocks(scales, factors, dtype);
@@ -34,13 +61,14 @@ impl State {
         self.release(reciprocal);
         self.release(doubled);
         let mut quantised = self.while_loading(scales, dtype);
-        for _ in ["round", "clamp"] {
+        // round, then clamp
+        for _ in 0..2 {
             let next = self.while_loading(scales, dtype);
             self.release(quantised);
             quantised = next;
         }
-        self.keep_nf4(scales, Dtype::U8, times, "scales (8-bit)");
-        self.keep_nf4(factors, dtype, times, "scales of scales");
+        self.keep_nf4(scales, Dtype::U8, times, &SCALES_8BIT);
+        self.keep_nf4(factors, dtype, times, &SCALES_OF_SCALES);
         [centred, largest, factor, quantised].into_iter().for_each(|local| self.release(local));
         let largest = self.largest_of_blocks(numel, scales, dtype);
         let scaled = self.while_loading(numel, dtype);
@@ -59,14 +87,14 @@ impl State {
             self.release(small);
         }
         let shifted = self.while_loading(numel / 2, Dtype::U8);
-        self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, "4-bit weight");
+        self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, &PACKED_WEIGHT);
         [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
         weight
     }
 
-    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, name: &'static str) {
-        let category = if name == "4-bit weight" { Category::Weights } else { Category::QuantState };
-        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, name);
+    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, what: &'static What) {
+        let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
+        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, what);
     }
 
     /// `get_block_absmax`.
@@ -84,7 +112,7 @@ impl State {
         let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
         let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, "linear (4-bit)");
+        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR_4BIT);
         self.release(weight);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
@@ -93,23 +121,23 @@ impl State {
     fn original_weight(&mut self, shape: Shape, dtype: Dtype) -> StorageId {
         let numel = shape.weights();
         let (half, scales) = (numel / 2, numel.div_ceil(QUANT_BLOCK));
-        let [first, second] = ["first elements", "second elements"].map(|name| {
+        let [first, second] = [&FIRST_ELEMENTS, &SECOND_ELEMENTS].map(|name| {
             let small = self.alloc(half, Dtype::U8, name);
             let wide = self.alloc(half, Dtype::I64, name);
             self.release(small);
             wide
         });
-        let looked_up = ["first elements", "second elements"].map(|name| self.alloc(half, dtype, name));
-        let quotient = self.alloc(scales, dtype, "scales");
-        let scales = self.alloc(scales, dtype, "scales");
+        let looked_up = [&FIRST_ELEMENTS, &SECOND_ELEMENTS].map(|name| self.alloc(half, dtype, name));
+        let quotient = self.alloc(scales, dtype, &SCALES);
+        let scales = self.alloc(scales, dtype, &SCALES);
         self.release(quotient);
-        let scaled = ["first elements, scaled", "second elements, scaled"].map(|name| {
-            let repeated = self.alloc(half, dtype, "scales, repeated");
+        let scaled = [&FIRST_SCALED, &SECOND_SCALED].map(|name| {
+            let repeated = self.alloc(half, dtype, &SCALES_REPEATED);
             let scaled = self.alloc(half, dtype, name);
             self.release(repeated);
             scaled
         });
-        let weight = self.alloc(numel, dtype, "dequantised weight");
+        let weight = self.alloc(numel, dtype, &DEQUANTISED);
         let locals = [first, second].into_iter().chain(looked_up).chain([scales]).chain(scaled);
         locals.for_each(|local| self.release(local));
         weight
@@ -120,7 +148,7 @@ impl State {
 fn nf4_backward(state: &mut State, node: &Node, grad: &Grad, shape: Shape, origin: Dtype) -> Results {
     let x = node.inputs[0];
     let weight = state.original_weight(shape, origin);
-    let storage = state.alloc_product(x.numel, grad.dtype, "linear (input gradient)");
+    let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -13,6 +13,27 @@ use crate::step::machine::State;
 use crate::step::ops::linear::Shape;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static MASKED_SCATTER: What = What::step("masked_scatter", "what counts, among zeros");
+static MASKED_SELECT: What = What::step("masked_select", "what the mask chooses");
+static SUMMED_GRADIENT: What = What::own(
+    "summed gradient",
+    "the gradient of the head's weight or input, summed in float32 over tiles of the logits",
+    Source::FusedLoss,
+);
+static LOGIT_STATISTICS: What = What::own(
+    "statistics of the logits",
+    "what is gathered of each token's logits over all tiles",
+    Source::FusedLoss,
+);
+static LOG: What = What::own("log", "the logarithm of each token's sum of exponentials", Source::FusedLoss);
+static ENTROPY: What = What::own("entropy", "the entropy of each token's probabilities", Source::FusedLoss);
+static MEAN_LOGITS: What = What::own("mean logits", "the mean logit of each token", Source::FusedLoss);
+static COMPARISON: What =
+    What::own("comparison", "whether a label is the likeliest token, one byte each", Source::FusedLoss);
+static LIKELIEST: What =
+    What::own("likeliest token", "whether a label is the likeliest token, one byte each", Source::FusedLoss);
 
 /// Rows of a tile (`TOKEN_CHUNK_SIZE`), at most.
 const ROWS: u64 = 4096;
@@ -55,7 +76,7 @@ impl<'m> Tensor<'m> {
             state.save(node, mask.value.storage);
             let positions = kernels::true_positions(state, mask.value.numel, rows);
             let picked = Value { numel: rows.saturating_mul(width), ..*x };
-            let value = state.new_like(&picked, x.dtype, "index", node.output(0));
+            let value = state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0));
             state.release(positions);
             value
         })
@@ -67,8 +88,8 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], scattered_where_backward);
             state.save(node, mask.value.storage);
             let whole = Value { numel: mask.value.numel, ..*x };
-            let zeros = state.alloc(whole.numel, x.dtype, "zeros");
-            let value = state.new_like(&whole, x.dtype, "masked_scatter", node.output(0));
+            let zeros = state.alloc(whole.numel, x.dtype, &torch::ZEROS);
+            let value = state.new_like(&whole, x.dtype, &MASKED_SCATTER, node.output(0));
             kernels::prefix_sum_scratch(state, whole.numel);
             state.release(zeros);
             value
@@ -97,7 +118,7 @@ impl State {
             log_probs_backward(state, node, shape, (compute, stored))
         });
         let statistics: Vec<StorageId> =
-            (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, "statistics of the logits")).collect();
+            (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, &LOGIT_STATISTICS)).collect();
         let buffer = self.tile(rows, compute);
         let mut hidden = NOTHING;
         for length in lengths(rows, ROWS) {
@@ -113,29 +134,29 @@ impl State {
                 }
             }
         }
-        let mut of_rows = |dtype: Dtype, name: &'static str| self.alloc(rows, dtype, name);
-        let log = of_rows(Dtype::F32, "log");
-        let log_sum = of_rows(Dtype::F32, "log-sum-exp");
+        let mut of_rows = |dtype: Dtype, what: &'static What| self.alloc(rows, dtype, what);
+        let log = of_rows(Dtype::F32, &LOG);
+        let log_sum = of_rows(Dtype::F32, &torch::SUMS_OF_LOGITS);
         self.release(log);
-        let mut of_rows = |dtype: Dtype, name: &'static str| self.alloc(rows, dtype, name);
-        let log_probs = of_rows(Dtype::F32, "log-probabilities");
+        let mut of_rows = |dtype: Dtype, what: &'static What| self.alloc(rows, dtype, what);
+        let log_probs = of_rows(Dtype::F32, &torch::LOG_PROBABILITIES);
         let mut others = Vec::with_capacity(3);
         let mut told_entropy = None;
         if asked.entropy {
-            let quotient = self.alloc(rows, Dtype::F32, "div");
-            let entropy = self.alloc(rows, Dtype::F32, "entropy");
+            let quotient = self.alloc(rows, Dtype::F32, &torch::DIV);
+            let entropy = self.alloc(rows, Dtype::F32, &ENTROPY);
             self.release(quotient);
             others.push(Value::plain(entropy, rows, Dtype::F32).at(node.output(1)));
             told_entropy = Some(entropy);
         }
         if asked.mean_logits {
-            let mean = self.alloc(rows, Dtype::F32, "mean logits");
+            let mean = self.alloc(rows, Dtype::F32, &MEAN_LOGITS);
             others.push(Value::plain(mean, rows, Dtype::F32));
         }
         let mut compared = [NOTHING; 2];
         if asked.is_top1 {
-            compared = [(); 2].map(|()| self.alloc(rows, Dtype::Bool, "comparison"));
-            let is_top1 = self.alloc(rows, Dtype::Bool, "likeliest token");
+            compared = [(); 2].map(|()| self.alloc(rows, Dtype::Bool, &COMPARISON));
+            let is_top1 = self.alloc(rows, Dtype::Bool, &LIKELIEST);
             others.push(Value::plain(is_top1, rows, Dtype::Bool));
         }
         // variables of the function, in their order: the last tile is a view of the buffer
@@ -153,12 +174,12 @@ impl State {
 
     /// `mm_buf`: what every tile of the logits is written into.
     fn tile(&mut self, rows: u64, compute: Dtype) -> StorageId {
-        self.alloc(rows.min(ROWS).saturating_mul(COLUMNS), compute, "logits")
+        self.alloc(rows.min(ROWS).saturating_mul(COLUMNS), compute, &torch::LOGITS)
     }
 
     /// `part.to(compute)`: a copy where the element type is another.
     fn cast_part(&mut self, numel: u64, stored: Dtype, compute: Dtype) -> StorageId {
-        if stored == compute { NOTHING } else { self.alloc(numel, compute, "cast") }
+        if stored == compute { NOTHING } else { self.alloc(numel, compute, &torch::CAST) }
     }
 }
 
@@ -173,7 +194,7 @@ fn log_probs_backward(
     let rows = input.numel / shape.input.max(1);
     let wanted = [input, weight, bias];
     let sums = wanted.map(|wanted| {
-        if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, "summed gradient") } else { NOTHING }
+        if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, &SUMMED_GRADIENT) } else { NOTHING }
     });
     let buffer = state.tile(rows, compute);
     let (mut hidden, mut part) = (NOTHING, NOTHING);
@@ -189,7 +210,7 @@ fn log_probs_backward(
                 state.release(own);
             }
             if bias.wants() {
-                let sum = state.alloc(columns, Dtype::F32, "sum");
+                let sum = state.alloc(columns, Dtype::F32, &torch::SUM);
                 kernels::column_sum_scratch(state, length, columns, compute);
                 state.release(sum);
             }
@@ -204,7 +225,7 @@ fn log_probs_backward(
             state.retain(sum);
             sum
         } else {
-            state.alloc(wanted.numel, wanted.dtype, "gradient cast")
+            state.alloc(wanted.numel, wanted.dtype, &torch::GRADIENT_CAST)
         };
         *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
     }
@@ -215,7 +236,7 @@ fn log_probs_backward(
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
 fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
     let whole = node.inputs[0];
-    let storage = state.alloc(whole.numel, grad.dtype, "index (zeros)");
+    let storage = state.alloc(whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     let positions = whole.numel / width.max(1);
     let found = kernels::true_positions(state, positions, rows);
     kernels::index_put_pairs_scratch(state, rows, positions, found);
@@ -226,7 +247,7 @@ fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width
 fn scattered_where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let part = node.inputs[0];
     let found = kernels::true_positions(state, grad.numel, part.numel);
-    let storage = state.alloc(part.numel, grad.dtype, "masked_select");
+    let storage = state.alloc(part.numel, grad.dtype, &MASKED_SELECT);
     state.release(found);
     only(Grad::new(storage, part.numel, grad.dtype, Layout::Tokens))
 }

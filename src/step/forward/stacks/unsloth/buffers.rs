@@ -11,6 +11,9 @@ use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
 use crate::step::forward::adapters::{Part, adapts};
 use crate::step::forward::loader::{Loader, weights_dtype};
+use crate::step::ops::four_bit::DEQUANTISED;
+use crate::step::what::What;
+use crate::step::what::torch;
 
 /// Positions that the rotary tables have at first at most, and by how many they grow.
 const FIRST_POSITIONS: u64 = 4 * 8192;
@@ -22,9 +25,9 @@ impl Loader<'_> {
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
         let dtype = weights_dtype(self.member.precision);
         let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
-        let mut store = |numel: u64, dtype: Dtype, name: &'static str| {
+        let mut store = |numel: u64, dtype: Dtype, what: &'static What| {
             let bytes = numel.saturating_mul(dtype.bytes());
-            self.state.persistent(bytes, dtype, 1, Category::Buffers, name);
+            self.state.persistent(bytes, dtype, 1, Category::Buffers, what);
         };
         // models/gemma.py `post_patch(…, downcast_rope = False)`
         let rotated = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
@@ -40,16 +43,16 @@ impl Loader<'_> {
             .filter_map(|block| block.mixer.attention())
             .find_map(|attention| attention.rotary.width(attention.head_dim));
         let rows = first.max(grown(asked)).min(most);
-        for name in ["cos", "sin"] {
+        for name in [&torch::COS, &torch::SIN] {
             store(rows.saturating_mul(width.unwrap_or(0)), rotated, name);
         }
         if scratch > 0 {
-            store(scratch, dtype, "dequantised weight");
+            store(scratch, dtype, &DEQUANTISED);
         }
         let input = self.batch.tokens().saturating_mul(architecture.hidden);
         if offloads(self.member, input.saturating_mul(dtype.bytes())) {
-            store(input, dtype, "layer input");
-            store(input, dtype, "layer input");
+            store(input, dtype, &torch::LAYER_INPUT);
+            store(input, dtype, &torch::LAYER_INPUT);
         }
     }
 }

@@ -7,9 +7,37 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Input, Node, NodeRef, Results, only, saved_gradient, share, share_view};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
+use crate::step::ops::four_bit::DEQUANTISED;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static ADAPTER: What = What::own(
+    "adapter",
+    "what an adapter's first matrix makes of the input",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
+static ADAPTER_COPY: What = What::own(
+    "adapter's copy",
+    "an adapter's matrix in the element type of the product",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
+static ADAPTER_GRADIENT: What = What::own(
+    "adapter's gradient",
+    "the gradient of an adapter's matrix",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
+static PRODUCT_GRADIENT: What = What::own(
+    "gradient of the product",
+    "the gradient of the gated product",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
+static ROTATION: What = What::own("rotation", "queries or keys turned by their positions", Source::Modeling);
+static NORM_AND_ROTATION: What =
+    What::own("norm and rotation", "queries or keys, normed and turned by their positions", Source::Modeling);
+static HEADS: What =
+    What::own("heads", "queries, keys or values in the order that the kernel needs", Source::Modeling);
 
 /// Where `LoRA_MLP` saves its input: behind six weights.
 const MLP_INPUT: u32 = 6;
@@ -21,7 +49,7 @@ impl<'m> Tensor<'m> {
             let [gate, up, down] = layers;
             let rows = x.numel / gate.shape.input.max(1);
             let [e, g] = [gate, up].map(|layer| state.adapted_product(rows, &layer, x.dtype));
-            let h = state.alloc(rows.saturating_mul(gate.shape.output), x.dtype, "gated product");
+            let h = state.alloc(rows.saturating_mul(gate.shape.output), x.dtype, &torch::GATED_PRODUCT);
             let output = state.adapted_product(rows, &down, x.dtype);
             let node = state.adapted_node(1, x, &layers, move |state, node, _| {
                 mlp_backward(state, &layers, node.inputs[0]);
@@ -78,8 +106,8 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node =
                 state.node([x], move |state, node, grad| only(norm_backward(state, node, in_place, grad)));
-            let result = state.new_like(x, x.dtype, "rms_norm", node.output(0));
-            let inverse = state.alloc(x.numel / width.max(1), Dtype::F32, "rms_norm (1 / root)");
+            let result = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
+            let inverse = state.alloc(x.numel / width.max(1), Dtype::F32, &torch::RMS_NORM_ROOT);
             for storage in [x.storage, NOTHING, inverse] {
                 state.save(node, storage);
             }
@@ -104,7 +132,7 @@ pub(super) fn rotated_anew<'m>(q: &Tensor<'m>, k: &Tensor<'m>) -> (Tensor<'m>, T
         let node = state
             .node_of(2, [&q.value, &k.value], |state, node, _| rotation_backward(state, node, Layout::Heads));
         [(q, 0), (k, 1)]
-            .map(|(x, output)| state.new_like(&x.value, x.value.dtype, "rotation", node.output(output)))
+            .map(|(x, output)| state.new_like(&x.value, x.value.dtype, &ROTATION, node.output(output)))
     });
     (q, k)
 }
@@ -125,10 +153,10 @@ pub(super) fn normed_and_rotated<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) 
             rotation_backward(state, node, Layout::Tokens)
         });
         let outputs = [(q, 0), (k, 1)].map(|(x, output)| {
-            state.new_like(&x.value, x.value.dtype, "norm and rotation", node.output(output))
+            state.new_like(&x.value, x.value.dtype, &NORM_AND_ROTATION, node.output(output))
         });
         let inverses =
-            [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, "rms_norm (1 / root)"));
+            [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, &torch::RMS_NORM_ROOT));
         for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
             state.save(node, storage);
         }
@@ -147,7 +175,7 @@ pub(super) fn contiguous<'m>(x: &Tensor<'m>) -> Tensor<'m> {
         let node =
             state.node([x], |state, _, grad| only(Grad { layout: Layout::Heads, ..share(state, grad) }));
         let heads = Value { layout: Layout::Heads, ..*x };
-        state.new_like(&heads, x.dtype, "heads", node.output(0))
+        state.new_like(&heads, x.dtype, &HEADS, node.output(0))
     })
 }
 
@@ -157,7 +185,7 @@ pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
         let node = state.node([x], slice_backward);
         let numel = (x.numel / from.max(1)).saturating_mul(to);
         let heads = Value { layout: Layout::Heads, numel, ..*x };
-        state.new_like(&heads, x.dtype, "heads", node.output(0))
+        state.new_like(&heads, x.dtype, &HEADS, node.output(0))
     })
 }
 
@@ -193,10 +221,10 @@ impl State {
     /// `matmul_lora`: a product, to which that of the adapter is added in place. A 4-bit weight is dequantised into a buffer
     /// that stays.
     fn adapted_product(&mut self, rows: u64, layer: &Layer, dtype: Dtype) -> StorageId {
-        let output = self.alloc_product(rows.saturating_mul(layer.shape.output), dtype, "linear");
+        let output = self.alloc_product(rows.saturating_mul(layer.shape.output), dtype, &torch::LINEAR);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
-            let low = self.alloc_product(rows.saturating_mul(adapter.rank), dtype, "adapter");
+            let low = self.alloc_product(rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
             self.release(a);
             let b = self.adapter_copy(adapter.b, dtype);
             self.release(b);
@@ -211,7 +239,7 @@ impl State {
         if weight.dtype == dtype {
             return weight.storage;
         }
-        let copy = self.alloc(weight.numel, dtype, "adapter's copy");
+        let copy = self.alloc(weight.numel, dtype, &ADAPTER_COPY);
         self.release(weight.storage);
         copy
     }
@@ -220,7 +248,7 @@ impl State {
     fn dequantised_anew(&mut self, layer: &Layer, dtype: Dtype) -> StorageId {
         match layer.weight {
             Weight::Plain(_) => NOTHING,
-            Weight::Quantised(_) => self.alloc(layer.shape.weights(), dtype, "dequantised weight"),
+            Weight::Quantised(_) => self.alloc(layer.shape.weights(), dtype, &DEQUANTISED),
         }
     }
 
@@ -229,7 +257,7 @@ impl State {
         let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
         ids.map(|id| {
             let numel = self.params.get(id).numel;
-            (id, self.alloc(numel, dtype, "adapter's gradient"))
+            (id, self.alloc(numel, dtype, &ADAPTER_GRADIENT))
         })
         .collect()
     }
@@ -239,7 +267,7 @@ impl State {
         for (id, mut storage) in grads {
             let param = *self.params.get(id);
             if param.dtype != dtype {
-                let cast = self.alloc(param.numel, param.dtype, "gradient cast");
+                let cast = self.alloc(param.numel, param.dtype, &torch::GRADIENT_CAST);
                 self.release(storage);
                 storage = cast;
             }
@@ -253,7 +281,7 @@ impl State {
 fn rotation_backward(state: &mut State, node: &Node, layout: Layout) -> Results {
     let [own, other, _] = node.inputs;
     let [own, other] = [own, other].map(|input| {
-        let storage = state.alloc(input.numel, input.dtype, "rotation");
+        let storage = state.alloc(input.numel, input.dtype, &ROTATION);
         Some(Grad::new(storage, input.numel, input.dtype, layout))
     });
     [own, other, None]
@@ -262,7 +290,7 @@ fn rotation_backward(state: &mut State, node: &Node, layout: Layout) -> Results 
 /// The gradient of a part, or of what was padded: of the whole's size, or of the part's.
 fn slice_backward(state: &mut State, node: &Node, _: &mut Grad) -> Results {
     let input = node.inputs[0];
-    let storage = state.alloc(input.numel, input.dtype, "slice");
+    let storage = state.alloc(input.numel, input.dtype, &torch::SLICE);
     only(Grad::new(storage, input.numel, input.dtype, Layout::Heads))
 }
 
@@ -290,14 +318,14 @@ fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let rows = input.numel / gate.shape.input.max(1);
     let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
     let copies = copies(state, layers, dtype);
-    let inner = state.alloc_product(rows.saturating_mul(down.shape.input), dtype, "gradient of the product");
-    state.scratch(low(down), "adapter");
+    let inner = state.alloc_product(rows.saturating_mul(down.shape.input), dtype, &PRODUCT_GRADIENT);
+    state.scratch(low(down), &ADAPTER);
     let grads = [down, gate, up].map(|layer| state.adapter_gradients(std::slice::from_ref(layer), dtype));
-    state.scratch(low(down), "adapter");
-    state.scratch(low(down), "adapter");
-    let lows = [up, gate].map(|layer| state.alloc(rows.saturating_mul(ranks(layer)), dtype, "adapter"));
-    state.scratch(low(up), "adapter");
-    state.scratch(low(gate), "adapter");
+    state.scratch(low(down), &ADAPTER);
+    state.scratch(low(down), &ADAPTER);
+    let lows = [up, gate].map(|layer| state.alloc(rows.saturating_mul(ranks(layer)), dtype, &ADAPTER));
+    state.scratch(low(up), &ADAPTER);
+    state.scratch(low(gate), &ADAPTER);
     for layer in [up, gate] {
         let weight = state.dequantised_anew(layer, dtype);
         state.release(weight);
@@ -319,10 +347,10 @@ fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let grads = state.adapter_gradients(layers, dtype);
     let lows: Vec<StorageId> = layers
         .iter()
-        .map(|layer| state.alloc_product(rows.saturating_mul(ranks(layer)), dtype, "adapter"))
+        .map(|layer| state.alloc_product(rows.saturating_mul(ranks(layer)), dtype, &ADAPTER))
         .collect();
     for layer in layers {
-        state.scratch(rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes()), "adapter");
+        state.scratch(rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes()), &ADAPTER);
     }
     for layer in layers {
         let weight = state.dequantised_anew(layer, dtype);
@@ -342,10 +370,10 @@ fn out_backward(state: &mut State, layer: &Layer, input: Input) -> Grad {
     let layers = std::slice::from_ref(layer);
     let copies = copies(state, layers, dtype);
     let grads = state.adapter_gradients(layers, dtype);
-    let down = state.alloc_product(low, dtype, "adapter");
-    state.scratch(low.saturating_mul(dtype.bytes()), "adapter");
+    let down = state.alloc_product(low, dtype, &ADAPTER);
+    state.scratch(low.saturating_mul(dtype.bytes()), &ADAPTER);
     let weight = state.dequantised_anew(layer, dtype);
-    let own = state.alloc_product(input.numel, dtype, "matmul");
+    let own = state.alloc_product(input.numel, dtype, &torch::MATMUL);
     state.release(weight);
     for storage in copies.into_iter().chain([down]) {
         state.release(storage);
@@ -361,6 +389,6 @@ fn norm_backward(state: &mut State, node: &Node, in_place: bool, grad: &Grad) ->
         state.leave_loss(grad.storage, node.category);
         return share_view(state, grad);
     }
-    let storage = state.alloc(grad.numel, grad.dtype, "rms_norm");
+    let storage = state.alloc(grad.numel, grad.dtype, &torch::RMS_NORM);
     Grad { storage, view: true, ..*grad }
 }

@@ -13,6 +13,27 @@ use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::linear::{Shape, Weight};
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What, torch};
+
+static LABELLED: What = What::own("tokens with a label", "which tokens have a label", Source::FusedLoss);
+static SCALED_GRADIENT: What = What::own(
+    "scaled gradient",
+    "the gradient of the hidden states that the head was given",
+    Source::FusedLoss,
+);
+static SUMMED_INPUT_GRADIENT: What = What::own(
+    "sum of the gradient",
+    "the gradient of the hidden states, summed over tiles of the logits",
+    Source::FusedLoss,
+);
+static RUNNING_MAXIMUM: What =
+    What::own("running maximum", "the largest logit of each token so far", Source::FusedLoss);
+static TILE_SUMS: What = What::own("partial sums", "partial sums of a tile of the logits", Source::FusedLoss);
+static WIDE_LOG_PROBABILITIES: What = What::own(
+    "log-probabilities in float64",
+    "the log-probability of each token's label, as they are summed",
+    Source::FusedLoss,
+);
 
 /// Logits that a chunk has at least (`_MIN_LOGITS`), within the rows below.
 const FEWEST_LOGITS: u64 = 512 * 151_936;
@@ -37,7 +58,7 @@ impl<'a> Pass<'_, 'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, "shifted labels");
+        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         // the last token of each text has no label
         let (texts, _) = texts(self.batch);
         let kept = self.batch.tokens().saturating_sub(texts).max(1);
@@ -79,13 +100,13 @@ impl State {
         let wide = dtype == Dtype::F16 || self.device.capability >= 80;
         let node = self.node([x], |state, node, _| {
             let input = node.inputs[0];
-            let storage = state.alloc(input.numel, input.dtype, "scaled gradient");
+            let storage = state.alloc(input.numel, input.dtype, &SCALED_GRADIENT);
             let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
             only(Grad { view: true, ..grad })
         });
-        let index = self.alloc(rows, Dtype::I64, "tokens with a label");
-        let gradient = self.alloc(x.numel, x.dtype, "gradient of the input");
-        let sums = self.alloc(rows, Dtype::F32, "log-probabilities");
+        let index = self.alloc(rows, Dtype::I64, &LABELLED);
+        let gradient = self.alloc(x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
+        let sums = self.alloc(rows, Dtype::F32, &torch::LOG_PROBABILITIES);
         let fewest = if small { 0 } else { MOST_ROWS };
         let splits = shape.output.div_ceil(SPLIT);
         let tiled = wide && splits > 2 && rows >= fewest && self.device.capability >= 80;
@@ -96,10 +117,10 @@ impl State {
             self.unsloth_chunks(rows, shape, (dtype, x.dtype), logit)
         };
         // the sum is made in float64, of eight bytes as an index has
-        let wide = self.alloc(rows, Dtype::I64, "log-probabilities in float64");
-        let negative = self.alloc(rows, Dtype::I64, "neg");
+        let wide = self.alloc(rows, Dtype::I64, &WIDE_LOG_PROBABILITIES);
+        let negative = self.alloc(rows, Dtype::I64, &torch::NEG);
         self.release(wide);
-        let loss = self.alloc(1, Dtype::F32, "loss");
+        let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
         for storage in [index].into_iter().chain(kept).chain([sums, negative]) {
             self.release(storage);
         }
@@ -118,20 +139,21 @@ impl State {
     ) -> Vec<StorageId> {
         let length = chunk(rows, shape, logit.bytes());
         let splits = shape.output.div_ceil(SPLIT);
-        let buffer = self.alloc(length.saturating_mul(shape.output.next_multiple_of(8)), logit, "logits");
+        let buffer =
+            self.alloc(length.saturating_mul(shape.output.next_multiple_of(8)), logit, &torch::LOGITS);
         let (mut taken, mut made) = (NOTHING, NOTHING);
         for length in lengths(rows, length) {
             let inputs = length.saturating_mul(shape.input);
-            let next = self.alloc(inputs, dtype, "index_select");
+            let next = self.alloc(inputs, dtype, &torch::INDEX_SELECT);
             self.release(std::mem::replace(&mut taken, next));
             if splits > 2 {
                 let partial = splits.saturating_mul(7).saturating_mul(length);
-                self.scratch(partial.saturating_mul(4), "partial sums");
+                self.scratch(partial.saturating_mul(4), &TILE_SUMS);
             }
-            let next = self.alloc_product(inputs, Dtype::F32, "gradient of the chunk");
+            let next = self.alloc_product(inputs, Dtype::F32, &torch::CHUNK_GRADIENT);
             self.release(std::mem::replace(&mut made, next));
             if hidden != Dtype::F32 {
-                self.scratch(inputs.saturating_mul(hidden.bytes()), "cast");
+                self.scratch(inputs.saturating_mul(hidden.bytes()), &torch::CAST);
             }
         }
         vec![taken, buffer, made]
@@ -145,16 +167,16 @@ impl State {
         dtype: Dtype,
         (height, width): (u64, u64),
     ) -> Vec<StorageId> {
-        let maxima = self.alloc(rows, Dtype::F32, "log-sum-exp");
-        let buffer = self.alloc(height.saturating_mul(width), Dtype::F32, "logits");
-        let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, "sum of the gradient");
-        let running = self.alloc(height, Dtype::F32, "running maximum");
+        let maxima = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
+        let buffer = self.alloc(height.saturating_mul(width), Dtype::F32, &torch::LOGITS);
+        let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, &SUMMED_INPUT_GRADIENT);
+        let running = self.alloc(height, Dtype::F32, &RUNNING_MAXIMUM);
         let (mut taken, mut partial) = (NOTHING, NOTHING);
         for height in lengths(rows, height) {
-            let next = self.alloc(height.saturating_mul(shape.input), dtype, "index_select");
+            let next = self.alloc(height.saturating_mul(shape.input), dtype, &torch::INDEX_SELECT);
             self.release(std::mem::replace(&mut taken, next));
             let parts = shape.output.div_ceil(SPLIT).saturating_mul(8).saturating_mul(height);
-            let next = self.alloc(parts, Dtype::F32, "partial sums");
+            let next = self.alloc(parts, Dtype::F32, &TILE_SUMS);
             self.release(std::mem::replace(&mut partial, next));
         }
         for storage in [taken, sums, partial, buffer, running, maxima] {

@@ -28,6 +28,7 @@ use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product}
 use crate::step::ops::linear;
 use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::roles;
 
 /// Families that were compared.
 const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "qwen3", "gemma"];
@@ -193,11 +194,11 @@ impl<'a> Pass<'_, 'a> {
             return input.unmodelled("norms that Unsloth has nowhere");
         };
         let mut hidden = input.unsloth_normed(&layer.norm(attention));
-        hidden = self.within("self_attn", || self.unsloth_attention(layer, &hidden));
+        hidden = self.within("self_attn", &roles::ATTENTION, || self.unsloth_attention(layer, &hidden));
         hidden = input.add(&hidden);
         let residual = hidden.clone();
         hidden = residual.unsloth_normed(&layer.norm(mlp));
-        hidden = self.within("mlp", || self.unsloth_mlp(layer, &hidden));
+        hidden = self.within("mlp", &roles::FEED_FORWARD, || self.unsloth_mlp(layer, &hidden));
         hidden = residual.add(&hidden);
         drop(residual);
         hidden
@@ -321,7 +322,7 @@ impl<'m> Tensor<'m> {
     /// `fast_rms_layernorm`: gemma's gradient has a tensor of its own, the others' is written over the one that came.
     pub(in crate::step::forward) fn unsloth_normed(&self, norm: &NormLayer) -> Tensor<'m> {
         let in_place = norm.kind != NormKind::RmsPlusOne;
-        self.machine.within(norm.name, || self.unsloth_norm(norm.width, in_place))
+        self.machine.within(norm.name, &roles::NORM, || self.unsloth_norm(norm.width, in_place))
     }
 }
 

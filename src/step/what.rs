@@ -1,0 +1,120 @@
+//! What a tensor is, in words. An operation says it where it allocates ([`What`]), the code that runs it says what it runs it
+//! for ([`Role`]); a record of the step keeps both beside the tensor. [`torch`] are PyTorch's operations, as far as several
+//! files run them; whatever one file runs alone says it there.
+
+pub(super) mod roles;
+pub(super) mod torch;
+
+use crate::scenario::Stack;
+
+/// What an operation makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct What {
+    /// The operation, by the name that PyTorch or the library that brings it gives it.
+    pub name: &'static str,
+    /// What it makes, and why that stays.
+    pub words: &'static str,
+    /// Where that is written or was measured.
+    pub source: Source,
+    /// Whether the words say all, whatever the operation is run for. A product is a product of something.
+    pub says_all: bool,
+}
+
+impl What {
+    /// A step of something that its [`Role`] names.
+    pub(super) const fn step(name: &'static str, words: &'static str) -> What {
+        What { name, words, source: DERIVATIVES, says_all: false }
+    }
+
+    /// Something that is the same wherever it is made.
+    pub(super) const fn own(name: &'static str, words: &'static str, source: Source) -> What {
+        What { name, words, source, says_all: true }
+    }
+}
+
+/// What code runs its operations for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Role {
+    /// What their results are.
+    pub words: &'static str,
+    /// Where that is written.
+    pub source: Source,
+}
+
+impl Role {
+    pub(super) const fn new(words: &'static str, source: Source) -> Role {
+        Role { words, source }
+    }
+}
+
+/// Where something is written or was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The code of the model's layers.
+    Modeling,
+    /// The loss.
+    Loss,
+    /// The loss that never has all logits.
+    FusedLoss,
+    /// 4-bit weights.
+    FourBit,
+    /// LoRA's adapters.
+    Adapters,
+    /// The same whatever runs the model.
+    At(&'static str),
+}
+
+pub(super) const DERIVATIVES: Source = Source::At("PyTorch, tools/autograd/derivatives.yaml");
+pub(super) const ENGINE: Source = Source::At("PyTorch, torch/csrc/autograd/engine.cpp");
+pub(super) const ATTENTION: Source = Source::At("PyTorch, aten/src/ATen/native/transformers/cuda");
+pub(super) const EXPERTS: Source = Source::At("transformers, integrations/moe.py");
+pub(super) const MASKS: Source = Source::At("transformers, masking_utils.py");
+pub(super) const OFFLOADING: Source =
+    Source::At("trl, models/activation_offloading.py; torchtune, training/_activation_offloading.py");
+
+impl Source {
+    /// The file, in the code that runs the model.
+    pub fn of(self, stack: Stack) -> &'static str {
+        match (self, stack) {
+            (Source::At(file), _) => file,
+            (Source::Modeling, Stack::Transformers | Stack::Liger | Stack::Trl) => {
+                "transformers, the model's modeling file; compared with the allocator's trace"
+            }
+            (Source::Modeling, Stack::Torchtune) => {
+                "torchtune, torchtune/modules; compared with the allocator's trace"
+            }
+            (Source::Modeling, Stack::Unsloth) => {
+                "unsloth, unsloth/models and unsloth/kernels; compared with the allocator's trace"
+            }
+            (Source::Modeling, Stack::Litgpt) => {
+                "litgpt, litgpt/model.py; compared with the allocator's trace"
+            }
+            (Source::Loss, Stack::Transformers | Stack::Liger) => {
+                "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml"
+            }
+            (Source::Loss, Stack::Torchtune) => {
+                "torchtune, torchtune/modules/loss; PyTorch, derivatives.yaml"
+            }
+            (Source::Loss, Stack::Litgpt) => "litgpt, litgpt/utils.py; PyTorch, derivatives.yaml",
+            (Source::Loss | Source::FusedLoss, Stack::Unsloth) => {
+                "unsloth, unsloth/kernels; unsloth_zoo, fused_losses"
+            }
+            (Source::Loss | Source::FusedLoss, Stack::Trl) => {
+                "trl, trainer/utils.py and kernels/chunked_logprob.py"
+            }
+            (Source::FusedLoss, Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Litgpt) => {
+                "liger-kernel, ops"
+            }
+            (Source::FourBit, Stack::Torchtune) => "torchao, torchao/dtypes/nf4tensor.py",
+            (
+                Source::FourBit,
+                Stack::Transformers | Stack::Liger | Stack::Trl | Stack::Unsloth | Stack::Litgpt,
+            ) => "bitsandbytes, functional.py",
+            (Source::Adapters, Stack::Torchtune) => "torchtune, torchtune/modules/peft",
+            (Source::Adapters, Stack::Litgpt) => "litgpt, litgpt/lora.py",
+            (Source::Adapters, Stack::Transformers | Stack::Liger | Stack::Trl | Stack::Unsloth) => {
+                "peft, tuners/lora/layer.py"
+            }
+        }
+    }
+}
