@@ -105,11 +105,9 @@ fn windows(config: &Config<'_>, kind: Windows) -> Result<Windowed, ModelError> {
         _ => config.optional("sliding_window")?,
     };
     let (on, bound) = match kind {
-        Windows::Never
-        | Windows::All
-        | Windows::Listed
-        | Windows::Chunked
-        | Windows::AllButFrom(_) => (true, 0),
+        Windows::Never | Windows::All | Windows::Listed | Windows::Chunked | Windows::AllButFrom(_) => {
+            (true, 0)
+        }
         Windows::After => (true, config.count("max_window_layers")?),
         Windows::Switched | Windows::Unpositioned => (config.flag("use_sliding_window")?, 0),
         Windows::Late | Windows::Early => {
