@@ -28,17 +28,14 @@ pub enum Stream {
     Compute,
     /// The one that copies to and from the CPU.
     Copies,
-}
-
-impl Stream {
-    /// The copy stream or the one that computes.
-    pub fn of(copy_stream: bool) -> Stream {
-        if copy_stream { Stream::Copies } else { Stream::Compute }
-    }
+    /// FSDP2's that copies shards in and gathers them.
+    Gathers,
+    /// FSDP2's that reduces gradients and scatters them.
+    Scatters,
 }
 
 /// Large and small blocks of each stream.
-const POOLS: usize = 4;
+const POOLS: usize = 8;
 
 /// The pool of a request; the small ones have odd numbers.
 fn pool_of(size: u64, stream: Stream) -> usize {

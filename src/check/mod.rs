@@ -4,6 +4,7 @@
 //! cannot be expressed is listed with the reason; none is dropped.
 
 mod parts;
+mod ranks;
 mod reading;
 mod summary;
 mod trainer;

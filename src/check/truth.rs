@@ -9,9 +9,9 @@ use super::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
-    Scenario, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
+    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
+    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -22,8 +22,11 @@ const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
 
 pub(super) fn read(row: &Value) -> Result<Case, String> {
     let case = row.get("case").ok_or("there is no case")?;
-    let of_trainer = super::trainer::translated(case)?;
-    let mut fields = Fields { case: of_trainer.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
+    let translated = match super::trainer::translated(case)? {
+        Some(translated) => Some(translated),
+        None => super::ranks::translated(case)?,
+    };
+    let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let figure = |metric, bytes| Measured { metric, milestone: Milestone::End, bytes };
@@ -197,6 +200,20 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
             Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
         },
         gpu: card(fields, row)?,
+        cluster: cluster(fields)?,
+    })
+}
+
+/// How many ranks there were, and how they worked together.
+fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, String> {
+    let one = Cluster::ONE;
+    let sharding = fields.text_or("shard", one.sharding.slug())?;
+    let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
+    Ok(Cluster {
+        gpus: fields.count("gpus", one.gpus)?,
+        sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
+        reshards: fields.switch("reshard_after_forward", one.reshards)?,
+        reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
     })
 }
 

@@ -5,6 +5,7 @@
 //! part and phase.
 
 mod memory_viz;
+mod script;
 mod sheet;
 
 use std::fmt::Write;
@@ -19,6 +20,7 @@ use crate::text::one_line;
 
 pub use crate::plan::Answer;
 pub use memory_viz::memory_viz;
+pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
@@ -131,7 +133,7 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
 /// What [`fn@json`] writes is of this form; one that readers of it would stumble over has another number.
 pub const SCHEMA: &str = "headroom-estimate/1";
 
-/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate. Where `up_to_failure` is
+/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them. Figures are left out where there is no estimate. Where `up_to_failure` is
 /// true the run ends for want of memory, and `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
     let Answer { scenario, estimate, on_card } = answer;
@@ -144,6 +146,9 @@ pub fn json(answer: &Answer) -> Value {
     put("issues", json!(estimate.issues));
     if let Ok(gpu) = scenario.gpu() {
         put("gpu", json!({ "slug": *gpu.slug, "name": *gpu.name, "memory": gpu.memory }));
+    }
+    if scenario.cluster.is_many() {
+        put("on_each_of_gpus", json!(scenario.cluster.gpus));
     }
     if let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) {
         let left = match fit.margin {

@@ -45,6 +45,8 @@ pub enum Count {
     Tokens,
     /// Forward and backward passes.
     Passes,
+    /// Graphics cards.
+    Gpus,
 }
 
 /// Inputs that stand together.

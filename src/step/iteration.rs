@@ -154,7 +154,8 @@ impl<'a> Rounds<'a> {
             _ => return [self.round(&[]), self.round(&[])],
         };
         let model = &self.members[member].model;
-        if model.apart == Apart::All || model.member.training.is_none_or(alters) {
+        let starts_anew = self.machine.with(|state| state.parallel.starts_anew());
+        if model.apart == Apart::All || !starts_anew || model.member.training.is_none_or(alters) {
             return [self.round(&[]), self.round(&[])];
         }
         self.act(0, &[]);
@@ -206,6 +207,7 @@ impl<'a> Rounds<'a> {
         self.notes.begin(phase);
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
+                state.enter_step();
                 if training.clips {
                     state.clip(&model.params);
                 }

@@ -20,6 +20,7 @@ mod kernels;
 mod machine;
 mod ops;
 mod optimizer;
+mod parallel;
 mod params;
 mod ready;
 mod repeat;

@@ -10,7 +10,7 @@ use super::gradient::OnGrad;
 use super::heap::{BLOCK, NOTHING, StorageId, rounded};
 use super::kernels;
 use super::machine::State;
-use super::params::{ParamId, Parameter};
+use super::params::{Kept, ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
@@ -204,8 +204,8 @@ fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, numel, rows, times, body, dtype, wide_state, .. } = *param;
-        Trained { module, numel, rows, times, body, dtype, wide_state }
+        let Parameter { module, kept, times, body, wide_state, .. } = *param;
+        Trained { module, numel: kept.numel, rows: kept.rows, times, body, dtype: kept.dtype, wide_state }
     }));
     trained
 }
@@ -448,7 +448,8 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, numel, rows, body, dtype, wide_state, .. } = self.params.list[param as usize];
+        let Parameter { module, kept, body, wide_state, .. } = self.params.list[param as usize];
+        let Kept { numel, rows, dtype } = kept;
         let own = Trained { module, numel, rows, times: 1, body, dtype, wide_state };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {

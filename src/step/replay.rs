@@ -237,9 +237,9 @@ impl Recording {
         (module, what.name)
     }
 
-    /// Some events in at most `points` moments; of every stretch the lowest and the highest.
+    /// Some events in at most `points` moments; of every bucket the lowest and the highest.
     pub fn timeline(&self, events: Range<usize>, points: usize, settings: Settings) -> Vec<Moment> {
-        let stretch = (events.len() * 2).div_ceil(points.max(2)).max(1);
+        let bucket = (events.len() * 2).div_ceil(points.max(2)).max(1);
         let mut moments = Vec::with_capacity(points + 2);
         let mut low_and_high: Option<[(usize, Moment); 2]> = None;
         let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
@@ -254,10 +254,10 @@ impl Recording {
         self.feed(events.end, settings, |index, feed| {
             let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
-            let at = (index - events.start) / stretch;
+            let at = (index - events.start) / bucket;
             let moment = Moment { at: index, phase, parts: *parts, reserved: feed.reserved() };
             if low_and_high
-                .is_some_and(|[low, _]| (low.0 - events.start) / stretch != at || low.1.phase != phase)
+                .is_some_and(|[low, _]| (low.0 - events.start) / bucket != at || low.1.phase != phase)
             {
                 flush(&mut low_and_high);
             }

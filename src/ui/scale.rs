@@ -56,6 +56,16 @@ pub static ACCUMULATION: Scale = Scale {
     many: "passes per optimizer step",
 };
 
+/// GPUs that train one model.
+pub static GPUS: Scale = Scale {
+    stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512., 1024.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "GPU",
+    many: "GPUs",
+};
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -164,7 +174,7 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 6] = [&BATCH, &SEQUENCE, &ACCUMULATION, &RANK, &BILLIONS, &CARD];
+    const ALL: [&Scale; 7] = [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &RANK, &BILLIONS, &CARD];
 
     #[test]
     fn stops_ascend_within_the_range_and_are_their_own_nearest() {

@@ -251,7 +251,7 @@ impl State {
             let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
             [leaf.grad, waiting]
         });
-        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves).chain(self.parallel.carried()) {
             self.heap.counts_once(storage);
         }
     }
@@ -303,6 +303,7 @@ impl Machine {
             if state.graph.offload.is_some() {
                 state.end_offload();
             }
+            state.leave_backward();
             state.graph.clear();
             state.in_backward = false;
         });

@@ -52,8 +52,11 @@ fn load_layers<'a>(
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let Some(block) = blocks.get(usize::from(kind)) else { continue };
-            indices.push(layers.len());
-            layers.push(load_block(loader, block));
+            let number = layers.len();
+            indices.push(number);
+            let first = loader.state.params.next();
+            let layer = load_block(loader, block);
+            layers.push(BoundLayer { own: first..loader.state.params.next(), number, ..layer });
         }
         result.push(LayerGroup { layers: indices, times });
     }
@@ -186,7 +189,8 @@ impl<'a> Model<'a> {
             None if code == Code::Gemma4 => {
                 layer_groups_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
-            None if member.checkpointing == Checkpointing::Offloaded => {
+            // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
+            None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.shards() => {
                 layer_groups_but_last(&architecture.order, whole, 1)
             }
             None => layer_groups(&architecture.order, whole, first_apart),
@@ -254,7 +258,7 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
-        let adapted = loader.adapted;
+        let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
         let quantised = loader.has_quantised;
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);
@@ -277,7 +281,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(member.precision),
+            autocast: autocast_dtype(member.precision).filter(|_| !shards),
+            shards,
             fills_cache: families::fills_cache(modeling, architecture, member),
         }
     }

@@ -19,6 +19,8 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         linears: Vec::with_capacity(8),
         norms: Vec::with_capacity(4),
         experts: Vec::new(),
+        own: 0..0,
+        number: 0,
         sinks: None,
         bias: None,
         conv: None,
