@@ -63,6 +63,12 @@ pub fn address() -> String {
     window().location().href().unwrap_or_default()
 }
 
+/// Opens an address in a tab of its own.
+pub fn open(address: &str) {
+    // A browser that forbids it does nothing.
+    drop(window().open_with_url_and_target(address, "_blank"));
+}
+
 /// Runs when the visitor goes back or forward.
 pub fn on_travel(mut run: impl FnMut() + 'static) {
     EventListener::new(&window(), "popstate", move |_| run()).forget();

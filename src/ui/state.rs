@@ -113,6 +113,8 @@ pub struct State {
     pub names: Memo<Vec<String>>,
     /// What stands under the answer.
     pub view: RwSignal<View>,
+    /// Whether the page stands in another one: the answer alone.
+    pub embedded: RwSignal<bool>,
     /// The memory that the table of models is asked about where it is not that of the card, and the card that this is
     /// said of: another card is asked about as it is.
     pub budget: RwSignal<Option<(GpuChoice, Bytes)>>,
@@ -162,6 +164,7 @@ impl State {
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             view: RwSignal::new(View::default()),
+            embedded: RwSignal::new(false),
             budget: RwSignal::new(None),
             levers: RwSignal::new(None),
             unfolded: RwSignal::new(false),
