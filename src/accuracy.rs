@@ -71,7 +71,7 @@ pub fn software(scenario: &Scenario) -> String {
 }
 
 /// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
-fn all() -> &'static [RunKind] {
+pub fn kinds() -> &'static [RunKind] {
     static KINDS: OnceLock<Vec<RunKind>> = OnceLock::new();
     KINDS.get_or_init(|| include_str!("../data/accuracy.tsv").lines().filter_map(kind).collect())
 }
@@ -101,10 +101,10 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
     let is_software = |kind: &&RunKind| kind.software == software;
     let is_family = |kind: &&RunKind| is_software(kind) && kind.family == architecture.model_type;
     let is_kind = |kind: &&RunKind| is_family(kind) && kind.settings == settings;
-    worst(Evidence::SameKind, all().iter().filter(is_kind))
-        .or_else(|| worst(Evidence::SameFamily, all().iter().filter(is_family)))
-        .or_else(|| worst(Evidence::OtherFamilies, all().iter().filter(is_software)))
-        .or_else(|| worst(Evidence::OtherSoftware, all().iter()))
+    worst(Evidence::SameKind, kinds().iter().filter(is_kind))
+        .or_else(|| worst(Evidence::SameFamily, kinds().iter().filter(is_family)))
+        .or_else(|| worst(Evidence::OtherFamilies, kinds().iter().filter(is_software)))
+        .or_else(|| worst(Evidence::OtherSoftware, kinds().iter()))
         .unwrap_or(Band {
             percent: 100.0,
             reserved_percent: None,

@@ -28,17 +28,14 @@ pub enum Stream {
     Compute,
     /// The one that copies to and from the CPU.
     Copies,
-}
-
-impl Stream {
-    /// The copy stream or the one that computes.
-    pub fn of(copy_stream: bool) -> Stream {
-        if copy_stream { Stream::Copies } else { Stream::Compute }
-    }
+    /// FSDP2's that copies shards in and gathers them.
+    Gathers,
+    /// FSDP2's that reduces gradients and scatters them.
+    Scatters,
 }
 
 /// Large and small blocks of each stream.
-const POOLS: usize = 4;
+const POOLS: usize = 8;
 
 /// The pool of a request; the small ones have odd numbers.
 fn pool_of(size: u64, stream: Stream) -> usize {
@@ -53,6 +50,21 @@ const fn is_small(pool: usize) -> bool {
 /// Index of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u32);
+
+/// A block where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Where it begins.
+    pub address: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Whether it is handed out.
+    pub used: bool,
+    /// Whether it is cut from a segment of small blocks.
+    pub is_small: bool,
+    /// The number of its stream.
+    pub stream: usize,
+}
 
 const NONE: u32 = u32::MAX;
 
@@ -167,6 +179,28 @@ impl CachingAllocator {
     /// Bytes of a block that was handed out.
     pub fn size_of(&self, block: Block) -> u64 {
         self.blocks[block.0 as usize].size
+    }
+
+    /// Where a block lies.
+    pub fn placed(&self, block: Block) -> Placed {
+        let Entry { address, size, used, pool, .. } = self.blocks[block.0 as usize];
+        Placed { address, size, used, is_small: is_small(pool), stream: pool / 2 }
+    }
+
+    /// The blocks of every segment, by address; of expandable segments those that have memory.
+    pub fn segments(&self) -> Vec<Vec<Placed>> {
+        let gone: BTreeSet<u32> = self.recycled.iter().copied().collect();
+        let firsts = (0..self.blocks.len() as u32)
+            .filter(|index| !gone.contains(index) && self.blocks[*index as usize].previous == NONE);
+        let segment = |first: u32| {
+            let next = |index: &u32| Some(self.blocks[*index as usize].next).filter(|next| *next != NONE);
+            let blocks = std::iter::successors(Some(first), next);
+            blocks
+                .filter(|index| self.blocks[*index as usize].mapped)
+                .map(|index| self.placed(Block(index)))
+                .collect()
+        };
+        firsts.map(segment).filter(|blocks: &Vec<Placed>| !blocks.is_empty()).collect()
     }
 
     /// Takes a block back and joins it with free neighbours.

@@ -2,12 +2,15 @@
 //! is alive, and the source of that. The words are the operation's ([`What`](crate::step::What)) and those of the code that
 //! ran it ([`Role`](crate::step::Role)); here they become sentences.
 
+mod notes;
+
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Category;
 use crate::scenario::{Scenario, Stack};
 use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup};
 use crate::units::{Bytes, grouped};
+pub use notes::{Note, Switch, notes};
 
 /// One kind of tensor that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -52,6 +52,10 @@ pub enum Field {
     Offloading,
     Allocator,
     Gpu,
+    Gpus,
+    Sharding,
+    Reshards,
+    ReduceDtype,
     Link,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use headroom::job::{Act, Batch, Job, Loss, Member};
-//! use headroom::scenario::{Checkpointing, Mask, Method, ModelChoice, Precision, Scenario, Stack};
+//! use headroom::scenario::{Checkpointing, Cluster, Mask, Method, ModelChoice, Precision, Scenario, Stack};
 //! use headroom::{memory::Stage, step};
 //!
 //! let scenario = Scenario {
@@ -24,6 +24,7 @@
 //! let job = Job {
 //!     members: vec![policy, reference],
 //!     round: vec![Act::Train { member: 0, batch, loss, times: 1 }, Act::Update { member: 0 }],
+//!     cluster: Cluster::ONE,
 //! };
 //! let memory = step::run_job(&job, &scenario.gpu()?)?;
 //! let stages: Vec<Stage> = memory.steady.phases.iter().map(|(phase, _)| phase.stage).collect();
@@ -36,8 +37,8 @@ use std::sync::Arc;
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lengths, Lora, LossKernel, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -47,6 +48,8 @@ pub struct Job {
     pub members: Vec<Member>,
     /// What is done, in order.
     pub round: Vec<Act>,
+    /// The cards that do it together: each does the same, with a batch of its own.
+    pub cluster: Cluster,
 }
 
 /// Something that is done with a model; members are named by their place in [`Job::members`].
@@ -129,7 +132,7 @@ impl From<&Scenario> for Job {
         let (batch, times) = (Batch::from(scenario), scenario.accumulation);
         let round =
             vec![Act::Train { member: 0, batch, loss: Loss::Labels, times }, Act::Update { member: 0 }];
-        Job { members: vec![Member::from(scenario)], round }
+        Job { members: vec![Member::from(scenario)], round, cluster: scenario.cluster }
     }
 }
 

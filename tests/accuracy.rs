@@ -21,6 +21,7 @@ const PACKED: &str = "data/measurements/packed.json";
 const RANDOM: &str = "data/measurements/random.json";
 const TRL: &str = "data/measurements/trl.json";
 const DRAWN: &str = "data/measurements/drawn.json";
+const MULTI: &str = "data/measurements/multi.json";
 const KINDS: &str = "data/accuracy.tsv";
 
 fn read(path: &str) -> String {
@@ -34,6 +35,9 @@ const STACK_ROWS: usize = 78;
 const TRL_ROWS: usize = 41;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
+
+/// Rows of [`MULTI`] whose engine is modelled.
+const MULTI_ROWS: usize = 50;
 
 /// Rows of [`DRAWN`].
 const DRAWN_ROWS: usize = 459;
@@ -138,13 +142,23 @@ fn drawn_steps_are_predicted() {
     within(&report.summary.reserved, DRAWN_ROWS, [0.02, 3.5, 20.0]);
 }
 
+/// One rank of many, as the engines' own code runs it. DeepSpeed's rows wait for its engine.
+#[test]
+fn every_rank_of_many_is_predicted() {
+    let report = check::check(&read(MULTI), false).expect("the file is an array of rows");
+    let others: Vec<_> = report.unsupported.iter().filter(|row| !row.reason.contains("ZeRO")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    within(&report.summary.allocated, MULTI_ROWS, [0.01, 0.07, 0.13]);
+    within(&report.summary.reserved, MULTI_ROWS, [0.02, 4.5, 5.4]);
+}
+
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
     let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
-    let [null_device, families, stacks, trl, switches, packed, random, drawn] =
-        [NULL_DEVICE, FAMILIES, STACKS, TRL, SWITCHES, PACKED, RANDOM, DRAWN].map(check);
+    let [null_device, families, stacks, trl, switches, packed, random, drawn, multi] =
+        [NULL_DEVICE, FAMILIES, STACKS, TRL, SWITCHES, PACKED, RANDOM, DRAWN, MULTI].map(check);
     let files = [
         (NULL_DEVICE, &null_device),
         (FAMILIES, &families),
@@ -154,6 +168,7 @@ fn the_bands_are_what_was_measured() {
         (PACKED, &packed),
         (RANDOM, &random),
         (DRAWN, &drawn),
+        (MULTI, &multi),
         (PUBLISHED, published()),
     ];
     let mut verdicts = Confusion::default();

@@ -8,7 +8,7 @@ use headroom::job::{Act, Batch, Job, Loss, Member};
 use headroom::memory::{Category, Iteration, Stage};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    Checkpointing, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
+    Checkpointing, Cluster, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
 };
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;
@@ -45,7 +45,7 @@ fn job(row: &Value) -> (Job, Scenario) {
         }
         other => panic!("no round is called {other:?}"),
     };
-    (Job { members: vec![policy, reference], round }, scenario)
+    (Job { members: vec![policy, reference], round, cluster: Cluster::ONE }, scenario)
 }
 
 /// What is said of a figure that is off by more than that.
@@ -107,7 +107,8 @@ fn a_model_that_scores_keeps_nothing() {
     let gpu = scenario.gpu().expect("a card");
     let member = Member { training: None, ..Member::from(&scenario) };
     let batch = Batch::from(&scenario);
-    let job = Job { members: vec![member], round: vec![Act::Score { member: 0, batch }] };
+    let round = vec![Act::Score { member: 0, batch }];
+    let job = Job { members: vec![member], round, cluster: Cluster::ONE };
     let memory = step::run_job(&job, &gpu).expect("it is modelled");
     let stages =
         |iteration: &Iteration| iteration.phases.iter().map(|(phase, _)| phase.stage).collect::<Vec<_>>();
@@ -140,7 +141,7 @@ fn every_model_scores_the_same_both_ways() {
         let gpu = scenario.gpu().expect("a card");
         let member = Member { training: None, ..Member::from(&scenario) };
         let round = vec![Act::Score { member: 0, batch: Batch::from(&scenario) }];
-        let job = Job { members: vec![member], round };
+        let job = Job { members: vec![member], round, cluster: Cluster::ONE };
         let Ok(memory) = step::run_job(&job, &gpu) else { continue };
         let [first, later] = Recording::of_job(&job, &gpu).expect("it is as modelled").iterations();
         assert_eq!((&memory.first, &memory.steady), (&first, &later), "{}", entry.id);
@@ -205,7 +206,7 @@ fn what_is_no_job_says_what_would_be() {
         ),
     ];
     for (members, round, message) in cases {
-        let job = Job { members, round };
+        let job = Job { members, round, cluster: Cluster::ONE };
         let issue = step::run_job(&job, &gpu).expect_err(message);
         assert!(issue.message.contains(message), "{issue}");
         assert!(issue.fix.is_some(), "{issue}");

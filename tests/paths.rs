@@ -10,8 +10,8 @@ use headroom::estimate;
 use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Loop, Mask, Method, ModelChoice, Offloading, Optimizer, Precision,
-    Savings, Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, Loop, Mask, Method, ModelChoice, Offloading, Optimizer,
+    Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -111,6 +111,67 @@ fn one_layer_stands_for_many() {
     }
     assert!(ran > 400, "only {ran} scenarios ran");
     assert!(wrong.is_empty(), "{} of {ran}: {}", wrong.len(), wrong.join("\n"));
+}
+
+/// Settings under which one of several GPUs keeps other things.
+fn on_many() -> [Scenario; 6] {
+    let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+    let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
+    let base = Scenario {
+        batch: 2,
+        sequence: 256,
+        method: Method::Full,
+        precision: Precision::AmpBf16,
+        cluster: sharded(8),
+        ..Scenario::default()
+    };
+    [
+        base.clone(),
+        Scenario {
+            checkpointing: Checkpointing::Off,
+            accumulation: 3,
+            cluster: Cluster { reshards: false, ..sharded(3) },
+            ..base.clone()
+        },
+        Scenario {
+            precision: Precision::Bf16,
+            optimizer: Optimizer::AdamW,
+            cluster: Cluster { reduce: ReduceDtype::Bf16, ..sharded(2) },
+            ..base.clone()
+        },
+        Scenario { checkpointing: Checkpointing::Off, cluster: replicated(8), ..base.clone() },
+        Scenario { accumulation: 2, precision: Precision::Bf16, cluster: replicated(2), ..base.clone() },
+        Scenario {
+            method: Method::Qlora,
+            precision: Precision::AmpBf16Weights,
+            cluster: replicated(4),
+            ..base
+        },
+    ]
+}
+
+/// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
+/// buckets are those of all layers.
+#[test]
+fn one_layer_stands_for_many_on_each_of_several_gpus() {
+    let settings = on_many();
+    let mut wrong = Vec::new();
+    let (mut sharded, mut replicated) = (0, 0);
+    for (place, entry) in catalogue::entries().iter().enumerate() {
+        let model = ModelChoice::Catalogue(entry.id.to_owned());
+        for turn in [place, place + 3] {
+            let scenario = Scenario { model: model.clone(), ..settings[turn % settings.len()].clone() };
+            if let Some(differences) = answers(&scenario) {
+                match scenario.cluster.sharding {
+                    Sharding::Fsdp2 => sharded += 1,
+                    _ => replicated += 1,
+                }
+                wrong.extend(differences);
+            }
+        }
+    }
+    assert!(sharded > 60 && replicated > 120, "only {sharded} sharded and {replicated} replicated ones ran");
+    assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
 }
 
 /// Whatever is chosen, under every key: a figure or an error, a link that opens the same scenario, and an answer in which all

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
-    Scenario, Stack, StepTime, WeightFormat, modules,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
+    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
+    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -170,6 +170,11 @@ fn savings() -> impl Strategy<Value = Savings> {
         .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
 }
 
+fn clusters() -> impl Strategy<Value = Cluster> {
+    (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL))
+        .prop_map(|(gpus, sharding, reshards, reduce)| Cluster { gpus, sharding, reshards, reduce })
+}
+
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
@@ -194,13 +199,13 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
             select(Mask::ALL),
         ),
-        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus),
+        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
     )
         .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu) = rest;
+            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
             Scenario {
                 model,
                 method,
@@ -221,6 +226,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 savings,
                 allocator,
                 gpu,
+                cluster,
             }
         })
 }

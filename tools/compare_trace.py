@@ -5,7 +5,7 @@
 
 HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
          names another Python).
-CASE:    a case as measure.py takes it, or with "stack": "trl" as trl_steps.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+CASE:    a case as measure.py takes it, with "stack": "trl" as trl_steps.py does, or with "engine" as measure_multi.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
@@ -66,8 +66,9 @@ def torch_events(harness, case, cc):
     tools, null = os.path.dirname(os.path.abspath(__file__)), os.path.join(harness, "nullcuda")
     env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
-    # trl's trainer has a loop of its own
-    program = (Path(tools) / "trl_steps.py").read_text() if case.get("stack") == "trl" else TRACER
+    # trl's trainer has a loop of its own, and so have ranks of many
+    own = "rank_steps.py" if case.get("engine") else "trl_steps.py" if case.get("stack") == "trl" else None
+    program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)
         f.flush()
@@ -90,7 +91,7 @@ def own_events(harness, case, cc):
             case["head"] = presets.HEAD[case["preset"]]
     row = dict(case=case, device=dict(cc=cc), measured=dict(peak=dict(overall=1)))
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    done = subprocess.run([os.path.join(here, "target", "release", "examples", "trace"), json.dumps(row)],
+    done = subprocess.run([os.environ.get("TRACE") or os.path.join(here, "target", "release", "examples", "trace"), json.dumps(row)],
                           capture_output=True, text=True)
     if done.returncode:
         sys.exit("headroom failed: " + done.stderr[-2000:])

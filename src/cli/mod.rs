@@ -11,6 +11,7 @@ mod input;
 mod levers;
 mod need;
 mod params;
+mod script;
 mod table;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ enum What {
     Fit(fit::Arguments),
     Need(need::Arguments),
     Levers(levers::Arguments),
+    Script(script::Arguments),
     Check(check::Arguments),
 }
 
@@ -103,6 +105,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
+        What::Script(arguments) => script::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(|problem: String| Output {

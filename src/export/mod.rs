@@ -1,8 +1,11 @@
-//! Answers to take away: Markdown for an issue, CSV for a spreadsheet, JSON for a script, and plain text.
+//! Answers to take away: Markdown for an issue, CSV for a spreadsheet, JSON for a script, plain text, and
+//! a run's blocks for PyTorch's memory_viz.
 //!
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod memory_viz;
+mod script;
 mod sheet;
 
 use std::fmt::Write;
@@ -16,6 +19,8 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use memory_viz::memory_viz;
+pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
@@ -128,7 +133,7 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
 /// What [`fn@json`] writes is of this form; one that readers of it would stumble over has another number.
 pub const SCHEMA: &str = "headroom-estimate/1";
 
-/// One answer as JSON; all amounts in bytes. Figures are left out where there is no estimate. Where `up_to_failure` is
+/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them. Figures are left out where there is no estimate. Where `up_to_failure` is
 /// true the run ends for want of memory, and `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
     let Answer { scenario, estimate, on_card } = answer;
@@ -141,6 +146,9 @@ pub fn json(answer: &Answer) -> Value {
     put("issues", json!(estimate.issues));
     if let Ok(gpu) = scenario.gpu() {
         put("gpu", json!({ "slug": *gpu.slug, "name": *gpu.name, "memory": gpu.memory }));
+    }
+    if scenario.cluster.is_many() {
+        put("on_each_of_gpus", json!(scenario.cluster.gpus));
     }
     if let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) {
         let left = match fit.margin {
@@ -246,8 +254,8 @@ mod tests {
         let alone = markdown(&[answer()], "");
         assert!(alone.contains("| Training library | transformers 5.17 + PEFT 0.21 |"), "{alone}");
         assert!(!alone.contains("Optimizer step") && !alone.contains("Double quantisation"), "{alone}");
-        // padding, lengths, step, dropout and three habits of the loop; all else is LoRA's and QLoRA's
-        assert!(alone.contains("| Other settings, at their default | 7 |"), "{alone}");
+        // padding, lengths, step, dropout, three habits of the loop and one GPU; all else is LoRA's and QLoRA's
+        assert!(alone.contains("| Other settings, at their default | 8 |"), "{alone}");
         other.scenario.method = Method::Qlora;
         other.scenario.quantization.double_quant = false;
         other.scenario.training_loop.keeps_outputs = true;

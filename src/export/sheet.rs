@@ -171,6 +171,10 @@ impl Builder<'_> {
 
     fn verdict(&self) -> Vec<Line> {
         vec![
+            self.figure("Figures are those", |scenario, _| match scenario.cluster.gpus {
+                0 | 1 => Cell::Empty,
+                gpus => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
+            }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))

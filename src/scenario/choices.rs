@@ -97,6 +97,22 @@ choices! {
 }
 
 choices! {
+    /// What each of many GPUs keeps.
+    Sharding {
+        Ddp = "ddp", "DDP", "Every GPU keeps the whole model and averages gradients with the others: DistributedDataParallel.";
+        Fsdp2 = "fsdp2", "FSDP2", "Every GPU keeps a shard of weights, gradients and optimizer state, and gathers a layer when it runs: fully_shard on every layer and on the model.";
+    }
+}
+
+choices! {
+    /// The element type in which gradients are reduced.
+    ReduceDtype {
+        Fp32 = "fp32", "fp32", "Gradients are summed in 32-bit floats.";
+        Bf16 = "bf16", "bf16", "Gradients are summed in bfloat16: half as large a buffer.";
+    }
+}
+
+choices! {
     /// The optimizer, where its implementation changes the memory also the implementation.
     Optimizer {
         AdamW = "adamw", "AdamW", "torch.optim.AdamW with its default (foreach) step.";

@@ -1,7 +1,7 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
 use super::keys::{KEYS, Key};
-use super::{Allocator, Checkpointing, Method, Optimizer, Precision, Scenario, Stack, StepTime};
+use super::{Allocator, Checkpointing, Method, Optimizer, Precision, Scenario, Sharding, Stack, StepTime};
 use crate::hardware::ComputeCapability;
 
 /// The first NVIDIA cards that compute in bfloat16; before them PyTorch emulates it.
@@ -17,6 +17,9 @@ impl Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
+        }
+        if self.cluster.is_many() && self.method == Method::Full {
+            usual.cluster.sharding = Sharding::Fsdp2;
         }
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision

@@ -1,13 +1,13 @@
 //! Everything that the user chose.
 
 pub mod choices;
+mod cluster;
 mod compact;
 mod custom;
 mod defaults;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
-mod nearest;
 mod recurrent;
 mod savings;
 mod serde;
@@ -22,7 +22,7 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Precision, Stack, StepTime, WeightFormat,
+    Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
@@ -134,6 +134,30 @@ pub enum GpuChoice {
     Custom(Bytes),
 }
 
+/// GPUs that train one model together, each with a process (a rank) of its own, and how they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// How many.
+    pub gpus: u64,
+    /// What each of them keeps; read where there are several.
+    pub sharding: Sharding,
+    /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
+    pub reshards: bool,
+    /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
+    pub reduce: ReduceDtype,
+}
+
+impl Cluster {
+    /// A single GPU.
+    pub const ONE: Cluster =
+        Cluster { gpus: 1, sharding: Sharding::Ddp, reshards: true, reduce: ReduceDtype::Fp32 };
+
+    /// Whether there are others.
+    pub const fn is_many(&self) -> bool {
+        self.gpus > 1
+    }
+}
+
 /// A training run of a language model: everything that its memory depends on.
 ///
 /// ```
@@ -181,6 +205,8 @@ pub struct Scenario {
     pub allocator: Allocator,
     /// The card.
     pub gpu: GpuChoice,
+    /// How many of them, and how they are used.
+    pub cluster: Cluster,
 }
 
 impl Default for Scenario {
@@ -222,6 +248,7 @@ impl Default for Scenario {
             },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
+            cluster: Cluster::ONE,
         }
     }
 }

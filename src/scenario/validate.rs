@@ -1,6 +1,6 @@
 //! Checks of a scenario that need no execution.
 
-use super::{recurrent, savings};
+use super::{cluster, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -38,6 +38,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Sequence, "sequence length", scenario.sequence),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank),
+        (Field::Gpus, "number of GPUs", scenario.cluster.gpus),
     ] {
         if value == 0 || value > LARGEST {
             issues.push(out_of_range(field, name, value));
@@ -52,6 +53,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         issues.extend(recurrent::issues(scenario, architecture));
     }
     savings::issues(scenario, architecture, &mut issues);
+    cluster::issues(scenario, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));

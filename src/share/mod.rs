@@ -107,6 +107,11 @@ pub fn names(link: &str, name: &str) -> bool {
     key.is_some_and(|key| query::read(link).iter().any(|(name, _)| name == key.link || name == key.name))
 }
 
+/// What a link says under a name that is no key of a scenario: which part of the page it opens.
+pub fn said(link: &str, name: &str) -> Option<String> {
+    query::read(link).into_iter().rev().find(|(said, _)| said == name).map(|(_, value)| value)
+}
+
 fn read_group(
     pairs: &[(String, String)],
     prefix: &str,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::heap::record::Event;
 use super::heap::{StorageId, rounded};
 use super::replay::Recording;
-use crate::allocator::{Block, CachingAllocator, OutOfMemory, Settings, Stream};
+use crate::allocator::{Block, CachingAllocator, OutOfMemory, Placed, Settings};
 use crate::memory::{Category, Iteration, Parts, Peak, Phase, Stage};
 use crate::units::Bytes;
 
@@ -123,8 +123,7 @@ impl<'a> Feed<'a> {
         let storage = &self.recording.storages[id as usize];
         let requested = storage.bytes();
         if requested > 0 {
-            self.blocks[id as usize] =
-                Some(self.allocator.malloc(requested, Stream::of(storage.copy_stream))?);
+            self.blocks[id as usize] = Some(self.allocator.malloc(requested, storage.stream)?);
             let bytes = rounded(requested);
             self.tensors = self.tensors.saturating_add(bytes);
             self.parts.add(self.categories[id as usize], bytes);
@@ -148,6 +147,21 @@ impl<'a> Feed<'a> {
     /// `memory_allocated()`.
     pub fn allocated(&self) -> Bytes {
         Bytes(self.allocator.stats().allocated)
+    }
+
+    /// `memory_reserved()`.
+    pub fn reserved(&self) -> Bytes {
+        Bytes(self.allocator.stats().reserved)
+    }
+
+    /// Where a storage lies, while it has a block.
+    pub fn placed(&self, id: StorageId) -> Option<Placed> {
+        Some(self.allocator.placed((*self.blocks.get(id as usize)?)?))
+    }
+
+    /// The blocks of every segment.
+    pub fn segments(&self) -> Vec<Vec<Placed>> {
+        self.allocator.segments()
     }
 
     /// The same by category.

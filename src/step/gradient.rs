@@ -21,6 +21,7 @@ pub(super) enum OnGrad {
 impl State {
     /// A parameter's gradient is in its `.grad`: the hooks after AccumulateGrad run.
     pub fn deliver(&mut self, param: ParamId) {
+        self.note_arrival(param);
         if let OnGrad::Hook(hook) = self.on_grad.clone() {
             hook(self, param);
         }

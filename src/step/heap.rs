@@ -9,6 +9,7 @@ pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
 use super::device::Device;
+use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
 use crate::step::what::{Dims, Role, Source, What, roles};
@@ -54,8 +55,8 @@ pub(super) struct Storage {
     pub times: u32,
     /// Whether all runs of a repeated body use this one storage: it is freed once, after the last of them.
     pub shared: bool,
-    /// Whether it was asked for on the stream that copies from the CPU: the allocator gives each stream blocks of its own.
-    pub copy_stream: bool,
+    /// The stream that it was asked for on: the allocator gives each blocks of its own.
+    pub stream: Stream,
     /// What it is for.
     pub category: Category,
     /// Element type, for the explanation.
@@ -113,7 +114,7 @@ impl Heap {
             references: 1,
             times: 1,
             shared: false,
-            copy_stream: false,
+            stream: Stream::Compute,
             category: Category::Temporaries,
             dtype: Dtype::U8,
         };
@@ -155,7 +156,7 @@ impl Heap {
             references: 1,
             times: self.repeating,
             shared: false,
-            copy_stream: false,
+            stream: Stream::Compute,
             category,
             dtype,
         });
@@ -170,6 +171,22 @@ impl Heap {
             };
             record.makers.push(Maker { module, what, role, dims: Dims::Elements, pass });
             record.born.push(category);
+        }
+        id
+    }
+
+    /// The same on another stream than the one that computes.
+    pub fn alloc_on(
+        &mut self,
+        stream: Stream,
+        category: Category,
+        requested: u64,
+        dtype: Dtype,
+        operation: &'static What,
+    ) -> StorageId {
+        let id = self.alloc_as(category, requested, dtype, operation);
+        if id != NOTHING {
+            self.storages[id as usize].stream = stream;
         }
         id
     }

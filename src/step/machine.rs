@@ -10,6 +10,7 @@ use super::autograd::Graph;
 use super::device::Device;
 use super::gradient::OnGrad;
 use super::heap::{Heap, StorageId};
+use super::parallel::Parallel;
 use super::params::{ParamId, Params};
 use super::tensor::{Tensor, Value};
 use super::what::{Dims, Role, Rows};
@@ -30,6 +31,10 @@ pub(super) struct State {
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
+    /// Leaves that are no parameters, each with its copy in autocast's cache.
+    pub cast_leaves: Vec<(Value, Value)>,
+    /// What the process has to do with those on other GPUs.
+    pub parallel: Parallel,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
@@ -88,6 +93,8 @@ impl Machine {
                 length: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
+                cast_leaves: Vec::new(),
+                parallel: Parallel::Alone,
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),

@@ -6,7 +6,8 @@
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
 //!   `iteration`: its rounds, act by act;
-//! - `replay`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it.
+//! - `replay`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it;
+//!   `snapshot`: where everything lies.
 
 mod allocate;
 mod autograd;
@@ -19,12 +20,14 @@ mod kernels;
 mod machine;
 mod ops;
 mod optimizer;
+mod parallel;
 mod params;
 mod ready;
 mod repeat;
 mod replay;
 mod run;
 mod schedule;
+mod snapshot;
 mod support;
 mod tensor;
 mod what;
@@ -33,4 +36,5 @@ pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use heap::record::Pass;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};
+pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
 pub use what::{Dims, Rank, Role, Rows, Source, What};

@@ -21,10 +21,14 @@ pub(super) type ParamId = u32;
 pub(super) struct Parameter {
     /// The module that it belongs to.
     pub module: &'static str,
+    /// Its elements, as an operation reads it.
     pub numel: u64,
+    /// Their type, as an operation reads them.
     pub dtype: Dtype,
     /// Its shape as rows and columns, for the optimizers that factor: a vector is one row.
     pub rows: u64,
+    /// What this rank keeps of it: all of it, or its shard.
+    pub kept: Kept,
     /// Which of them is LoRA's rank.
     pub rank: Rank,
     pub trainable: bool,
@@ -43,6 +47,14 @@ pub(super) struct Parameter {
     pub expected: u32,
     /// The sum of what has come.
     pub waiting: Option<Grad>,
+}
+
+/// What a rank keeps of a parameter: what its optimizer steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub numel: u64,
+    pub rows: u64,
+    pub dtype: Dtype,
 }
 
 /// All parameters.
@@ -74,6 +86,11 @@ impl Params {
 }
 
 impl Params {
+    /// What the next parameter will be called.
+    pub fn next(&self) -> ParamId {
+        self.list.len() as ParamId
+    }
+
     /// What is known of a parameter.
     pub fn get(&self, id: ParamId) -> &Parameter {
         &self.list[id as usize]
@@ -88,11 +105,14 @@ impl Parameter {
 }
 
 /// The door to weights: every operation that reads one comes by here, and gives back the reference that it is given when it
-/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]; a shard would be
-/// gathered here and go with the last reference.
+/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]. A sharded one was gathered when
+/// its unit was entered and goes when that is left, whoever saved it: FSDP2 resizes the storage to nothing.
 impl State {
     /// A parameter as an operation reads it.
     pub fn weight(&mut self, id: ParamId) -> Value {
+        if !self.parallel.is_there(id) {
+            self.meet_unmodelled("a weight that is read outside of its FSDP unit");
+        }
         let param = self.params.get(id);
         let wanted = param.trainable && self.graph.enabled;
         let edge = if wanted { Edge::Param(id) } else { Edge::None };
@@ -140,14 +160,17 @@ impl State {
     ) -> ParamId {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
-        let storage = self.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, what);
-        self.note_dims(storage, Dims::Parameter(rows, columns, rank));
+        let (kept, read) = self.parallel.kept(shape, dtype);
+        let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
+        let storage = self.persistent(bytes, kept.dtype, times, category, what);
+        self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
         let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {
             module,
             numel,
-            dtype,
+            dtype: read,
             rows,
+            kept,
             rank,
             trainable,
             wide_state: false,
@@ -179,6 +202,7 @@ impl State {
             numel: value.numel,
             dtype: value.dtype,
             rows: 1,
+            kept: Kept { numel: value.numel, rows: 1, dtype: value.dtype },
             rank: Rank::None,
             trainable: false,
             wide_state: false,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::device::Device;
 use super::forward::{Apart, Model, stacks};
 use super::machine::Machine;
+use super::parallel::{Parallel, supported};
 use super::support;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
@@ -12,12 +13,13 @@ use crate::job::{Act, Batch, Job, Member};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
-use crate::scenario::{Lengths, Mask, Method, Offloading};
+use crate::scenario::{Cluster, Lengths, Mask, Method, Offloading};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
 pub(super) struct Ready<'a> {
     pub device: Device,
+    cluster: Cluster,
     /// What is done in every round, with each batch where its texts lie.
     pub round: Vec<Act>,
     /// The batch as it is asked for, before its texts are laid out, where lengths vary.
@@ -54,6 +56,7 @@ impl<'a> Ready<'a> {
             };
             let modeling = support::modeling(named, (member, batch), device)?;
             let architecture = stacks::architecture(named, member, batch)?;
+            supported(job, member, &architecture, modeling)?;
             models.push(Built { member, named, architecture, modeling, batch });
         }
         let laid_out = |act: &Act| match *act {
@@ -68,7 +71,8 @@ impl<'a> Ready<'a> {
         // packed sequences are as good as full
         let varies = |batch: &Batch| batch.lengths != Lengths::Equal && batch.mask != Mask::Packed;
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
-        Ok(Ready { device, round: job.round.iter().map(laid_out).collect(), varying, models })
+        let cluster = job.cluster;
+        Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.
@@ -78,7 +82,9 @@ impl<'a> Ready<'a> {
     pub fn load<'m>(&'m self, machine: &'m Machine, apart: Apart) -> Result<Vec<Model<'m>>, Issue> {
         let load = |built: &'m Built<'a>| {
             let Built { member, named, architecture, modeling, batch } = built;
+            machine.with(|state| state.parallel = Parallel::of(self.cluster));
             let model = Model::load(machine, architecture, *modeling, (member, *batch), self.device, apart);
+            machine.with(|state| state.wrap(&model.wrapped()));
             support::adapted(&model, named).map(|()| model)
         };
         self.models.iter().map(load).collect()

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::forward::Apart;
 use super::heap::ledger::Ledger;
 use super::heap::record::{Event, Maker, Pass, Record};
-use super::heap::{Storage, rounded};
+use super::heap::{Storage, StorageId, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
@@ -59,6 +59,8 @@ pub struct Moment {
     pub phase: Phase,
     /// Live bytes by category.
     pub parts: Parts,
+    /// What the allocator has of the card.
+    pub reserved: Bytes,
 }
 
 /// What an event does.
@@ -147,6 +149,7 @@ impl Recording {
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.run_up_to(schedule.accumulated);
         rounds.prepare();
         let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
@@ -222,9 +225,25 @@ impl Recording {
         iterations
     }
 
-    /// The last iteration in at most `points` moments; of every stretch the lowest and the highest.
-    pub fn timeline(&self, points: usize, settings: Settings) -> Vec<Moment> {
-        let stretch = (self.shown.len() * 2).div_ceil(points.max(2)).max(1);
+    /// The events of the first iteration.
+    pub fn first(&self) -> Range<usize> {
+        self.loaded..self.first
+    }
+
+    /// The events of the iteration that is shown: the last one, or that of the longest batch where lengths vary.
+    pub fn shown(&self) -> Range<usize> {
+        self.shown.clone()
+    }
+
+    /// What made a storage: module and operation.
+    pub(super) fn made_by(&self, id: StorageId) -> (&'static str, &'static str) {
+        let Maker { module, what, .. } = self.makers[id as usize];
+        (module, what.name)
+    }
+
+    /// Some events in at most `points` moments; of every bucket the lowest and the highest.
+    pub fn timeline(&self, events: Range<usize>, points: usize, settings: Settings) -> Vec<Moment> {
+        let bucket = (events.len() * 2).div_ceil(points.max(2)).max(1);
         let mut moments = Vec::with_capacity(points + 2);
         let mut low_and_high: Option<[(usize, Moment); 2]> = None;
         let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
@@ -236,13 +255,13 @@ impl Recording {
                 }
             }
         };
-        self.feed(self.shown.end, settings, |index, feed| {
-            let (true, Some(phase)) = (self.shown.contains(&index), feed.phase()) else { return };
+        self.feed(events.end, settings, |index, feed| {
+            let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
-            let at = (index - self.shown.start) / stretch;
-            let moment = Moment { at: index, phase, parts: *parts };
+            let at = (index - events.start) / bucket;
+            let moment = Moment { at: index, phase, parts: *parts, reserved: feed.reserved() };
             if low_and_high
-                .is_some_and(|[low, _]| (low.0 - self.shown.start) / stretch != at || low.1.phase != phase)
+                .is_some_and(|[low, _]| (low.0 - events.start) / bucket != at || low.1.phase != phase)
             {
                 flush(&mut low_and_high);
             }

@@ -63,7 +63,8 @@ pub fn start() {
         let look = Question::Detail(Box::default());
         desk.ask(Place::Scenario(0), look, move |answer| {
             patience.cancel();
-            take_over(answer.and_then(question::Answer::detail).map(Arc::from));
+            let Some(question::Answer::Detail(detail)) = answer else { return take_over(None) };
+            take_over(detail.map(Arc::from));
         });
     } else {
         mount(start, desk);
@@ -90,6 +91,7 @@ pub fn App(
     state.notices.set(shared.notices);
     state.decimal.set(start.decimal);
     state.current().detail.set(start.detail);
+    sync::open_view(state, &start.link);
     provide_context(state);
     let address = sync::follow_address(state, &start.link);
     sync::remember_unit(state);

@@ -17,7 +17,7 @@ use crate::issue::Issue;
 use crate::model::ModelError;
 use crate::model::read::check_length;
 
-pub use files::{print, save, save_picture, styled};
+pub use files::{print, save, save_bytes, save_picture, styled};
 pub use keys::{Stroke, edit, on_stroke};
 
 /// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
@@ -181,21 +181,6 @@ pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'stat
         }
     });
     if let Ok(observer) = web_sys::ResizeObserver::new(seen.as_ref().unchecked_ref()) {
-        observer.observe(element);
-        let kept = StoredValue::new_local((observer, seen));
-        on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));
-    }
-}
-
-/// Tells whether an element is on the screen, now and whenever that changes, until the component is gone.
-pub fn watch_visible(element: &web_sys::Element, mut tell: impl FnMut(bool) + 'static) {
-    let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
-        let last = entries.get(entries.length().saturating_sub(1));
-        if let Ok(entry) = last.dyn_into::<web_sys::IntersectionObserverEntry>() {
-            tell(entry.is_intersecting());
-        }
-    });
-    if let Ok(observer) = web_sys::IntersectionObserver::new(seen.as_ref().unchecked_ref()) {
         observer.observe(element);
         let kept = StoredValue::new_local((observer, seen));
         on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));

@@ -11,17 +11,23 @@ use super::question::{Answer, Question};
 const PATIENCE: u32 = 100;
 
 /// What an answer is for. A newer question for the same place takes the place of the older one; those for scenarios go
-/// before all others, those for the table behind them.
+/// before all others, those for tables and curves behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The scenario at a position.
     Scenario(usize),
     /// What to change in the active one.
     Levers,
+    /// What the timeline draws where that is not all of the step that is shown.
+    Stretch,
     /// A moment of the timeline.
     Glance,
     /// A text to take along.
     Export,
+    /// A point of a curve.
+    Point(usize),
+    /// Some rows of the table of cards.
+    Cards(usize),
     /// A row of the table of what can be trained.
     Row(usize),
 }
@@ -71,7 +77,7 @@ impl Desk {
         if inner.wanted && inner.running.as_ref().is_some_and(|task| task.place == place) {
             inner.wanted = false;
             // A new worker would have to run the whole step again before it could answer about another moment.
-            if place != Place::Glance {
+            if !matches!(place, Place::Glance | Place::Stretch) {
                 let desk = self.clone();
                 self.patience.run(PATIENCE, move || desk.give_up());
             }

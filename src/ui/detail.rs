@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
-use crate::explain::{Line, event, explain};
+use crate::explain::{Line, Note, event, explain, notes};
 use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
@@ -13,6 +13,14 @@ use crate::step::Moment;
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
+
+/// Some of a run's events, drawn as finely as all of them.
+pub fn stretch(replayed: &Replayed, of_first: bool, within: Option<(usize, usize)>) -> Vec<Moment> {
+    let Replayed { recording, on_card, .. } = replayed;
+    let all = if of_first { recording.first() } else { recording.shown() };
+    let events = within.map_or(all.clone(), |(from, to)| from.max(all.start)..to.min(all.end));
+    recording.timeline(events, MOMENTS, on_card.settings)
+}
 
 /// How many tensors of a moment are told.
 const LARGEST: usize = 5;
@@ -59,6 +67,8 @@ pub struct Detail {
     pub scenario: Scenario,
     /// What every tensor at the peak is and why it is there.
     pub lines: Vec<Line>,
+    /// What of it stands out, and what changes that.
+    pub notes: Vec<Note>,
     /// The step from its beginning to its end.
     pub moments: Vec<Moment>,
     /// What it needs: as the allocator counts it where the run could be replayed, else its tensors.
@@ -85,9 +95,11 @@ impl Detail {
         Some(match replayed {
             Ok(replayed) => {
                 let Replayed { recording, on_card, memory } = &replayed;
+                let tensors = recording.tensors_at_peak(on_card.settings);
                 let detail = Detail {
-                    lines: explain(&recording.tensors_at_peak(on_card.settings), &scenario),
-                    moments: recording.timeline(MOMENTS, on_card.settings),
+                    lines: explain(&tensors, &scenario),
+                    notes: notes(&tensors, &scenario),
+                    moments: recording.timeline(recording.shown(), MOMENTS, on_card.settings),
                     memory: memory.clone(),
                     on_card: Ok(*on_card),
                     band,
@@ -98,6 +110,7 @@ impl Detail {
             Err(issue) => {
                 let detail = Detail {
                     lines: Vec::new(),
+                    notes: Vec::new(),
                     moments: Vec::new(),
                     memory: tensors,
                     on_card: Err(issue),

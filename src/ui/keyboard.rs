@@ -6,12 +6,14 @@ use leptos::prelude::*;
 
 use super::browser::{self, Stroke};
 use super::state::State;
+use super::view::View;
 
 /// A key and what it does, as the sheet says them.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("/", "Search a model"),
     ("g", "Search a card"),
     ("s", "Open or close all settings"),
+    ("1 to 5", "Fit, Timeline, Plan, Compare, Accuracy"),
     ("d", "Duplicate this scenario, to compare"),
     ("t", "Turn the theme"),
     ("Ctrl Z", "Undo"),
@@ -29,6 +31,7 @@ enum Wish {
     Model,
     Card,
     Settings,
+    View(View),
     Duplicate,
     Theme,
     Undo,
@@ -59,7 +62,10 @@ impl Wish {
             "d" => Some(Wish::Duplicate),
             "t" => Some(Wish::Theme),
             "?" => Some(Wish::Sheet),
-            _ => None,
+            number => {
+                let place = number.parse::<usize>().ok()?.checked_sub(1)?;
+                View::ALL.get(place).copied().map(Wish::View)
+            }
         }
     }
 
@@ -67,7 +73,9 @@ impl Wish {
     fn is_always_heard(self) -> bool {
         match self {
             Wish::Undo | Wish::Redo | Wish::Sheet => true,
-            Wish::Model | Wish::Card | Wish::Settings | Wish::Duplicate | Wish::Theme => false,
+            Wish::Model | Wish::Card | Wish::Settings | Wish::View(_) | Wish::Duplicate | Wish::Theme => {
+                false
+            }
         }
     }
 }
@@ -99,6 +107,7 @@ pub fn Keyboard(
                 Some(Wish::Model) => browser::edit("model"),
                 Some(Wish::Card) => browser::edit("gpu"),
                 Some(Wish::Settings) => state.unfolded.update(|open| *open = !*open),
+                Some(Wish::View(view)) => state.view.set(view),
                 Some(Wish::Duplicate) => state.duplicate(),
                 Some(Wish::Theme) => turn.run(()),
                 Some(Wish::Undo) => state.undo(),
@@ -167,6 +176,9 @@ mod tests {
         assert_eq!(of(Stroke { control: true, shift: true, ..stroke("Z") }), Some(Wish::Redo));
         assert_eq!(of(Stroke { control: true, ..stroke("d") }), None);
         assert_eq!(of(Stroke { in_dialog: true, ..stroke("?") }), None);
-        assert_eq!(of(stroke("x")), None);
+        assert_eq!(of(stroke("3")), Some(Wish::View(View::Plan)));
+        for nothing in ["x", "0", "6", "Tab"] {
+            assert_eq!(of(stroke(nothing)), None);
+        }
     }
 }

@@ -27,6 +27,7 @@ pub mod summary;
 mod sync;
 mod theme;
 pub mod verdict;
+pub mod view;
 
 pub use app::start;
 #[cfg(not(target_arch = "wasm32"))]

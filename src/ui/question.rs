@@ -1,13 +1,15 @@
 //! What the page asks of its worker, and what it is answered: all that may take longer than a frame.
 
 use std::cell::RefCell;
+use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::detail::{Detail, Glance};
+use super::detail::{Detail, Glance, stretch};
 use crate::export;
-use crate::plan::{self, FitRow, Levers, Replayed};
+use crate::plan::{self, FitRow, Levers, NeedRow, Replayed, Verdict};
 use crate::scenario::Scenario;
+use crate::step::Moment;
 use crate::units::Bytes;
 
 /// A question.
@@ -19,6 +21,12 @@ pub enum Question {
     Levers(Box<Scenario>),
     /// What happens at a moment of its step, by the number of the event.
     Glance(Box<Scenario>, usize),
+    /// What a scenario needs.
+    Point(Box<Scenario>),
+    /// What a scenario's model needs on so many cards, from the first of that number.
+    Cards(Box<Scenario>, usize, usize),
+    /// The first iteration of a scenario or the one that is shown, or some of its events.
+    Stretch(Box<Scenario>, bool, Option<(usize, usize)>),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
     /// Scenarios and their answers as a text, for the page at an address.
@@ -34,6 +42,8 @@ pub enum Form {
     Csv,
     /// Everything, for a script.
     Json,
+    /// The first scenario's step for PyTorch's memory_viz; two digits for each byte.
+    MemoryViz,
 }
 
 /// What is answered.
@@ -45,52 +55,16 @@ pub enum Answer {
     Levers(Option<Box<Levers>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),
+    /// What it needs of its card and whether it gets through; nothing for a scenario that has no answer.
+    Point(Option<(Bytes, Verdict)>),
+    /// What is drawn of it.
+    Stretch(Vec<Moment>),
+    /// A row for each card.
+    Cards(Vec<NeedRow>),
     /// One micro-batch per method.
     Row(FitRow),
     /// The text.
     Text(String),
-}
-
-impl Answer {
-    /// What a close look showed.
-    pub fn detail(self) -> Option<Box<Detail>> {
-        match self {
-            Answer::Detail(detail) => detail,
-            Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
-        }
-    }
-
-    /// What to change.
-    pub fn levers(self) -> Option<Box<Levers>> {
-        match self {
-            Answer::Levers(levers) => levers,
-            Answer::Detail(_) | Answer::Glance(_) | Answer::Row(_) | Answer::Text(_) => None,
-        }
-    }
-
-    /// What happens at a moment.
-    pub fn glance(self) -> Option<Glance> {
-        match self {
-            Answer::Glance(glance) => glance,
-            Answer::Detail(_) | Answer::Levers(_) | Answer::Row(_) | Answer::Text(_) => None,
-        }
-    }
-
-    /// A row of the table.
-    pub fn row(self) -> Option<FitRow> {
-        match self {
-            Answer::Row(row) => Some(row),
-            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Text(_) => None,
-        }
-    }
-
-    /// A text.
-    pub fn text(self) -> Option<String> {
-        match self {
-            Answer::Text(text) => Some(text),
-            Answer::Detail(_) | Answer::Glance(_) | Answer::Levers(_) | Answer::Row(_) => None,
-        }
-    }
 }
 
 /// Answers a question that was written as JSON, in JSON; with an empty text what is no question.
@@ -109,10 +83,18 @@ impl Question {
     pub fn answer(&self) -> Answer {
         match self {
             Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
-            Question::Glance(scenario, at) => Answer::Glance(glance(scenario, *at)),
+            Question::Glance(scenario, at) => {
+                Answer::Glance(followed(scenario, |replayed| Glance::of(replayed, scenario, *at)))
+            }
             Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
+            Question::Stretch(scenario, of_first, within) => {
+                let moments = followed(scenario, |replayed| stretch(replayed, *of_first, *within));
+                Answer::Stretch(moments.unwrap_or_default())
+            }
+            Question::Point(scenario) => Answer::Point(point(scenario)),
+            Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
             Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
-            Question::Export(scenarios, form, page) => Answer::Text(write(scenarios, *form, page)),
+            Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),
         }
     }
 }
@@ -124,19 +106,43 @@ fn look(scenario: &Scenario) -> Option<Detail> {
     Some(detail)
 }
 
-fn glance(scenario: &Scenario, at: usize) -> Option<Glance> {
+/// Looks at a scenario's run, which is the last one more often than not; nothing where it cannot be followed.
+fn followed<T>(scenario: &Scenario, see: impl FnOnce(&Replayed) -> T) -> Option<T> {
     let is_last = LAST.with_borrow(|last| last.as_ref().is_some_and(|(of, _)| of == scenario));
     if !is_last {
         look(scenario)?;
     }
-    LAST.with_borrow(|last| last.as_ref().map(|(_, replayed)| Glance::of(replayed, scenario, at)))
+    LAST.with_borrow(|last| last.as_ref().map(|(_, replayed)| see(replayed)))
 }
 
-fn write(scenarios: &[Scenario], form: Form, page: &str) -> String {
+fn memory_viz(replayed: &Replayed) -> String {
+    let file = export::memory_viz(&replayed.recording.snapshot(replayed.on_card.settings));
+    file.iter().fold(String::with_capacity(2 * file.len()), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn point(scenario: &Scenario) -> Option<(Bytes, Verdict)> {
+    let answer = plan::Answer::of(scenario.clone());
+    Some((answer.fit()?.needed, answer.verdict()?))
+}
+
+fn cards(scenario: &Scenario, first: usize, count: usize) -> Vec<NeedRow> {
+    let cards = plan::usual_cards().into_iter().skip(first).take(count);
+    cards.map(|card| plan::need(scenario, card)).collect()
+}
+
+fn written(scenarios: &[Scenario], form: Form, page: &str) -> String {
+    if form == Form::MemoryViz {
+        return scenarios.first().and_then(|scenario| followed(scenario, memory_viz)).unwrap_or_default();
+    }
     let answers: Vec<_> = scenarios.iter().cloned().map(export::Answer::of).collect();
     match form {
         Form::Markdown => export::markdown(&answers, page),
         Form::Csv => export::csv(&answers),
+        Form::MemoryViz => String::new(),
         Form::Json => {
             let mut written: Vec<_> = answers.iter().map(export::json).collect();
             match (written.pop(), written.is_empty()) {
@@ -162,7 +168,10 @@ mod tests {
             Question::Detail(scenario.clone().into()),
             Question::Glance(scenario.clone().into(), at),
             Question::Levers(scenario.clone().into()),
+            Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
+            Question::Point(scenario.clone().into()),
+            Question::Cards(scenario.clone().into(), 3, 2),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");
@@ -177,12 +186,12 @@ mod tests {
     #[test]
     fn every_form_is_written() {
         let two = [Scenario::default(), Scenario { batch: 2, ..Scenario::default() }];
-        let markdown = write(&two[..1], Form::Markdown, "https://example.org/");
+        let markdown = written(&two[..1], Form::Markdown, "https://example.org/");
         assert!(markdown.contains("[Open in Headroom](https://example.org/#v="), "{markdown}");
-        assert!(write(&two, Form::Csv, "").lines().count() > 20);
+        assert!(written(&two, Form::Csv, "").lines().count() > 20);
         let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("it is JSON");
-        assert_eq!(read(&write(&two, Form::Json, "")).as_array().map(Vec::len), Some(2));
-        assert!(read(&write(&two[..1], Form::Json, "")).is_object());
+        assert_eq!(read(&written(&two, Form::Json, "")).as_array().map(Vec::len), Some(2));
+        assert!(read(&written(&two[..1], Form::Json, "")).is_object());
     }
 
     #[test]
@@ -192,7 +201,8 @@ mod tests {
             let moments = Detail::of(scenario).expect("an answer").moments;
             let highest =
                 moments.iter().max_by_key(|moment| moment.parts.total()).expect("there are moments");
-            glance(scenario, highest.at).expect("a moment").lines[0].bytes
+            let glance = |replayed: &Replayed| Glance::of(replayed, scenario, highest.at);
+            followed(scenario, glance).expect("a moment").lines[0].bytes
         };
         let (first, other) = (of(&Scenario::default()), of(&small));
         assert_ne!(first, Bytes::ZERO);

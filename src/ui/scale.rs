@@ -56,6 +56,16 @@ pub static ACCUMULATION: Scale = Scale {
     many: "passes per optimizer step",
 };
 
+/// GPUs that train one model.
+pub static GPUS: Scale = Scale {
+    stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512., 1024.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "GPU",
+    many: "GPUs",
+};
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -151,11 +161,11 @@ impl Scale {
     /// The value as assistive technology says it: `8 sequences`.
     pub fn spoken(&self, value: f64) -> String {
         let noun = if value == 1. { self.one } else { self.many };
-        format!("{} {noun}", number(value)).trim_end().to_owned()
+        format!("{} {noun}", limit(value)).trim_end().to_owned()
     }
 }
 
-/// The end of a range in a sentence: `16,777,216`, `0.01`.
+/// A number in a sentence: `16,777,216`, `0.01`.
 fn limit(value: f64) -> String {
     if value.fract() == 0. { grouped(value as u64) } else { number(value) }
 }
@@ -164,7 +174,7 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 6] = [&BATCH, &SEQUENCE, &ACCUMULATION, &RANK, &BILLIONS, &CARD];
+    const ALL: [&Scale; 7] = [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &RANK, &BILLIONS, &CARD];
 
     #[test]
     fn stops_ascend_within_the_range_and_are_their_own_nearest() {
@@ -212,6 +222,7 @@ mod tests {
     fn values_are_spoken_with_their_noun() {
         assert_eq!(BATCH.spoken(1.), "1 sequence");
         assert_eq!(BATCH.spoken(8.), "8 sequences");
+        assert_eq!(SEQUENCE.spoken(4096.), "4,096 tokens");
         assert_eq!(RANK.spoken(16.), "16");
     }
 }

@@ -11,12 +11,14 @@ use super::format::Unit;
 use super::history::{History, Snapshot};
 use super::own::Own;
 use super::summary;
+use super::view::View;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
-use crate::plan::{Fit, Verdict, fits};
-use crate::scenario::{Issue, Scenario};
+use crate::plan::{Fit, Levers, Verdict, fits};
+use crate::scenario::{GpuChoice, Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
+use crate::units::Bytes;
 
 /// A place for a scenario and its answer. Places are made once and reused, so that nothing that still looks at one is
 /// ever left with a disposed signal.
@@ -92,6 +94,13 @@ pub struct State {
     pub visits: RwSignal<usize>,
     /// What tells the scenarios apart, in order.
     pub names: Memo<Vec<String>>,
+    /// What stands under the answer.
+    pub view: RwSignal<View>,
+    /// The memory that the table of models is asked about where it is not that of the card, and the card that this is
+    /// said of: another card is asked about as it is.
+    pub budget: RwSignal<Option<(GpuChoice, Bytes)>>,
+    /// What to change in the active scenario, and the scenario that this was found for; a moment behind it.
+    pub levers: RwSignal<Option<Known>>,
     /// Whether all settings are in sight, and not only those that most people choose.
     pub unfolded: RwSignal<bool>,
     /// Whether something can be undone.
@@ -100,6 +109,9 @@ pub struct State {
     pub can_redo: RwSignal<bool>,
     history: StoredValue<History>,
 }
+
+/// What to change, and in which scenario.
+pub type Known = Arc<(Scenario, Levers)>;
 
 /// One field of the active scenario: what it is, and how to change it.
 pub struct Lens<T: Send + Sync + 'static> {
@@ -136,6 +148,9 @@ impl State {
             desk: StoredValue::new_local(desk),
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
+            view: RwSignal::new(View::default()),
+            budget: RwSignal::new(None),
+            levers: RwSignal::new(None),
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),
@@ -180,6 +195,12 @@ impl State {
     /// The unit that amounts are shown in.
     pub fn unit(self) -> Unit {
         if self.decimal.get() { Unit::Decimal } else { Unit::Binary }
+    }
+
+    /// The memory that the table of models is asked about, where it is not that of the card.
+    pub fn budget(self) -> Option<Bytes> {
+        let card = self.current().scenario.with(|scenario| scenario.gpu.clone());
+        self.budget.with(|asked| asked.as_ref().filter(|(of, _)| *of == card).map(|(_, bytes)| *bytes))
     }
 
     /// One field of the active scenario.
@@ -301,13 +322,18 @@ impl State {
 
     /// Pins the active scenario and puts a copy beside it, which the controls change from now on.
     pub fn duplicate(self) {
+        self.put_beside(untrack(|| self.current().scenario.get()));
+    }
+
+    /// Puts another scenario beside the active one, which the controls change from now on.
+    pub fn put_beside(self, scenario: Scenario) {
         let Snapshot { mut scenarios, active } = self.snapshot();
-        let Some(copy) = scenarios.get(active).cloned() else { return };
         if scenarios.len() < MOST_SCENARIOS {
-            scenarios.insert(active + 1, copy);
+            scenarios.insert(active + 1, scenario);
             self.remember();
             self.visits.update(|count| *count += 1);
             self.show(Snapshot { scenarios, active: active + 1 });
+            self.view.set(View::Compare);
         }
     }
 

@@ -6,11 +6,13 @@ use std::rc::Rc;
 use leptos::prelude::*;
 
 use super::browser::{self, History, Later};
-use super::format::Unit;
+use super::format::{Unit, number};
 use super::state::State;
 use super::summary;
+use super::view::View;
 use crate::scenario::Scenario;
 use crate::share;
+use crate::units::Bytes;
 
 /// Where the unit is stored.
 const UNIT: &str = "headroom.unit";
@@ -21,8 +23,8 @@ const PAUSE: u32 = 250;
 /// What the address says and should say.
 #[derive(Default)]
 struct Link {
-    /// What is to be written, once there is time for that.
-    wanted: Vec<Scenario>,
+    /// What is to be written, once there is time for that: the scenarios, and what is shown of them.
+    wanted: Option<(Vec<Scenario>, String)>,
     written: String,
     visit: usize,
 }
@@ -43,10 +45,8 @@ impl Address {
 
     fn write(&self, history: History) {
         let mut link = self.link.borrow_mut();
-        if link.wanted.is_empty() {
-            return;
-        }
-        let said = share::encode(&link.wanted);
+        let Some((scenarios, shown)) = &link.wanted else { return };
+        let said = share::encode(scenarios) + shown;
         if said != link.written {
             browser::write_link(&said, history);
             link.written = said;
@@ -54,7 +54,7 @@ impl Address {
     }
 
     /// Follows a change: a new visit gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, scenarios: Vec<Scenario>, visit: usize) {
+    fn want(&self, scenarios: Vec<Scenario>, shown: String, visit: usize) {
         let is_new = self.link.borrow().visit != visit;
         if is_new {
             // What was seen before the act must be in the entry that back leads to.
@@ -63,7 +63,7 @@ impl Address {
         {
             let mut link = self.link.borrow_mut();
             link.visit = visit;
-            link.wanted = scenarios;
+            link.wanted = Some((scenarios, shown));
         }
         if is_new {
             self.write(History::Push);
@@ -77,7 +77,7 @@ impl Address {
     fn arrive(&self, said: &str) {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
-        link.wanted.clear();
+        link.wanted = None;
         said.clone_into(&mut link.written);
     }
 }
@@ -95,16 +95,18 @@ pub fn follow_address(state: State, opened: &str) -> Address {
             let shared = share::decode(&said);
             travelled.arrive(&said);
             state.arrive(shared.scenarios, shared.notices);
+            open_view(state, &said);
         });
         let hidden = watched.clone();
         browser::on_hide(move || hidden.flush());
         if browser::has_query() {
             // A link of the first versions: its scenario moves behind `#` before the page is loaded once more.
-            browser::write_link(&share::encode(&untrack(|| state.scenarios())), History::Replace);
+            let said = untrack(|| share::encode(&state.scenarios()) + &shown(state));
+            browser::write_link(&said, History::Replace);
         }
     });
     let written = address.clone();
-    Effect::new(move || written.want(state.scenarios(), state.visits.get()));
+    Effect::new(move || written.want(state.scenarios(), shown(state), state.visits.get()));
     let later = Later::default();
     Effect::new(move || {
         state.decimal.track();
@@ -114,6 +116,24 @@ pub fn follow_address(state: State, opened: &str) -> Address {
         later.run(PAUSE, move || browser::name_page(&untrack(|| page_name(state))));
     });
     address
+}
+
+/// The amount of memory that the table of models is asked about, in links: frozen.
+const BUDGET: &str = "budget";
+
+/// Shows what a link says beside its scenarios.
+pub fn open_view(state: State, link: &str) {
+    state.view.set(View::of(link));
+    let gib = share::said(link, BUDGET).and_then(|gib| gib.parse::<f64>().ok());
+    let budget = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
+    let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
+    state.budget.set(budget.map(|budget| (card, budget)));
+}
+
+/// What a link says beside its scenarios.
+fn shown(state: State) -> String {
+    let budget = state.budget().map(|budget| format!("&{BUDGET}={}", number(budget.as_gib())));
+    state.view.get().written() + &budget.unwrap_or_default()
 }
 
 /// What tabs, bookmarks and the history show.

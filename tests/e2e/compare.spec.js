@@ -17,7 +17,7 @@ test("a second scenario stands beside the first, with its difference", async ({ 
 });
 
 test("scenarios that differ in a setting without a place of its own say so", async ({ headroom }) => {
-  await headroom.open("?v=1&2.dq=off");
+  await headroom.open("?v=1&2.dq=off&view=compare");
   const differs = headroom.page.getByRole("table", { name: "Inputs in which the scenarios differ" });
   await expect(differs.getByRole("row", { name: /Double quantisation/ })).toContainText(/On.*Off/);
   await expect(headroom.page.getByRole("button", { name: /Double quantisation Off/ })).toBeVisible();

@@ -64,3 +64,14 @@ test("on paper: the sentence, what was changed, the answer; no buttons to press"
   await expect(headroom.button("Export")).toBeHidden();
   await expect(headroom.slider("Micro-batch size")).toBeHidden();
 });
+
+test("the step for PyTorch's memory_viz", async ({ headroom }) => {
+  await headroom.open("#v=1&m=HuggingFaceTB/SmolLM-135M&s=128");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const [name, bytes] = await file(headroom, "Step for memory_viz");
+  expect(name).toBe("headroom.pickle");
+  // a pickle of protocol 2, as tests/memory_viz.rs reads them
+  expect([...bytes.subarray(0, 2)]).toEqual([0x80, 2]);
+  expect(bytes.at(-1)).toBe(".".charCodeAt(0));
+  for (const key of ["device_traces", "segments", "free_completed", "active_allocated"]) expect(bytes.includes(key)).toBe(true);
+});

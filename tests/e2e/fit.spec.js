@@ -1,9 +1,9 @@
 // "What can I train on X GB?": models by methods, each cell the largest micro-batch or why there is none.
 import { expect, test } from "./support/test.js";
 
-/** Scrolls to the table, which is computed when it is seen, and waits for all of it. */
+/** Shows the table, which is computed while it is seen, and waits for all of it. */
 async function filled(headroom) {
-  await headroom.fits.scrollIntoViewIfNeeded();
+  await headroom.view("Plan");
   await expect(headroom.fits).toHaveAttribute("aria-busy", "false");
   await expect(headroom.fits).not.toContainText("…");
 }
@@ -16,15 +16,16 @@ test("every cell says the largest micro-batch or why there is none", async ({ he
   await expect(headroom.fits.getByRole("columnheader")).toHaveText(["Model", "Full fine-tuning", "LoRA", "QLoRA"]);
   const cells = await headroom.fits.getByRole("cell").allInnerTexts();
   expect(cells.length).toBeGreaterThanOrEqual(30);
-  for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+e?|needs\s+[\d.,]+\s[GMT]i?B)/);
+  for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+ᵉ?|needs\s+[\d.,]+\s[GMT]i?B)/);
 });
 
 test("a smaller card trains less", async ({ headroom }) => {
-  await headroom.open();
+  await headroom.open("#v=1&view=plan");
   const memory = headroom.box("On a card with");
   await memory.fill("80");
   await filled(headroom);
   await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("batch");
+  await headroom.expectLink("budget", "80");
   await memory.fill("6");
   await expect(cell(headroom, /^Llama-3\.1-8B/, 0)).toContainText("needs");
   await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("needs");

@@ -23,6 +23,7 @@ for (const width of [1280, 390]) {
 test("every change has its row, and takes effect", async ({ headroom, page }) => {
   await headroom.open(SMALL);
   await page.getByText("Every change, with what it saves").click();
+  await headroom.expectLink("view", "plan");
   const rows = page.getByRole("table", { name: "Changes that save memory" }).locator("tbody tr");
   await expect(rows.first()).toContainText("Fits");
   await rows.filter({ hasText: "Sequence length: " }).getByRole("button").click();

@@ -37,7 +37,7 @@ test("everything that the page does keeps the policy", async ({ headroom, page }
   await page.getByRole("button", { name: "Use a config.json or Hub id" }).click();
   await expect(page.getByRole("dialog")).toBeVisible();
   await page.keyboard.press("Escape");
-  await headroom.fits.scrollIntoViewIfNeeded();
+  await headroom.view("Plan");
   await expect(headroom.fits).toHaveAttribute("aria-busy", "false");
   expect(await page.evaluate(() => window.violations)).toEqual([]);
 });

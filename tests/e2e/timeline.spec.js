@@ -2,7 +2,7 @@
 import { expect, test } from "./support/test.js";
 
 test("any moment is read out, and the peak to begin with", async ({ headroom, page }) => {
-  await headroom.open();
+  await headroom.open("#v=1&view=timeline");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
   const scrubber = page.getByRole("slider", { name: "Moment of the step" });
   const moment = page.locator("#moment");
@@ -30,7 +30,7 @@ test("any moment is read out, and the peak to begin with", async ({ headroom, pa
 });
 
 test("a pointer looks and a click stays", async ({ headroom, page }) => {
-  await headroom.open();
+  await headroom.open("#v=1&view=timeline");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
   const scrubber = page.getByRole("slider", { name: "Moment of the step" });
   const moment = page.locator("#moment");
@@ -48,7 +48,7 @@ test("a pointer looks and a click stays", async ({ headroom, page }) => {
 });
 
 test("every part that is drawn is in the legend, with its amount at the moment", async ({ headroom, page }) => {
-  await headroom.open();
+  await headroom.open("#v=1&view=timeline");
   const figure = page.getByRole("figure", { name: "Over one step" });
   const drawn = await figure.locator(".area").evaluateAll((areas) => areas.map((area) => area.classList[2]).sort());
   const legend = page.getByRole("list", { name: "Parts at this moment" }).getByRole("listitem");
@@ -58,9 +58,57 @@ test("every part that is drawn is in the legend, with its amount at the moment",
 });
 
 test("the same as a table", async ({ headroom, page }) => {
-  await headroom.open();
+  await headroom.open("#v=1&view=timeline");
   await page.getByText("As a table").click();
   const rows = page.getByRole("table", { name: "Memory over one step" }).getByRole("row");
   await expect(rows).toHaveCount(10);
   await expect(rows.nth(2)).toContainText(/The forward pass is highest\s*\d+\.\d+ GiB\s*Weights/);
+});
+
+test("the first step and later ones can be chosen, and reserved is drawn above", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline&method=full&m=meta-llama/Llama-3.2-1B-Instruct&gpu=h100-sxm");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const moment = page.locator("#moment");
+  const figure = page.getByRole("figure", { name: "Over one step" });
+  await expect(figure.locator(".reserved")).toHaveCount(1);
+  await expect(moment).toContainText(/PyTorch reserves \d+\.\d GiB/);
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  await scrubber.press("Home");
+  await expect(moment.getByRole("listitem").filter({ hasText: "Optimizer state" })).toContainText("GiB");
+  await headroom.button("First step").click();
+  await scrubber.press("Home");
+  // there is none before the first optimizer step
+  await expect(moment.getByRole("listitem").filter({ hasText: "Optimizer state" })).toHaveText(/–$/);
+  await scrubber.press("End");
+  await expect(moment.getByRole("listitem").filter({ hasText: "Optimizer state" })).toContainText("GiB");
+  await expect(moment.locator(".alive li")).toHaveCount(5);
+});
+
+test("zoom by button, key and wheel, and back", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=timeline");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  const figure = page.getByRole("figure", { name: "Over one step" });
+  const svg = figure.locator(".drawing svg");
+  const scrubber = page.getByRole("slider", { name: "Moment of the step" });
+  await scrubber.press("ArrowLeft");
+  const whole = await svg.innerHTML();
+  const drawn = () => svg.innerHTML();
+  await headroom.button("Zoom in").click();
+  await expect.poll(drawn).not.toBe(whole);
+  const half = await drawn();
+  await scrubber.press("+");
+  await expect.poll(drawn).not.toBe(half);
+  // the moment that was looked at is still looked at
+  await expect(page.locator("#moment")).toContainText(/makes|frees/);
+  await scrubber.press("-");
+  await expect.poll(drawn).toBe(half);
+  await scrubber.hover();
+  await page.keyboard.down("Control");
+  await page.mouse.wheel(0, 100);
+  await page.keyboard.up("Control");
+  await expect(headroom.button("Zoom out")).toBeDisabled();
+  for (let step = 0; step < 14; step += 1) await scrubber.press("+");
+  await expect(page.locator("#moment")).toContainText(/makes|frees/);
+  await headroom.button("Whole step").click();
+  await expect(headroom.button("Zoom out")).toBeDisabled();
 });

@@ -31,7 +31,7 @@ test("on a Mac nothing is promised, and nobody speaks of CUDA", async ({ headroo
   await expect(headroom.verdict).toContainText("Not followed");
   await expect(headroom.verdict).toContainText("Only the tensors are counted");
   await expect(headroom.verdict).not.toContainText(/CUDA|nvidia-smi|PyTorch reserves/);
-  await headroom.fits.scrollIntoViewIfNeeded();
+  await headroom.view("Plan");
   await expect(headroom.page.getByText("By its tensors alone")).toBeVisible();
   await headroom.search("GPU", "rtx 3060 12");
   await expect(headroom.verdict).toHaveAttribute("data-fit", "over");

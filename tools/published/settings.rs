@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::Row;
 use super::sources::Habits;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision, Quantization, Savings,
-    Scenario, Stack, StepTime,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
+    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
+    Quantization, Savings, Scenario, Stack, StepTime,
 };
 
 impl Row {
@@ -54,6 +54,7 @@ impl Row {
             savings: self.savings(habits),
             allocator: Allocator::Native,
             gpu: self.card()?,
+            cluster: Cluster::ONE,
         })
     }
 

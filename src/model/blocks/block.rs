@@ -47,7 +47,8 @@ impl Mixer {
         matches!(self, Mixer::StateSpace(_) | Mixer::DeltaNet(_))
     }
 
-    fn visit(&self, visit: Visit<'_>) {
+    /// Hands its parameters over, in transformers' order.
+    pub fn visit(&self, visit: Visit<'_>) {
         match self {
             Mixer::Attention(attention) | Mixer::Cross(attention) => attention.visit(visit),
             Mixer::Latent(latent) => latent.visit(visit),

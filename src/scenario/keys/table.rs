@@ -1,14 +1,15 @@
 //! The rows of the table, in the order in which they are written.
 
+use super::key::{Count, Group, Key, Place, Value, ValueKind};
+use super::nearest::nearest;
 use super::values::{
     choice, count, exact_amount, set_count, set_dropout, set_gpu, set_lengths, set_model, set_switch,
     set_targets, switch, write_model,
 };
-use super::{Count, Group, Key, Place, Value, ValueKind, words};
-use crate::scenario::nearest::nearest;
+use super::words;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Precision, Scenario, Stack, StepTime, WeightFormat,
+    Offloading, Optimizer, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -18,6 +19,18 @@ fn always(_: &Scenario) -> bool {
 
 fn with_adapters(scenario: &Scenario) -> bool {
     scenario.method.has_adapters()
+}
+
+fn on_many(scenario: &Scenario) -> bool {
+    scenario.cluster.is_many()
+}
+
+fn with_shards(scenario: &Scenario) -> bool {
+    on_many(scenario)
+        && match scenario.cluster.sharding {
+            Sharding::Ddp => false,
+            Sharding::Fsdp2 => true,
+        }
 }
 
 fn with_4_bit(scenario: &Scenario) -> bool {
@@ -482,6 +495,54 @@ pub static KEYS: &[Key] = &[
             words: |scenario| words::card(&scenario.gpu),
         },
         matters: always,
+        band: any,
+    },
+    Key {
+        link: "gpus",
+        name: "gpus",
+        label: "GPUs",
+        help: "How many such cards train the model together, each with a micro-batch of its own",
+        field: Field::Gpus,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, cluster.gpus),
+        matters: always,
+        band: any,
+    },
+    Key {
+        link: "shard",
+        name: "shard",
+        label: "Sharding",
+        help: "What each of several GPUs keeps of the model",
+        field: Field::Sharding,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(Sharding, cluster.sharding),
+        matters: on_many,
+        band: |scenario| if on_many(scenario) { scenario.cluster.sharding.slug() } else { "" },
+    },
+    Key {
+        link: "reshard",
+        name: "reshard-after-forward",
+        label: "Reshard after forward",
+        help: "Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)",
+        field: Field::Reshards,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.reshards),
+        matters: with_shards,
+        band: any,
+    },
+    Key {
+        link: "reduce",
+        name: "reduce-dtype",
+        label: "Gradient reduction",
+        help: "The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))",
+        field: Field::ReduceDtype,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(ReduceDtype, cluster.reduce),
+        matters: with_shards,
         band: any,
     },
 ];

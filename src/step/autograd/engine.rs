@@ -84,8 +84,17 @@ impl State {
         }
     }
 
-    /// Runs the backward of a node, the youngest of those that did not run.
+    /// Runs the backward of a node, the youngest of those that did not run. The function that runs a layer again returns
+    /// once its last node has passed on what it gives.
     fn run(&mut self, index: u32) {
+        let node = self.graph.nodes[index as usize];
+        self.run_node(index);
+        if self.graph.reentrant {
+            self.leave_frame(&node);
+        }
+    }
+
+    fn run_node(&mut self, index: u32) {
         let range = self.graph.pending_of(index);
         let mut node = self.graph.nodes[index as usize];
         let derivative = match self.graph.derivatives.pop() {
@@ -123,7 +132,9 @@ impl State {
             if node.frame == 0 || reentrant {
                 self.release_saved(&node, false);
             }
-            self.leave_frame(&node);
+            if !reentrant {
+                self.leave_frame(&node);
+            }
             for (input, result) in node.inputs.iter().zip(results) {
                 if let Some(grad) = result {
                     self.give(input.edge, grad);
@@ -132,7 +143,9 @@ impl State {
         } else {
             self.release_saved(&node, true);
             self.release_saved(&node, false);
-            self.leave_frame(&node);
+            if !self.graph.reentrant {
+                self.leave_frame(&node);
+            }
         }
     }
 
@@ -221,9 +234,10 @@ impl State {
         }
     }
 
-    /// The last node of a frame that saved anything lets go of what the frame holds.
+    /// The last node of a frame that saved anything, where checkpointing is reentrant the last of all, lets go of what the
+    /// frame holds.
     fn leave_frame(&mut self, node: &Node) {
-        if node.frame == 0 || node.saved.0 == node.saved.1 {
+        if node.frame == 0 || !self.graph.reentrant && node.saved.0 == node.saved.1 {
             return;
         }
         let frame = &mut self.graph.frames[node.frame as usize - 1];
@@ -253,7 +267,7 @@ impl State {
             let waiting = leaf.waiting.map_or(NOTHING, |grad| grad.storage);
             [leaf.grad, waiting]
         });
-        for storage in waiting.map(|grad| grad.storage).chain(at_leaves) {
+        for storage in waiting.map(|grad| grad.storage).chain(at_leaves).chain(self.parallel.carried()) {
             self.heap.counts_once(storage);
         }
     }
@@ -305,6 +319,7 @@ impl Machine {
             if state.graph.offload.is_some() {
                 state.end_offload();
             }
+            state.leave_backward();
             state.graph.clear();
             state.in_backward = false;
         });

@@ -10,6 +10,7 @@ use super::super::heap::{NOTHING, StorageId};
 use super::super::machine::State;
 use super::super::tensor::{Layout, Value};
 use super::{Node, Saved};
+use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::what::{OFFLOADING, What, torch};
@@ -149,9 +150,9 @@ impl State {
             storage = match stashed {
                 Some((_, storage)) => *storage,
                 None => {
-                    let back = self.alloc_as(Category::Temporaries, packed.bytes, packed.dtype, &FROM_CPU);
+                    let (bytes, dtype) = (packed.bytes, packed.dtype);
+                    let back = self.alloc_on(Stream::Copies, Category::Temporaries, bytes, dtype, &FROM_CPU);
                     self.take_dims(back, packed.from);
-                    self.storages[back as usize].copy_stream = true;
                     offload.back.push(back);
                     back
                 }

@@ -112,7 +112,7 @@ impl Loader<'_> {
             (None, _) => self.dtype,
         };
         // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
-        let made = if peft { quantised.unwrap_or(self.dtype) } else { dtype };
+        let made = if self.loads_in_parts() { quantised.unwrap_or(self.dtype) } else { dtype };
         let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
         let [a, b] = [(down, Rank::Rows(rank)), (up, Rank::Columns(rank))].map(|(shape, rank)| {
             if made == dtype {

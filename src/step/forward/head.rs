@@ -50,8 +50,8 @@ impl<'a> Pass<'_, 'a> {
     fn transformed(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         match &self.architecture.head.transform {
-            None => self.narrowed(hidden),
-            Some(HeadTransform::Project(linear)) => hidden.through(&bound(linear.name)),
+            // the model's own forward ends with that projection
+            None | Some(HeadTransform::Project(_)) => self.narrowed(hidden),
             Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
                 let active = projected.activated(*act, &[]);

@@ -15,8 +15,21 @@ pub(super) struct Mixed<'m> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// A decoder layer's `forward(hidden_states)`.
+    /// `layer(hidden_states)`: its forward, with the hooks of a unit whose parameters are sharded around it.
     pub(super) fn layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        if !self.shards {
+            return self.layer_forward(layer, hidden, shared);
+        }
+        self.machine.unit(layer.number, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+    }
+
+    /// A decoder layer's `forward(hidden_states)`.
+    fn layer_forward(
         &self,
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,

@@ -28,6 +28,12 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     }
 }
 
+/// Whether the first layer casts the embedding's output itself, which autocast's cache then holds.
+fn casts_embeddings(architecture: &Architecture, member: &Member) -> bool {
+    let normed = |block: &Block| !matches!(block.wiring, Wiring::PostNorm { .. } | Wiring::OutputNorm { .. });
+    autocast_dtype(member.precision).is_some() && !architecture.blocks.first().is_none_or(normed)
+}
+
 /// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
 /// quantizers/base.py `get_keys_to_not_convert`).
 fn last_parameter(architecture: &Architecture) -> Option<String> {
@@ -52,8 +58,11 @@ fn load_layers<'a>(
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let Some(block) = blocks.get(usize::from(kind)) else { continue };
-            indices.push(layers.len());
-            layers.push(load_block(loader, block));
+            let number = layers.len();
+            indices.push(number);
+            let first = loader.state.params.next();
+            let layer = load_block(loader, block);
+            layers.push(BoundLayer { own: first..loader.state.params.next(), number, ..layer });
         }
         result.push(LayerGroup { layers: indices, times });
     }
@@ -149,6 +158,7 @@ impl<'a> Model<'a> {
         let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
+            || inputs_require_grad && casts_embeddings(architecture, member)
             || apart == Apart::First;
         let whole = apart == Apart::All;
         let mut layers = Vec::new();
@@ -186,7 +196,8 @@ impl<'a> Model<'a> {
             None if code == Code::Gemma4 => {
                 layer_groups_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
-            None if member.checkpointing == Checkpointing::Offloaded => {
+            // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
+            None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.shards() => {
                 layer_groups_but_last(&architecture.order, whole, 1)
             }
             None => layer_groups(&architecture.order, whole, first_apart),
@@ -254,8 +265,8 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
-        let adapted = loader.adapted;
-        let quantised = loader.has_quantised;
+        let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
+        let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);
         }
@@ -277,7 +288,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(member.precision),
+            autocast: autocast_dtype(member.precision).filter(|_| !shards),
+            shards,
             fills_cache: families::fills_cache(modeling, architecture, member),
         }
     }

@@ -74,8 +74,17 @@ impl Loader<'_> {
         })
     }
 
+    /// Whether the library builds the model first, quantises it then and has peft add adapters at last. The others make
+    /// adapters with their layers.
+    pub fn loads_in_parts(&self) -> bool {
+        matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+    }
+
     /// Runs `body`, which happens in that part of the loading.
     pub fn load_in<R>(&mut self, part: Loading, body: impl FnOnce(&mut Self) -> R) -> R {
+        if !self.loads_in_parts() {
+            return body(self);
+        }
         let before = self.state.load_in(part);
         let result = body(self);
         self.state.load_in(before);
@@ -133,9 +142,10 @@ impl Loader<'_> {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
         let first = self.state.storages.len();
-        let opens = matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger);
-        let loaded = if opens { numel } else { 0 };
-        let whole = self.state.while_loading(loaded, weights_dtype(self.member.precision));
+        // none where it is not known how the weight is opened
+        let opened = |count: u64| if self.loads_in_parts() { count } else { 0 };
+        let (whole, absolute) = (opened(numel), opened(scales));
+        let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
         let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
             let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
             state.persistent(bytes, dtype, times, category, what);
@@ -143,7 +153,7 @@ impl Loader<'_> {
         let state = &mut *self.state;
         let mut meanwhile = NOTHING;
         if double {
-            meanwhile = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
+            meanwhile = state.while_loading(absolute, Dtype::F32);
         } else {
             store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
@@ -151,7 +161,7 @@ impl Loader<'_> {
         store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
             store(state, 4, Dtype::F32, &torch::OFFSET);
-            let centred = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
+            let centred = state.while_loading(absolute, Dtype::F32);
             store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
             store(state, scales, Dtype::U8, &SCALES_8BIT);
             store(state, 256 * 4, Dtype::F32, &CODE_BOOK);

@@ -35,6 +35,7 @@ use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::experts::Expert;
 use super::ops::linear;
 use super::ops::norm::NormLayer;
+use super::parallel::Wrapped;
 use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
@@ -42,9 +43,9 @@ use super::what::Role;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
-use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
+use crate::model::{Architecture, HeadTransform};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, MASK, Seen, Shared};
@@ -56,6 +57,10 @@ pub(super) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// Which parameters on the machine are its own.
+    pub own: Range<ParamId>,
+    /// Its number among [`Model::layers`].
+    pub number: usize,
     /// Learned attention sinks.
     pub sinks: Option<ParamId>,
     /// A learned bias of the scores by distance.
@@ -133,6 +138,8 @@ pub(super) struct Model<'a> {
     /// Which layers run one by one.
     pub apart: Apart,
     pub autocast: Option<Dtype>,
+    /// Whether its layers are units whose parameters are sharded.
+    pub shards: bool,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
 }
@@ -251,6 +258,18 @@ impl<'a> Model<'a> {
         })
     }
 
+    /// What an engine of several GPUs wraps of it.
+    pub fn wrapped(&self) -> Wrapped {
+        let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
+        Wrapped {
+            params: self.params.clone(),
+            layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
+            repeated: repeated
+                .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
+                .collect(),
+        }
+    }
+
     fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {
         self.machine.within(module, role, body)
     }
@@ -295,7 +314,10 @@ impl<'a> Pass<'_, 'a> {
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
-        self.machine.with(|state| state.autocast = self.autocast);
+        self.machine.with(|state| {
+            state.enter_forward();
+            state.autocast = self.autocast;
+        });
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -333,6 +355,7 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
+        let loss = self.machine.leave_forward(loss);
         Output { loss, outputs, shared: given }
     }
 
@@ -369,6 +392,7 @@ impl<'a> Pass<'_, 'a> {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                 }
             });
+            self.machine.with(|state| state.parallel.carried().map(|carried| state.counts_once(carried)));
             if let Some(carried) = &*self.outputs.borrow() {
                 self.machine.with(|state| state.counts_once(carried.value.storage));
             }
@@ -383,6 +407,9 @@ impl<'a> Pass<'_, 'a> {
                 Stack::Torchtune => hidden,
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
+        }
+        if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
+            hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }
         if self.checkpointing() == Checkpointing::Off {
             self.machine.with(|state| state.drop_left());

@@ -97,7 +97,7 @@ impl State {
     pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
         let target = self.autocast;
         let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
-        let x = self.cast_as(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype), &INPUT);
+        let x = self.cast_argument(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype), &INPUT);
         let node = self.row_node([&x, &weight], linear_backward);
         if x.requires_grad() {
             self.save_view(node, &weight.transposed());
@@ -127,15 +127,17 @@ impl State {
         let (bias, weight, x) = match class {
             LinearClass::Linear => {
                 let bias = bias.map(|bias| self.cast_weight(bias, true));
-                (bias, self.cast_weight(weight, true), self.cast_as(x, target, &INPUT))
+                (bias, self.cast_weight(weight, true), self.cast_argument(x, target, &INPUT))
             }
             LinearClass::Conv1d => {
                 let weight = self.cast_weight(weight, true);
-                let x = self.cast_as(x, target, &INPUT);
+                let x = self.cast_argument(x, target, &INPUT);
                 (bias.map(|bias| self.cast_weight(bias, true)), weight, x)
             }
             // `x @ weight.T`: a view is no leaf, its copy is not cached
-            LinearClass::Subclass => (None, self.cast_weight(weight, false), self.cast_as(x, target, &INPUT)),
+            LinearClass::Subclass => {
+                (None, self.cast_weight(weight, false), self.cast_argument(x, target, &INPUT))
+            }
         };
         let with_bias = bias.is_some();
         let bias = bias.unwrap_or(Input::NONE);

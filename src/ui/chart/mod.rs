@@ -2,6 +2,8 @@
 
 mod backend;
 pub mod card;
+pub mod curve;
+pub mod pen;
 pub mod stack;
 mod ticks;
 pub mod timeline;

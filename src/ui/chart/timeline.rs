@@ -1,27 +1,19 @@
 //! The memory over one step: a stack of areas, from the first operation of the forward pass to the end of the
 //! optimizer's.
 
-use std::fmt::Write;
-
-use plotters::coord::types::RangedCoordf64;
-use plotters::prelude::{Cartesian2d, ChartBuilder, DrawingArea, IntoDrawingArea, PathElement, Polygon};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
+use plotters::prelude::{ChartBuilder, IntoDrawingArea, PathElement, Polygon};
+use plotters::style::Color;
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
-use super::ticks::ticks;
+use super::pen::{HEIGHT, Pen, TEXT, TICKS, svg};
 use crate::memory::{Stage, in_order};
 use crate::step::Moment;
 use crate::ui::format::Unit;
-use crate::ui::markup::Escaped;
 use crate::ui::part::Part;
 use crate::units::Bytes;
 
-/// Of the whole drawing.
-pub const HEIGHT: u32 = 240;
-/// Before the areas, for the ticks.
-const TICKS: u32 = 52;
-/// Beneath them, for the names of the phases.
+/// Beneath the areas, for the names of the phases.
 const PHASES: u32 = 20;
 /// After them.
 const END: u32 = 1;
@@ -29,8 +21,6 @@ const END: u32 = 1;
 const AIR: f64 = 1.14;
 /// A card that ends no higher than this above the highest moment is drawn as a line.
 const NEAR: f64 = 1.3;
-/// Of all text.
-const TEXT: f64 = 11.5;
 
 /// The part of the drawing's width that the moments have.
 fn room(width: u32) -> f64 {
@@ -68,9 +58,11 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
     let peak = highest(moments);
     let highest = moments.get(peak).map(|moment| moment.parts.total() + context).unwrap_or_default();
+    let reserved = moments.iter().map(|moment| moment.reserved + context).max().unwrap_or_default();
+    let most = highest.max(reserved);
     // A card far larger than the step would press it flat: then it is only said how far up it ends.
-    let shows_capacity = capacity.0 as f64 <= highest.0 as f64 * NEAR;
-    let most = if shows_capacity { highest.max(capacity) } else { highest };
+    let shows_capacity = capacity.0 as f64 <= most.0 as f64 * NEAR;
+    let most = if shows_capacity { most.max(capacity) } else { most };
     let area = ChartBuilder::on(&root)
         .margin_top(6 * SCALE)
         .margin_bottom(PHASES as i32 * SCALE)
@@ -80,8 +72,9 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
         .map(|chart| chart.plotting_area().clone());
     if let Ok(area) = area {
         let pen = Pen { area, marks: &marks };
-        pen.ticks(most, unit, moments.len());
+        pen.ticks(most, unit, moments.len() as f64);
         pen.areas(moments, context);
+        pen.reserved(moments, context);
         pen.phases(moments, most);
         if shows_capacity {
             let y = capacity.0 as f64;
@@ -105,67 +98,20 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
     drop(root);
     let name =
         format!("Memory from the beginning of a step to its end; it peaks at {}", unit.amount(highest));
-    let mut svg = String::with_capacity(body.len() + 200);
-    // Writing to a string cannot fail.
-    let _ = write!(
-        svg,
-        "<svg viewBox=\"0 0 {width} {HEIGHT}\" width=\"{width}\" height=\"{HEIGHT}\" role=\"img\" \
-         aria-label=\"{}\">{body}</svg>",
-        Escaped(&name),
-    );
-    svg
-}
-
-/// Draws in the coordinates of the chart: moments to the right, bytes upwards.
-///
-/// The backend writes to a string and cannot fail, so what plotters returns is dropped.
-struct Pen<'a, 'b> {
-    area: DrawingArea<Svg<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
-    marks: &'b Marks,
+    svg(&body, &name, width)
 }
 
 impl Pen<'_, '_> {
-    fn line(&self, class: &str, ends: [(f64, f64); 2]) {
-        let color = self.marks.add(class, None);
-        drop(self.area.draw(&PathElement::new(ends, color)));
-    }
-
     /// The highest moment, with its name beside it.
     fn peak(&self, index: usize, count: usize, bytes: Bytes, name: &str) {
         let (x, y) = self.area.map_coordinate(&(index as f64, bytes.0 as f64));
         let size = 4 * SCALE;
         let color = self.marks.add("peak", None);
         let flag = [(x, y - SCALE), (x - size, y - SCALE - 2 * size), (x + size, y - SCALE - 2 * size)];
-        let flag: Vec<_> = flag.into_iter().map(|point| self.within_area(point)).collect();
-        drop(self.area.strip_coord_spec().draw(&Polygon::new(flag, color.filled())));
+        self.fill(&flag, color);
         let before = index * 2 > count;
         let (side, anchor) = if before { (-1, HPos::Right) } else { (1, HPos::Left) };
         self.named("peak-name", name, (x + side * 2 * size, y - SCALE - size), (anchor, VPos::Center));
-    }
-
-    fn text(&self, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
-        self.named("tick", text, at, anchor);
-    }
-
-    fn named(&self, class: &str, text: &str, at: (i32, i32), anchor: (HPos, VPos)) {
-        let color: RGBColor = self.marks.add(class, None);
-        let font = (FontFamily::SansSerif, TEXT * f64::from(SCALE)).into_font();
-        let style = TextStyle::from(font).color(&color).pos(Pos::new(anchor.0, anchor.1));
-        drop(self.area.strip_coord_spec().draw_text(text, &style, self.within_area(at)));
-    }
-
-    /// A point of the drawing, counted from the corner of the areas.
-    fn within_area(&self, at: (i32, i32)) -> (i32, i32) {
-        let (left, top) = self.area.get_base_pixel();
-        (at.0 - left, at.1 - top)
-    }
-
-    fn ticks(&self, most: Bytes, unit: Unit, count: usize) {
-        for (y, text) in ticks(most, unit, 4) {
-            self.line("grid", [(0., y), (count as f64, y)]);
-            let (left, height) = self.area.map_coordinate(&(0., y));
-            self.text(&text, (left - 6 * SCALE, height), (HPos::Right, VPos::Center));
-        }
     }
 
     fn areas(&self, moments: &[Moment], context: Bytes) {
@@ -189,6 +135,13 @@ impl Pen<'_, '_> {
             drop(self.area.draw(&Polygon::new(outline, color.filled())));
             floor = ceiling;
         }
+    }
+
+    /// What the allocator has of the card, above what is handed out.
+    fn reserved(&self, moments: &[Moment], context: Bytes) {
+        let heights: Vec<u64> = moments.iter().map(|moment| (moment.reserved + context).0).collect();
+        let color = self.marks.add("reserved", None);
+        drop(self.area.draw(&PathElement::new(self.edge(&heights), color)));
     }
 
     /// A line through heights, without the points between two that are as high.
@@ -226,9 +179,9 @@ impl Pen<'_, '_> {
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));
             if f64::from((to - from) / SCALE) > text_width(name, TEXT) {
-                self.text(name, ((from + to) / 2, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+                self.named("tick", name, ((from + to) / 2, floor + 6 * SCALE), (HPos::Center, VPos::Top));
             } else if last + 1 == moments.len() {
-                self.text(name, (to, floor + 6 * SCALE), (HPos::Right, VPos::Top));
+                self.named("tick", name, (to, floor + 6 * SCALE), (HPos::Right, VPos::Top));
             }
         }
     }

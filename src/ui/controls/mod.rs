@@ -6,6 +6,7 @@ mod name;
 mod select;
 mod slider;
 mod switch;
+mod table;
 mod text;
 mod toast;
 
@@ -15,5 +16,6 @@ pub use name::Explained;
 pub use select::Select;
 pub use slider::Slider;
 pub use switch::Switch;
+pub use table::{Cell, Column, Row, Table, columns};
 pub use text::TextBox;
 pub use toast::Toast;

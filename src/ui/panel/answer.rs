@@ -6,10 +6,9 @@ use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::chart::Chart;
-use super::compare::Differences;
-use super::fit::Table;
 use super::levers::Levers;
-use super::timeline::Timeline;
+use super::views::Views;
+use crate::explain::{Note, Switch};
 use crate::memory::{Iteration, Memory, Phase, Stage};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::browser::Later;
@@ -35,40 +34,85 @@ pub fn Panels() -> impl IntoView {
     for position in 0..MOST_SCENARIOS {
         look_closely(state, position);
     }
-    let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
-    let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
         <p class="message warning" role="alert" hidden=Signal::derive(move || !state.troubled.get())>
-            "The allocator's replay, the timeline and the table of models are computed beside the page, by a Web Worker. \
-             It could not be started, or it stopped: what is shown counts tensors alone. The next change tries again."
+            "The allocator's replay, the timeline and the tables are computed beside the page, by a Web Worker. It could not \
+             be started, or it stopped: what is shown counts tensors alone. The next change tries again."
         </p>
         <Levers />
+        <Views />
+    }
+}
+
+/// Where the memory goes, at the peak and in every phase.
+#[component]
+pub fn Fit() -> impl IntoView {
+    let state = State::of_page();
+    let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
+    view! {
         <div class="panels">
             <div class="column">
-                <section class="panel peak" hidden=silent>
-                    <h2>"Memory at the peak"</h2>
-                    <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
-                    <Breakdown />
-                </section>
-                <section class="panel" hidden=unknown>
-                    <h2>"Over one step"</h2>
-                    <Timeline />
-                    <p class="remark">
-                        "One training step after the first: every allocation and free, in PyTorch's order. Point at a moment, or \
-                         choose it with the arrow keys."
-                    </p>
-                </section>
+                <Peak />
             </div>
             <div class="column">
-                <Differences />
+                <Notes />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
                     <Chart label="Peak by phase" draw=move |width| phases(state, width) />
                     <p class="remark">{move || first_iteration(state)}</p>
                 </section>
-                <Table />
             </div>
         </div>
+    }
+}
+
+/// What stands out at the peak, each with the change that it suggests.
+#[component]
+fn Notes() -> impl IntoView {
+    let state = State::of_page();
+    let notes = move || state.current().close_look().map(|detail| detail.notes.clone()).unwrap_or_default();
+    let note = move |Note { category, bytes, words, switch }: Note| {
+        let unit = state.unit();
+        let button = switch.map(|Switch { label, saves, scenario }| {
+            let told = label.clone();
+            view! {
+                <button type="button" class="explain" on:click=move |_| state.open(*scenario.clone(), &told)>
+                    {format!("{label}, −{}", unit.amount(saves))}
+                </button>
+            }
+        });
+        view! {
+            <li class=Part::Tensors(category).class()>
+                <i class="swatch"></i>
+                <p>
+                    <b>{unit.amount(bytes)}</b>
+                    " "
+                    {words}
+                    ". "
+                    {button}
+                </p>
+            </li>
+        }
+    };
+    view! {
+        <section class="panel" hidden=move || notes().is_empty()>
+            <h2>"Why is this so large?"</h2>
+            <ul class="notes-list">{move || notes().into_iter().map(note).collect::<Vec<_>>()}</ul>
+        </section>
+    }
+}
+
+/// The memory at the peak: all scenarios on one axis, and their parts.
+#[component]
+pub fn Peak() -> impl IntoView {
+    let state = State::of_page();
+    let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
+    view! {
+        <section class="panel peak" hidden=silent>
+            <h2>"Memory at the peak"</h2>
+            <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
+            <Breakdown />
+        </section>
     }
 }
 
@@ -98,7 +142,7 @@ fn look_closely(state: State, position: usize) {
             state.desk.with_value(|desk| {
                 desk.ask(place, question, move |answer| {
                     state.troubled.set(answer.is_none());
-                    let detail = answer.and_then(Answer::detail);
+                    let Some(Answer::Detail(detail)) = answer else { return slot.detail.set(None) };
                     slot.detail.set(detail.map(|detail| Arc::new(Detail { scenario, ..*detail })));
                 });
             });

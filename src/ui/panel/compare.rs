@@ -1,15 +1,20 @@
 //! Scenarios side by side: which of them the controls change, and in what they differ.
 
-use leptos::either::Either;
 use leptos::prelude::*;
 
+use super::answer::Peak;
+use super::curves::Curves;
 use crate::memory::Parameters;
-use crate::scenario::Scenario;
+use crate::plan::with_method;
+use crate::scenario::{Method, Scenario};
 use crate::share::MOST_SCENARIOS;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::detail::Detail;
 use crate::ui::format::parameters;
-use crate::ui::state::{State, letter};
+use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
-use crate::units::shortest;
+use crate::ui::verdict::margin;
+use crate::units::{Bytes, shortest};
 
 /// The scenarios on the page and what can be done with them.
 #[component]
@@ -93,52 +98,118 @@ fn counts(counts: &Parameters) -> String {
     }
 }
 
-/// The inputs in which the scenarios differ.
+/// Scenarios side by side: what differs, what comes of it, and their parts on one axis.
 #[component]
-pub fn Differences() -> impl IntoView {
+pub fn Compare() -> impl IntoView {
     let state = State::of_page();
-    let table = move || (!state.alone()).then(|| differences(&state.scenarios()));
+    let alone = Signal::derive(move || state.alone());
+    let columns = Signal::derive(move || {
+        let letters = (0..state.count.get()).map(letter);
+        [""].into_iter().chain(letters).map(|name| (name.to_owned(), None)).collect::<Vec<Column>>()
+    });
+    let rows = Signal::derive(move || {
+        let mut rows = differences(&state.scenarios());
+        rows.extend(outcomes(state));
+        rows
+    });
+    // One of each method is what most people want to see side by side.
+    let other = move |method: &Method| {
+        let method = *method;
+        let is_own = move || state.current().scenario.with(|scenario| scenario.method == method);
+        let add = move |_| {
+            let now = untrack(|| state.current().scenario.get());
+            state.put_beside(with_method(&now, method));
+        };
+        view! {
+            <button type="button" class="lever" hidden=is_own on:click=add>
+                <b>{method.label()}</b>
+                <small>"the same model on the same card"</small>
+            </button>
+        }
+    };
     view! {
-        <section class="panel" hidden=Signal::derive(move || state.alone())>
-            <h2>"What differs"</h2>
-            <div class="table-box">{table}</div>
+        <section class="panel" hidden=Signal::derive(move || !alone.get())>
+            <h2>"Compare with"</h2>
+            <div class="lever-buttons">
+                {Method::ALL.iter().map(other).collect::<Vec<_>>()}
+                <button type="button" class="lever" on:click=move |_| state.duplicate()>
+                    <b>"A copy"</b>
+                    <small>"change it, and see what comes of it"</small>
+                </button>
+            </div>
         </section>
+        <section class="panel" hidden=alone>
+            <h2>"What differs"</h2>
+            <Table
+                caption="Inputs in which the scenarios differ"
+                class="differences"
+                columns=columns
+                rows=rows
+            />
+        </section>
+        <Peak />
+        {move || (!alone.get()).then(|| view! { <Curves /> })}
     }
 }
 
-fn differences(scenarios: &[Scenario]) -> impl IntoView + use<> {
-    let rows = summary::differences(scenarios);
-    if rows.is_empty() {
-        return Either::Left(view! {
-            <p class="remark">"Nothing yet: change a control, and it shows here."</p>
-        });
-    }
-    let head = |position| view! { <th scope="col">{letter(position)}</th> };
-    let row = |(name, values): (_, Vec<String>)| {
+/// The inputs in which scenarios differ; what is otherwise than in the first stands out.
+fn differences(scenarios: &[Scenario]) -> Vec<Row> {
+    let row = |(name, values): (&str, Vec<String>)| {
         let first = values.first().cloned();
         let cell = |value: String| {
-            let changed = first.as_ref() != Some(&value);
-            view! { <td class=changed.then_some("changed")>{value}</td> }
+            let class = if first.as_ref() == Some(&value) { "" } else { "changed" };
+            Cell { class, ..Cell::of(value) }
         };
-        view! {
-            <tr>
-                <th scope="row">{name}</th>
-                {values.into_iter().map(cell).collect::<Vec<_>>()}
-            </tr>
+        Row { head: Cell::of(name), cells: values.into_iter().map(cell).collect(), ..Row::default() }
+    };
+    let rows: Vec<Row> = summary::differences(scenarios).into_iter().map(row).collect();
+    if rows.is_empty() {
+        return vec![Row {
+            head: Cell::of("Nothing yet: change a setting, and it shows here"),
+            cells: vec![Cell::of("–"); scenarios.len()],
+            ..Row::default()
+        }];
+    }
+    rows
+}
+
+/// What comes of them: the three figures, each with its difference to the first, and the verdict.
+fn outcomes(state: State) -> Vec<Row> {
+    let unit = state.unit();
+    let amounts = |name: &str, look: fn(&Detail) -> Option<Bytes>| {
+        let found: Vec<Option<Bytes>> =
+            state.shown().map(|slot| slot.close_look().and_then(|detail| look(&detail))).collect();
+        let cell = |bytes: &Option<Bytes>| {
+            let Some(bytes) = *bytes else { return Cell::of("–") };
+            let first = found.first().copied().flatten().filter(|first| *first != bytes);
+            let small = first.map(|first| unit.difference(first, bytes)).unwrap_or_default();
+            let class = if small.starts_with('+') { "more" } else { "less" };
+            Cell { small, class, ..Cell::of(unit.amount(bytes)) }
+        };
+        Row {
+            class: "outcome",
+            head: Cell::of(name),
+            cells: found.iter().map(cell).collect(),
+            ..Row::default()
         }
     };
-    Either::Right(view! {
-        <table class="differences">
-            <caption class="unseen">"Inputs in which the scenarios differ"</caption>
-            <thead>
-                <tr>
-                    <th scope="col">"Input"</th>
-                    {(0..scenarios.len()).map(head).collect::<Vec<_>>()}
-                </tr>
-            </thead>
-            <tbody>{rows.into_iter().map(row).collect::<Vec<_>>()}</tbody>
-        </table>
-    })
+    let verdict = |slot: Slot| match slot.fit() {
+        None => Cell::of("No answer"),
+        Some((fit, verdict)) => {
+            Cell { small: margin(&fit, verdict, unit), class: verdict.slug(), ..Cell::of(verdict.label()) }
+        }
+    };
+    vec![
+        amounts("Needs", |detail| Some(detail.memory.needed())),
+        amounts("PyTorch reserves", |detail| Some(detail.on_card.as_ref().ok()?.reserved)),
+        amounts("nvidia-smi shows", |detail| Some(detail.on_card.as_ref().ok()?.shown)),
+        Row {
+            class: "outcome",
+            head: Cell::of("On its card"),
+            cells: state.shown().map(verdict).collect(),
+            ..Row::default()
+        },
+    ]
 }
 
 #[cfg(test)]
@@ -148,11 +219,12 @@ mod tests {
     #[test]
     fn what_differs_stands_out() {
         let first = Scenario::default();
-        let same = differences(&[first.clone(), first.clone()]).to_html();
-        assert!(same.contains("Nothing yet"), "{same}");
+        let same = differences(&[first.clone(), first.clone()]);
+        assert!(same[0].head.text.starts_with("Nothing yet") && same[0].cells.len() == 2);
         let second = Scenario { batch: 4, ..first.clone() };
-        let html = differences(&[first, second]).to_html();
-        assert!(html.contains("Micro-batch size") && html.contains("class=\"changed\">4<"), "{html}");
+        let rows = differences(&[first, second]);
+        assert_eq!(rows[0].head.text, "Micro-batch size");
+        assert_eq!((rows[0].cells[0].class, rows[0].cells[1].class), ("", "changed"));
     }
 
     #[test]

@@ -86,6 +86,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Sequences => &scale::BATCH,
         Count::Tokens => &scale::SEQUENCE,
         Count::Passes => &scale::ACCUMULATION,
+        Count::Gpus => &scale::GPUS,
     }
 }
 

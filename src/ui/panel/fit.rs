@@ -1,15 +1,14 @@
 //! What can be trained on a card: models by methods, each with the largest micro-batch.
 
-use leptos::either::EitherOf4;
-use leptos::html;
 use leptos::prelude::*;
 
+use super::need::open;
+use super::rows::pieces;
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
-use crate::ui::browser::{self, Later};
-use crate::ui::controls::Slider;
+use crate::ui::controls::{Cell, Column, Row, Slider, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
 use crate::ui::question::{Answer, Question};
@@ -37,78 +36,75 @@ const MODELS: [&str; 15] = [
     "mistralai/Mixtral-8x7B-v0.1",
 ];
 
-/// How long the controls must rest before the table is computed anew.
-const REST: u32 = 200;
-
 /// The table of what can be trained.
 #[component]
-pub fn Table() -> impl IntoView {
+pub fn Models() -> impl IntoView {
     let state = State::of_page();
-    let place = NodeRef::<html::Div>::new();
-    let visible = RwSignal::new(false);
-    // The MiB that were asked for; 0 while it is the scenario's own card.
-    let asked = RwSignal::new(0_usize);
-    let memory = move || match asked.get() {
-        0 => {
-            state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default())
-        }
-        mib => Bytes::mib(mib as u64),
+    let memory = move || {
+        let own = || state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory));
+        state.budget().unwrap_or_else(|| own().unwrap_or_default())
     };
-    // Another card is asked about as it is.
-    let mut card = None;
-    Effect::new(move || {
-        let now = state.current().scenario.with(|scenario| scenario.gpu.clone());
-        if card.replace(now.clone()).is_some_and(|before| before != now) {
-            asked.set(0);
-        }
-    });
-    let rows = RwSignal::new(vec![None; MODELS.len() + 1]);
-    let busy = RwSignal::new(true);
-    let timer = Later::default();
-
-    Effect::new(move || {
-        if let Some(element) = place.get() {
-            browser::watch_visible(&element, move |now| visible.set(now));
-        }
-    });
-    let mut asked_last = None;
-    Effect::new(move || {
-        let question = (Scenario { batch: 1, ..state.current().scenario.get() }, memory());
-        if asked_last.as_ref() == Some(&question) {
-            return;
-        }
-        // What was asked of an earlier scenario is of no use any more, whether the table is seen or not.
-        for index in 0..=MODELS.len() {
-            state.desk.with_value(|desk| desk.forget(Place::Row(index)));
-        }
-        timer.cancel();
-        if visible.get() {
-            busy.set(true);
-            let (base, memory) = question.clone();
-            asked_last = Some(question);
-            timer.run(REST, move || ask(state, &base, memory, rows, busy));
-        }
-    });
+    let found = pieces(
+        state,
+        move || (Scenario { batch: 1, ..state.current().scenario.get() }, memory()),
+        |(base, memory)| {
+            let models = models(base);
+            let ask = |model| Question::Row(Box::new(Scenario { model, ..base.clone() }), *memory);
+            models.into_iter().map(ask).collect()
+        },
+        Place::Row,
+        |answer| {
+            let Answer::Row(row) = answer else { return None };
+            Some(row)
+        },
+    );
     let conditions = move || state.current().scenario.with(conditions);
     // On a card that is not followed nothing is promised.
     let foreign = move || {
-        let is_own = asked.get() == 0;
         let is_foreign = |gpu: Gpu| gpu.vendor != Vendor::Nvidia;
-        is_own && state.current().scenario.with(|scenario| scenario.gpu().is_ok_and(is_foreign))
+        state.budget().is_none()
+            && state.current().scenario.with(|scenario| scenario.gpu().is_ok_and(is_foreign))
     };
-    let head = |method: &Method| view! { <th scope="col">{method.label()}</th> };
-    let row = |index| view! { <Row index=index rows=rows /> };
+    let set = move |gib: f64| {
+        let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
+        state.budget.set(Some((card, Bytes::gib(gib))));
+    };
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        state.current().scenario.with(|scenario| {
+            found.heard.with(|heard| {
+                let models = models(scenario).into_iter().enumerate();
+                models
+                    .map(|(index, model)| {
+                        let own = model == scenario.model;
+                        let named = Scenario { model, ..scenario.clone() };
+                        // What was computed of another scenario is not shown under the name of this one.
+                        let row = heard
+                            .get(index)
+                            .and_then(Option::as_ref)
+                            .filter(|row| row.model == named.model_name());
+                        in_words(state, &named, own, row, unit)
+                    })
+                    .collect::<Vec<_>>()
+            })
+        })
+    });
+    let columns = Signal::derive(|| {
+        let methods = Method::ALL.iter().map(|method| method.label());
+        ["Model"].into_iter().chain(methods).map(|name| (name.to_owned(), None)).collect::<Vec<Column>>()
+    });
+    let class = Signal::derive(move || if foreign() { "panel fit foreign" } else { "panel fit" });
     view! {
-        <section class="panel fit" aria-labelledby="fit-title">
+        <section class=class aria-labelledby="fit-title">
             <h2 id="fit-title">"What can I train?"</h2>
-            <div class="budget" node_ref=place>
+            <div class="budget">
                 <Slider
                     id="budget"
                     label="On a card with"
                     help="The memory of the card; the scenario's own until you change it."
                     scale=&scale::CARD
                     value=Signal::derive(move || (memory().as_gib() * 10.).round() / 10.)
-                    set=Callback::new(move |gib: f64| asked.set((gib * 1024.) as usize))
+                    set=Callback::new(set)
                     messages=Signal::stored(Vec::new())
                     unit="GiB"
                 />
@@ -117,43 +113,24 @@ pub fn Table() -> impl IntoView {
             <p class="message warning" hidden=Signal::derive(move || !foreign())>
                 "By its tensors alone: this card’s kernels and allocator are not followed."
             </p>
-            <div class="table-box">
-                <table class="fits" class:foreign=foreign aria-busy=Signal::derive(move || busy.get().to_string())>
-                    <caption class="unseen">"The largest micro-batch by model and method"</caption>
-                    <thead>
-                        <tr>
-                            <th scope="col">"Model"</th>
-                            {Method::ALL.iter().map(head).collect::<Vec<_>>()}
-                        </tr>
-                    </thead>
-                    <tbody>{(0..=MODELS.len()).map(row).collect::<Vec<_>>()}</tbody>
-                </table>
-            </div>
+            <Table
+                caption="The largest micro-batch by model and method"
+                class="fits"
+                columns=columns
+                rows=rows
+                busy=found.busy
+            />
         </section>
     }
 }
 
-/// Asks for every row, one after the other.
-fn ask(
-    state: State,
-    base: &Scenario,
-    memory: Bytes,
-    rows: RwSignal<Vec<Option<FitRow>>>,
-    busy: RwSignal<bool>,
-) {
-    for index in 0..=MODELS.len() {
-        // The first row is the scenario's own model.
-        let model = listed(index).map_or_else(|| base.model.clone(), |id| ModelChoice::Catalogue(id.into()));
-        let question = Question::Row(Box::new(Scenario { model, ..base.clone() }), memory);
-        let take = move |answer: Option<Answer>| {
-            let found = answer.and_then(Answer::row);
-            rows.update(|rows| rows[index] = found);
-            if index == MODELS.len() {
-                busy.set(false);
-            }
-        };
-        state.desk.with_value(|desk| desk.ask(Place::Row(index), question, take));
+/// The models of the table: first the scenario's own, where it is none of them anyway.
+fn models(scenario: &Scenario) -> Vec<ModelChoice> {
+    let mut models: Vec<_> = MODELS.iter().map(|id| ModelChoice::Catalogue((*id).into())).collect();
+    if !models.contains(&scenario.model) {
+        models.insert(0, scenario.model.clone());
     }
+    models
 }
 
 /// What holds for every cell.
@@ -164,103 +141,51 @@ fn conditions(base: &Scenario) -> String {
     )
 }
 
-/// The model of a row of the table; none for the first, which is the scenario's own.
-fn listed(index: usize) -> Option<&'static str> {
-    index.checked_sub(1).and_then(|index| MODELS.get(index)).copied()
-}
-
-fn is_model(scenario: &Scenario, model: &str) -> bool {
-    matches!(&scenario.model, ModelChoice::Catalogue(id) if id == model)
-}
-
-/// One model: the scenario's own where the table does not have it anyway, or one of the table's.
-#[component]
-fn Row(
-    /// Its place in the table; 0 is the scenario's own model.
-    index: usize,
-    /// What has been computed.
-    rows: RwSignal<Vec<Option<FitRow>>>,
-) -> impl IntoView {
-    let state = State::of_page();
-    let scenario = move || state.current().scenario;
-    let model = listed(index);
-    let own = move || scenario().with(|scenario| model.is_none_or(|model| is_model(scenario, model)));
-    let again = move || {
-        model.is_none() && scenario().with(|scenario| MODELS.iter().any(|model| is_model(scenario, model)))
-    };
-    let heading = move || {
-        let (name, count) = match model {
-            Some(id) => (
-                id.rsplit('/').next().unwrap_or(id).to_owned(),
-                catalogue::find(id).map(|entry| entry.parameters),
-            ),
-            None => scenario().with(|scenario| {
-                let architecture = scenario.architecture().ok();
-                (summary::model(scenario), architecture.map(|architecture| architecture.parameters()))
-            }),
-        };
-        view! { <span>{name}</span> " " <small>{count.map(parameters)}</small> }
-    };
-    let usual = move || scenario().with(|scenario| scenario.sequence);
-    // What was computed of the model that stood here before is not shown under the name of this one.
-    let expected = move || model.map_or_else(|| scenario().with(Scenario::model_name), str::to_owned);
-    let cell = move |column: usize| {
-        let found = move |rows: &Vec<Option<FitRow>>| {
-            let row = rows[index].as_ref().filter(|row| row.model == expected())?;
-            row.cells.get(column).cloned()
-        };
-        let shut = move || !matches!(rows.with(found), Some(FitCell::Fits { .. }));
-        let open = move |_| {
-            if let Some(FitCell::Fits { batch, scenario }) = rows.with_untracked(found) {
-                let told = format!("Opened {}, micro-batch {}", summary::title(&scenario), grouped(batch));
-                state.open(*scenario, &told);
-                browser::scroll_to_top();
-            }
-        };
-        view! {
-            <td>
-                <button type="button" class="cell" disabled=shut on:click=open>
-                    {move || content(rows.with(found), usual(), state.unit())}
-                </button>
-            </td>
+/// One model, and what was heard of it so far.
+fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, unit: Unit) -> Row {
+    let count = match &scenario.model {
+        ModelChoice::Catalogue(id) => catalogue::find(id).map(|entry| entry.parameters),
+        ModelChoice::Size(_) | ModelChoice::Custom(_) => {
+            scenario.architecture().ok().map(|architecture| architecture.parameters())
         }
     };
-    view! {
-        <tr class:own=own hidden=again>
-            <th scope="row">{heading}</th>
-            {(0..Method::ALL.len()).map(cell).collect::<Vec<_>>()}
-        </tr>
+    let cells = match row {
+        None => vec![Cell::of("…"); Method::ALL.len()],
+        Some(row) => row.cells.iter().map(|cell| content(state, cell, scenario.sequence, unit)).collect(),
+    };
+    Row {
+        class: if own { "own" } else { "" },
+        head: Cell { small: count.map(parameters).unwrap_or_default(), ..Cell::of(summary::model(scenario)) },
+        cells,
+        ..Row::default()
     }
 }
 
-/// What a cell says; nothing yet where it was not computed. The sequence length where it is another than the usual one.
-fn content(cell: Option<FitCell>, usual: u64, unit: Unit) -> impl IntoView + use<> {
+/// What a cell says. The sequence length where it is another than the usual one.
+fn content(state: State, cell: &FitCell, usual: u64, unit: Unit) -> Cell {
     match cell {
-        None => EitherOf4::A("…"),
-        Some(FitCell::Fits { batch, scenario }) => {
-            let mark = (scenario.allocator == Allocator::Expandable).then(|| view! { <sup>"e"</sup> });
-            let other = (scenario.sequence != usual).then_some(scenario.sequence);
-            let length = other.map(|length| view! { " " <small>"× " {grouped(length)}</small> });
-            EitherOf4::B(view! {
-                "batch " <b>{grouped(batch)}</b> {mark} {length}
-                <span class="unseen">": open " {summary::title(&scenario)}</span>
-            })
+        FitCell::Fits { batch, scenario } => {
+            let mark = if scenario.allocator == Allocator::Expandable { "ᵉ" } else { "" };
+            let is_other = scenario.sequence != usual;
+            let opened = scenario.clone();
+            let told = format!("Opened {}, micro-batch {}", summary::title(scenario), grouped(*batch));
+            Cell {
+                small: if is_other { format!("× {}", grouped(scenario.sequence)) } else { String::new() },
+                hint: format!("Open {}", summary::title(scenario)),
+                act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                class: "fits",
+                ..Cell::of(format!("batch {}{mark}", grouped(*batch)))
+            }
         }
-        Some(FitCell::TooLarge { needed }) => {
-            EitherOf4::C(view! { <span class="unseen">"needs "</span> {unit.amount(needed)} })
-        }
-        Some(FitCell::Unknown(issue)) => {
-            let why = issue.to_string();
-            EitherOf4::D(view! {
-                <span title=why.clone()>"–" <span class="unseen">" no answer: " {why.clone()}</span></span>
-            })
-        }
+        FitCell::TooLarge { needed } => Cell::of(format!("needs {}", unit.amount(*needed))),
+        FitCell::Unknown(issue) => Cell { hint: format!("no answer: {issue}"), ..Cell::of("–") },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::desk::Desk;
 
     #[test]
     fn every_model_is_in_the_catalogue() {
@@ -272,12 +197,18 @@ mod tests {
     #[test]
     fn a_cell_says_what_fits_or_what_it_needs() {
         let rows = plan::table(&["meta-llama/Llama-3.1-8B"], &Scenario::default(), Bytes::gib(24.));
-        let texts: Vec<_> = rows[0]
-            .cells
-            .iter()
-            .map(|cell| content(Some(cell.clone()), 2048, Unit::Binary).to_html())
-            .collect();
-        assert!(texts[0].contains("needs ") && texts[0].contains("GiB"), "{texts:?}");
-        assert!(texts[2].contains("batch ") && texts[2].contains("Llama-3.1-8B · QLoRA"), "{texts:?}");
+        let row = Owner::new().with(|| {
+            let state = State::new(Vec::new(), Desk::default());
+            in_words(state, &Scenario::default(), true, rows.first(), Unit::Binary)
+        });
+        assert_eq!((row.class, row.head.text.as_str()), ("own", "Llama-3.1-8B"));
+        let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
+        assert!(full.text.starts_with("needs ") && full.text.ends_with("GiB"), "{}", full.text);
+        assert!(
+            qlora.text.starts_with("batch ") && qlora.hint == "Open Llama-3.1-8B · QLoRA",
+            "{}",
+            qlora.hint
+        );
+        assert_eq!(models(&Scenario::default()).len(), MODELS.len());
     }
 }

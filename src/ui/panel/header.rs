@@ -34,8 +34,11 @@ pub fn Header(
     let units = || Unit::ALL.map(|unit| view! { <p>{unit.help()} "."</p> });
     view! {
         <header class="page-header">
-            <a class="skip" href="#answer" on:click=skip>
+            <a class="skip" href="#answer" on:click=|event| skip(&event, "answer")>
                 "Skip to the answer"
+            </a>
+            <a class="skip" href="#levers-title" on:click=|event| skip(&event, "levers-title")>
+                "Skip to what to change"
             </a>
             <h1>
                 <a class="brand" href=".">
@@ -92,9 +95,9 @@ pub fn Header(
     }
 }
 
-/// To the answer, past all that comes before it.
-fn skip(event: leptos::ev::MouseEvent) {
+/// To a place on the page, past all that comes before it.
+fn skip(event: &leptos::ev::MouseEvent, id: &str) {
     // The address holds the scenario: it is not to be overwritten by the name of a place.
     event.prevent_default();
-    crate::ui::browser::focus("answer");
+    crate::ui::browser::focus(id);
 }

@@ -1,18 +1,18 @@
-//! What to change: under the verdict the cheapest changes as buttons, and every change in a table.
+//! What to change: under the verdict the cheapest changes as buttons, and in a view of its own every change in a table.
 
 use std::sync::Arc;
 
-use leptos::ev::Targeted;
 use leptos::prelude::*;
-use leptos::web_sys::{Event, HtmlDetailsElement};
 
 use crate::plan::{Change, Cost, Lever, Levers as Found, Use, Verdict};
 use crate::scenario::Scenario;
 use crate::ui::browser::Later;
+use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
+use crate::ui::view::View;
 
 /// How long, in milliseconds, the controls must rest before levers are looked for.
 const REST: u32 = 150;
@@ -20,40 +20,59 @@ const REST: u32 = 150;
 /// How many changes are buttons.
 const BUTTONS: usize = 3;
 
-/// What was found, and for which scenario.
-type Known = Arc<(Scenario, Found)>;
-
 /// What to change so that the active scenario fits, or what its room is good for.
 #[component]
 pub fn Levers() -> impl IntoView {
     let state = State::of_page();
-    let known = RwSignal::new(None::<Known>);
-    look_for(state, known);
-    let busy = move || {
-        state.current().scenario.with(|scenario| {
-            known.with(|known| known.as_ref().is_none_or(|known| known.0 != *scenario)).to_string()
-        })
-    };
+    let known = state.levers;
+    look_for(state);
+    let busy = Signal::derive(move || is_behind(state).to_string());
     let silent = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     let title = move || known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1)));
     let buttons = move || known.get().map(|known| buttons(state, &known.1));
-    let open = RwSignal::new(false);
-    let toggled = move |event: Targeted<Event, HtmlDetailsElement>| open.set(event.target().open());
-    let table = move || open.get().then(|| known.get().map(|known| table(state, &known.1)));
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
-            <h2 id="levers-title">{title}</h2>
+            <h2 id="levers-title" tabindex="-1">{title}</h2>
             <div class="lever-buttons">{buttons}</div>
-            <details on:toggle:target=toggled>
-                <summary>"Every change, with what it saves and what it costs"</summary>
-                {table}
-            </details>
+            <button type="button" class="explain" on:click=move |_| state.view.set(View::Plan)>
+                "Every change, with what it saves and what it costs"
+            </button>
+        </section>
+    }
+}
+
+/// Whether what is known is about an earlier scenario.
+fn is_behind(state: State) -> bool {
+    state
+        .current()
+        .scenario
+        .with(|scenario| state.levers.with(|known| known.as_ref().is_none_or(|known| known.0 != *scenario)))
+}
+
+/// Every change that saves something.
+#[component]
+pub fn Changes() -> impl IntoView {
+    let state = State::of_page();
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        state.levers.with(|known| known.as_ref().map(|known| rows(state, &known.1, unit)).unwrap_or_default())
+    });
+    view! {
+        <section class="panel" aria-labelledby="changes-title">
+            <h2 id="changes-title">"What can I change?"</h2>
+            <Table
+                caption="Changes that save memory"
+                class="lever-table"
+                columns=Signal::stored(columns(["Change", "Costs", "Saves", "Needs", "Verdict"]))
+                rows=rows
+                busy=Signal::derive(move || is_behind(state))
+            />
         </section>
     }
 }
 
 /// Keeps what is known a moment behind the active scenario.
-fn look_for(state: State, known: RwSignal<Option<Known>>) {
+fn look_for(state: State) {
     let later = Later::default();
     Effect::new(move || {
         let scenario = state.current().scenario.get();
@@ -66,8 +85,8 @@ fn look_for(state: State, known: RwSignal<Option<Known>>) {
             let question = Question::Levers(Box::new(scenario.clone()));
             state.desk.with_value(|desk| {
                 desk.ask(Place::Levers, question, move |answer| {
-                    let found = answer.and_then(Answer::levers);
-                    known.set(found.map(|found| Arc::new((scenario, *found))));
+                    let Some(Answer::Levers(found)) = answer else { return state.levers.set(None) };
+                    state.levers.set(found.map(|found| Arc::new((scenario, *found))));
                 });
             });
         });
@@ -151,40 +170,25 @@ const fn costs(cost: Cost) -> &'static str {
     }
 }
 
-/// Every change that saves something.
-fn table(state: State, found: &Found) -> impl IntoView + use<> {
-    let unit = state.unit();
+fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     let row = |lever: &Lever| {
         let scenario = (*lever.scenario).clone();
         let words: Vec<_> = lever.changes.iter().map(in_words).collect();
         let told = words.first().cloned().unwrap_or_default();
-        let name = words.join(", ");
-        view! {
-            <tr data-fit=lever.verdict.slug()>
-                <th scope="row">
-                    <button type="button" class="change" on:click=move |_| state.open(scenario.clone(), &told)>
-                        {name}
-                    </button>
-                </th>
-                <td>{lever.cost.label()}</td>
-                <td class="amount">{unit.difference(found.needed, lever.needed)}</td>
-                <td class="amount">{unit.amount(lever.needed)}</td>
-                <td>{lever.verdict.label()}</td>
-            </tr>
+        let act = Callback::new(move |()| state.open(scenario.clone(), &told));
+        Row {
+            fit: lever.verdict.slug(),
+            head: Cell { act: Some(act), ..Cell::of(words.join(", ")) },
+            cells: vec![
+                Cell { class: "words", ..Cell::of(lever.cost.label()) },
+                Cell::of(unit.difference(found.needed, lever.needed)),
+                Cell::of(unit.amount(lever.needed)),
+                Cell::of(lever.verdict.label()),
+            ],
+            ..Row::default()
         }
     };
-    let head = |name: &'static str| view! { <th scope="col">{name}</th> };
-    view! {
-        <div class="table-box">
-            <table class="lever-table">
-                <caption class="unseen">"Changes that save memory"</caption>
-                <thead>
-                    <tr>{["Change", "Costs", "Saves", "Needs", "Verdict"].map(head).collect_view()}</tr>
-                </thead>
-                <tbody>{found.single.iter().map(row).collect::<Vec<_>>()}</tbody>
-            </table>
-        </div>
-    }
+    found.single.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -200,7 +204,8 @@ mod tests {
         let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario], Desk::default());
-            view! { {buttons(state, &found)} {table(state, &found)} }.to_html()
+            assert_eq!(rows(state, &found, Unit::Binary).len(), found.single.len());
+            buttons(state, &found).to_html()
         });
         (title(&found), html)
     }

@@ -1,19 +1,25 @@
 //! The areas of the page, one a file.
 
+mod accuracy;
 mod answer;
 mod breakdown;
 mod chart;
 mod compare;
 mod configure;
 mod control;
+mod curves;
 mod fit;
 mod footer;
 mod header;
 mod levers;
+mod need;
+mod plan;
+mod rows;
 mod sentence;
 mod take;
 mod timeline;
 mod verdict;
+mod views;
 
 pub use answer::Panels;
 pub use compare::Tabs;

@@ -46,6 +46,7 @@ pub fn Take(
         item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
         item("Download CSV", Box::new(move || export(state, Form::Csv))),
         item("Download JSON", Box::new(move || export(state, Form::Json))),
+        item("Step for memory_viz", Box::new(move || export(state, Form::MemoryViz))),
         item("Chart as SVG", Box::new(move || picture(state, false))),
         item("Chart as PNG", Box::new(move || picture(state, true))),
         item("Print", Box::new(browser::print)),
@@ -76,18 +77,24 @@ fn copy(state: State, text: &str, told: &'static str) {
 
 /// Has the answer written beside the page, and hands it over.
 fn export(state: State, form: Form) {
-    let scenarios = untrack(|| state.scenarios());
+    let scenarios = untrack(|| match form {
+        Form::MemoryViz => vec![state.current().scenario.get()],
+        Form::Markdown | Form::Csv | Form::Json => state.scenarios(),
+    });
     let page = browser::address();
     let page = page.split('#').next().unwrap_or_default().to_owned();
     let question = Question::Export(scenarios, form, page);
     state.desk.with_value(|desk| {
-        desk.ask(Place::Export, question, move |answer| match answer.and_then(Answer::text) {
-            None => state.tell("That could not be written: the worker beside the page did not answer"),
-            Some(text) => match form {
+        desk.ask(Place::Export, question, move |answer| {
+            let Some(Answer::Text(text)) = answer else {
+                return state.tell("That could not be written: the worker beside the page did not answer");
+            };
+            match form {
                 Form::Markdown => copy(state, &text, "Markdown copied: paste it into an issue or a chat"),
                 Form::Csv => browser::save("headroom.csv", "text/csv", &text),
+                Form::MemoryViz => browser::save_bytes("headroom.pickle", &text),
                 Form::Json => browser::save("headroom.json", "application/json", &text),
-            },
+            }
         });
     });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leptos::ev::{KeyboardEvent, PointerEvent};
+use leptos::ev::{KeyboardEvent, PointerEvent, WheelEvent};
 use leptos::html;
 use leptos::prelude::*;
 
@@ -11,7 +11,9 @@ use crate::explain::Line;
 use crate::memory::{Phase, in_order};
 use crate::step::Moment;
 use crate::ui::browser::Later;
-use crate::ui::chart::timeline::{self, HEIGHT};
+use crate::ui::chart::pen::HEIGHT;
+use crate::ui::chart::timeline;
+use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance, largest};
 use crate::ui::format::Unit;
@@ -25,9 +27,18 @@ const REST: u32 = 30;
 /// How far Page Up and Page Down go.
 const PAGE: usize = 20;
 
-/// Which moment is shown.
+/// Of a stretch no longer than so many events nothing more is to be seen.
+const FINEST: usize = 16;
+
+/// What is drawn, and which moment of it is shown. Moments are told by the numbers of their events.
 #[derive(Clone, Copy)]
 struct Shown {
+    /// Whether it is the first step.
+    first: RwSignal<bool>,
+    /// The stretches that were zoomed into, one within the other.
+    zooms: RwSignal<Vec<(usize, usize)>>,
+    /// What is drawn.
+    moments: RwSignal<Arc<Vec<Moment>>>,
     /// Where the pointer is.
     hovered: RwSignal<Option<usize>>,
     /// What was clicked, or reached with the keyboard.
@@ -35,9 +46,36 @@ struct Shown {
 }
 
 impl Shown {
+    fn new() -> Shown {
+        Shown {
+            first: RwSignal::new(false),
+            zooms: RwSignal::new(Vec::new()),
+            moments: RwSignal::new(Arc::default()),
+            hovered: RwSignal::new(None),
+            pinned: RwSignal::new(None),
+        }
+    }
+
     /// The chosen one, if any; otherwise it is the peak that is shown.
     fn chosen(self) -> Option<usize> {
         self.hovered.get().or(self.pinned.get())
+    }
+
+    fn count(self) -> usize {
+        self.moments.with(|moments| moments.len())
+    }
+
+    /// The place of what is shown among the moments.
+    fn index(self) -> usize {
+        let chosen = self.chosen();
+        self.moments.with(|moments| match chosen {
+            Some(at) => moments.partition_point(|moment| moment.at < at).min(moments.len().saturating_sub(1)),
+            None => timeline::highest(moments),
+        })
+    }
+
+    fn at(self, index: usize) -> Option<usize> {
+        self.moments.with(|moments| Some(moments.get(index)?.at))
     }
 
     fn forget(self) {
@@ -45,21 +83,45 @@ impl Shown {
         self.pinned.set(None);
     }
 
-    fn press(self, event: &KeyboardEvent, now: usize, count: usize) {
-        let last = count.saturating_sub(1);
+    /// Shows the half of the drawing that is around the chosen moment.
+    fn zoom_in(self) {
+        let (index, count) = (self.index(), self.count());
+        let events = self.at(0).zip(self.at(count.saturating_sub(1)));
+        let (Some((from, to)), Some(at)) = (events, self.at(index)) else { return };
+        let quarter = to.saturating_sub(from) / 4;
+        if quarter * 2 < FINEST {
+            return;
+        }
+        let start = at.saturating_sub(quarter).clamp(from, to - 2 * quarter);
+        self.pinned.set(Some(at));
+        self.hovered.set(None);
+        self.zooms.update(|zooms| zooms.push((start, start + 2 * quarter + 1)));
+    }
+
+    fn zoom_out(self) {
+        self.zooms.update(|zooms| zooms.truncate(zooms.len().saturating_sub(1)));
+    }
+
+    fn press(self, event: &KeyboardEvent) {
+        let (now, last) = (self.index(), self.count().saturating_sub(1));
         let to = match event.key().as_str() {
-            "ArrowLeft" | "ArrowDown" => Some(now.saturating_sub(1)),
-            "ArrowRight" | "ArrowUp" => Some((now + 1).min(last)),
-            "PageDown" => Some(now.saturating_sub(PAGE)),
-            "PageUp" => Some((now + PAGE).min(last)),
-            "Home" => Some(0),
-            "End" => Some(last),
-            "Escape" => None,
+            "ArrowLeft" | "ArrowDown" => now.saturating_sub(1),
+            "ArrowRight" | "ArrowUp" => (now + 1).min(last),
+            "PageDown" => now.saturating_sub(PAGE),
+            "PageUp" => (now + PAGE).min(last),
+            "Home" => 0,
+            "End" => last,
+            "Escape" => {
+                self.zooms.update(Vec::clear);
+                return self.forget();
+            }
+            "+" | "=" => return self.zoom_in(),
+            "-" => return self.zoom_out(),
             _ => return,
         };
         event.prevent_default();
         self.hovered.set(None);
-        self.pinned.set(to);
+        self.pinned.set(self.at(to));
     }
 }
 
@@ -72,52 +134,55 @@ fn followed(state: State) -> Option<Arc<Detail>> {
 #[component]
 pub fn Timeline() -> impl IntoView {
     let state = State::of_page();
-    let shown = Shown { hovered: RwSignal::new(None), pinned: RwSignal::new(None) };
+    let shown = Shown::new();
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
     follow_width(place, width);
     let detail = Signal::derive(move || followed(state));
     Effect::new(move || {
         detail.track();
+        shown.zooms.update(Vec::clear);
         shown.forget();
     });
-    let count = move || detail.with(|detail| detail.as_ref().map_or(0, |detail| detail.moments.len()));
-    let index = Signal::derive(move || {
-        let peak =
-            detail.with(|detail| detail.as_ref().map_or(0, |detail| timeline::highest(&detail.moments)));
-        shown.chosen().unwrap_or(peak).min(count().saturating_sub(1))
-    });
-    let glance = glances(state, detail, shown, index);
+    follow_stretch(state, detail, shown);
+    let count = move || shown.count();
+    let index = Signal::derive(move || shown.index());
+    let glance = glances(state, detail, shown);
     let drawing = move || {
         let unit = state.unit();
         state.current().answer(|_, memory, gpu| {
-            detail.with(|detail| {
-                let moments = detail.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
-                timeline::draw(moments, memory.context, gpu.memory, unit, width.get())
-            })
+            let moments = shown.moments.get();
+            timeline::draw(&moments, memory.context, gpu.memory, unit, width.get())
         })
     };
     let x = Signal::derive(move || format!("{:.1}", timeline::place(index.get(), count(), width.get())));
     let at = move |event: &PointerEvent| {
-        timeline::nearest(f64::from(event.offset_x()), count(), width.get_untracked())
+        untrack(|| shown.at(timeline::nearest(f64::from(event.offset_x()), count(), width.get())))
     };
     let moved = move |event: PointerEvent| {
-        let now = untrack(|| at(&event));
+        let now = at(&event);
         match event.pointer_type().as_str() {
             // A finger that moves has chosen; one that lies still scrolls the page.
-            "touch" => shown.pinned.set(Some(now)),
-            _ => shown.hovered.set(Some(now)),
+            "touch" => shown.pinned.set(now),
+            _ => shown.hovered.set(now),
         }
     };
     let pressed = move |event: PointerEvent| {
         shown.hovered.set(None);
-        shown.pinned.set(Some(untrack(|| at(&event))));
+        shown.pinned.set(at(&event));
+    };
+    let wheeled = move |event: WheelEvent| {
+        if event.ctrl_key() {
+            event.prevent_default();
+            untrack(|| if event.delta_y() < 0. { shown.zoom_in() } else { shown.zoom_out() });
+        }
     };
     let told = Signal::derive(move || {
         detail.with(|detail| {
             let detail = detail.as_ref()?;
-            let moment = *detail.moments.get(index.get())?;
-            Some(Told { moment, context: detail.memory.context, is_peak: shown.chosen().is_none() })
+            let moment = shown.moments.with(|moments| moments.get(index.get()).copied())?;
+            let is_peak = shown.chosen().is_none() && shown.zooms.with(Vec::is_empty);
+            Some(Told { moment, context: detail.memory.context, is_peak })
         })
     });
     let spoken = Signal::derive(move || {
@@ -125,58 +190,137 @@ pub fn Timeline() -> impl IntoView {
         told.get().map(|told| told.spoken(unit)).unwrap_or_default()
     });
     let none = Signal::derive(move || count() == 0);
-    view! {
-        <figure class="chart timeline" aria-label="Over one step">
-            <div class="drawing" node_ref=place inner_html=drawing></div>
-            <div
-                class="scrubber"
-                role="slider"
-                tabindex="0"
-                aria-label="Moment of the step"
-                aria-valuemin="1"
-                aria-valuemax=Signal::derive(move || count().to_string())
-                aria-valuenow=Signal::derive(move || (index.get() + 1).to_string())
-                aria-valuetext=spoken
-                aria-describedby="moment"
-                hidden=none
-                on:pointermove=moved
-                on:pointerdown=pressed
-                on:pointerleave=move |_| shown.hovered.set(None)
-                on:keydown=move |event| untrack(|| shown.press(&event, index.get(), count()))
+    let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
+    let step = move |of_first: bool, label: &'static str| {
+        view! {
+            <button
+                type="button"
+                aria-pressed=Signal::derive(move || (shown.first.get() == of_first).to_string())
+                on:click=move |_| {
+                    shown.forget();
+                    shown.zooms.update(Vec::clear);
+                    shown.first.set(of_first);
+                }
             >
-                <svg class="crosshair" width="100%" height=HEIGHT aria-hidden="true">
-                    <line x1=x x2=x y1="0" y2="220" />
-                </svg>
+                {label}
+            </button>
+        }
+    };
+    let is_whole = Signal::derive(move || shown.zooms.with(Vec::is_empty));
+    view! {
+        <section class="panel" hidden=unknown>
+            <h2>"Over one step"</h2>
+            <div class="tools-row">
+                <div class="units" role="group" aria-label="Which step">
+                    {step(true, "First step")}
+                    {step(false, "Later steps")}
+                </div>
+                <div class="units" role="group" aria-label="Zoom">
+                    <button type="button" aria-label="Zoom in" on:click=move |_| untrack(|| shown.zoom_in())>
+                        "+"
+                    </button>
+                    <button type="button" aria-label="Zoom out" disabled=is_whole on:click=move |_| shown.zoom_out()>
+                        "−"
+                    </button>
+                    <button
+                        type="button"
+                        disabled=is_whole
+                        on:click=move |_| shown.zooms.update(Vec::clear)
+                    >
+                        "Whole step"
+                    </button>
+                </div>
             </div>
-        </figure>
-        <Readout told=told glance=glance />
-        <Twin detail=detail />
+            <figure class="chart timeline" aria-label="Over one step">
+                <div class="drawing" node_ref=place inner_html=drawing></div>
+                <div
+                    class="scrubber"
+                    role="slider"
+                    tabindex="0"
+                    aria-label="Moment of the step"
+                    aria-valuemin="1"
+                    aria-valuemax=Signal::derive(move || count().to_string())
+                    aria-valuenow=Signal::derive(move || (index.get() + 1).to_string())
+                    aria-valuetext=spoken
+                    aria-describedby="moment"
+                    hidden=none
+                    on:pointermove=moved
+                    on:pointerdown=pressed
+                    on:pointerleave=move |_| shown.hovered.set(None)
+                    on:wheel=wheeled
+                    on:keydown=move |event| untrack(|| shown.press(&event))
+                >
+                    <svg class="crosshair" width="100%" height=HEIGHT aria-hidden="true">
+                        <line x1=x x2=x y1="0" y2="220" />
+                    </svg>
+                </div>
+            </figure>
+            <Readout told=told glance=glance />
+            <Twin detail=detail moments=shown.moments />
+            <p class="remark">
+                {move || {
+                    if shown.first.get() {
+                        "The first training step: the optimizer makes its state at the end of it."
+                    } else {
+                        "One training step after the first."
+                    }
+                }}
+                " Every allocation and free, in PyTorch’s order; the line above is what PyTorch reserves. Point at a moment, or \
+                 choose it with the arrow keys; + and − zoom, as does the wheel with Ctrl. “Export” has the step as a file for \
+                 PyTorch’s memory_viz."
+            </p>
+        </section>
     }
 }
 
-/// What is known of the shown moment: asked of the worker where it is not the peak.
-fn glances(
-    state: State,
-    detail: Signal<Option<Arc<Detail>>>,
-    shown: Shown,
-    index: Signal<usize>,
-) -> Signal<Option<Glance>> {
-    let heard = RwSignal::new(None::<Glance>);
-    let later = Later::default();
-    let asked = Signal::derive(move || {
-        shown.chosen()?;
-        detail.with(|detail| Some(detail.as_ref()?.moments.get(index.get())?.at))
-    });
+/// Keeps what is drawn in step with what is wanted: all of a later step is known with the close look, anything else is
+/// asked of the worker.
+fn follow_stretch(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) {
     Effect::new(move || {
-        later.cancel();
-        let Some(at) = asked.get() else { return };
-        later.run(REST, move || {
-            let scenario = untrack(|| state.current().scenario.get());
-            let question = Question::Glance(Box::new(scenario), at);
-            let take = move |answer: Option<Answer>| heard.set(answer.and_then(Answer::glance));
-            state.desk.with_value(|desk| desk.ask(Place::Glance, question, take));
+        state.desk.with_value(|desk| desk.forget(Place::Stretch));
+        let (of_first, zoom) = (shown.first.get(), shown.zooms.with(|zooms| zooms.last().copied()));
+        let Some(detail) = detail.get() else { return shown.moments.set(Arc::default()) };
+        if !of_first && zoom.is_none() {
+            return shown.moments.set(Arc::new(detail.moments.clone()));
+        }
+        let question = Question::Stretch(Box::new(detail.scenario.clone()), of_first, zoom);
+        let take = move |answer: Option<Answer>| {
+            let Some(Answer::Stretch(moments)) = answer else { return };
+            shown.moments.set(Arc::new(moments));
+        };
+        state.desk.with_value(|desk| desk.ask(Place::Stretch, question, take));
+    });
+    on_cleanup(move || {
+        state.desk.with_value(|desk| {
+            desk.forget(Place::Stretch);
+            desk.forget(Place::Glance);
         });
     });
+}
+
+/// What is known of the shown moment: asked of the worker where it is not the peak.
+fn glances(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) -> Signal<Option<Glance>> {
+    let heard = RwSignal::new(None::<Glance>);
+    let later = StoredValue::new_local(Later::default());
+    let asked = Signal::derive(move || {
+        let is_known = shown.chosen().is_none() && !shown.first.get() && shown.zooms.with(Vec::is_empty);
+        if is_known { None } else { shown.at(shown.index()) }
+    });
+    Effect::new(move || {
+        later.with_value(Later::cancel);
+        let Some(at) = asked.get() else { return };
+        let ask = move || {
+            let scenario = untrack(|| state.current().scenario.get());
+            let question = Question::Glance(Box::new(scenario), at);
+            let take = move |answer: Option<Answer>| {
+                let Some(Answer::Glance(glance)) = answer else { return };
+                heard.set(glance);
+            };
+            state.desk.with_value(|desk| desk.ask(Place::Glance, question, take));
+        };
+        later.with_value(|later| later.run(REST, ask));
+    });
+    on_cleanup(move || later.with_value(Later::cancel));
     Signal::derive(move || match asked.get() {
         Some(at) => heard.get().filter(|glance| glance.at == at),
         None => detail.with(|detail| {
@@ -230,7 +374,9 @@ fn Readout(
             view! {
                 <b>{unit.amount(told.total())}</b>
                 " "
-                <span>{when} {told.moment.phase.label()}</span>
+                <span>
+                    {when} {told.moment.phase.label()} " · PyTorch reserves " {unit.amount(told.moment.reserved)}
+                </span>
             }
         })
     };
@@ -303,53 +449,36 @@ fn Readout(
 fn Twin(
     /// The step.
     detail: Signal<Option<Arc<Detail>>>,
+    /// What is drawn of it.
+    moments: RwSignal<Arc<Vec<Moment>>>,
 ) -> impl IntoView {
     let state = State::of_page();
     let open = RwSignal::new(false);
-    let rows = move || {
+    let rows = Signal::derive(move || {
         let unit = state.unit();
-        detail.with(|detail| {
-            let Some(detail) = detail else { return Vec::new() };
-            let row = |(when, moment): (String, Moment)| {
-                let total = moment.parts.total() + detail.memory.context;
-                let parts = moment
-                    .parts
-                    .iter()
-                    .map(|(category, bytes)| format!("{} {}", category.label(), unit.amount(bytes)));
-                view! {
-                    <tr>
-                        <th scope="row">{when}</th>
-                        <td>{unit.amount(total)}</td>
-                        <td class="listed">{parts.collect::<Vec<_>>().join(", ")}</td>
-                    </tr>
-                }
-            };
-            stations(&detail.moments).into_iter().map(row).collect::<Vec<_>>()
-        })
-    };
-    let table = move || {
-        open.get().then(|| {
-            view! {
-                <div class="table-box">
-                    <table>
-                        <caption class="unseen">"Memory over one step"</caption>
-                        <thead>
-                            <tr>
-                                <th scope="col">"Moment"</th>
-                                <th scope="col">"Memory"</th>
-                                <th scope="col">"Parts"</th>
-                            </tr>
-                        </thead>
-                        <tbody>{rows}</tbody>
-                    </table>
-                </div>
+        let context =
+            detail.with(|detail| detail.as_ref().map_or(Bytes::ZERO, |detail| detail.memory.context));
+        let row = |(when, moment): (String, Moment)| {
+            let parts = moment
+                .parts
+                .iter()
+                .map(|(category, bytes)| format!("{} {}", category.label(), unit.amount(bytes)));
+            let parts = Cell { class: "words", ..Cell::of(parts.collect::<Vec<_>>().join(", ")) };
+            let amounts =
+                [moment.parts.total() + context, moment.reserved].map(|bytes| Cell::of(unit.amount(bytes)));
+            Row {
+                head: Cell::of(when),
+                cells: amounts.into_iter().chain([parts]).collect(),
+                ..Row::default()
             }
-        })
-    };
+        };
+        moments.with(|moments| stations(moments).into_iter().map(row).collect::<Vec<_>>())
+    });
+    let names = || Signal::stored(columns(["Moment", "Memory", "Reserved", "Parts"]));
     view! {
         <details class="twin" on:toggle=move |_| open.set(true)>
             <summary>"As a table"</summary>
-            {table}
+            {move || open.get().then(|| view! { <Table caption="Memory over one step" class="" columns=names() rows=rows /> })}
         </details>
     }
 }

@@ -19,6 +19,13 @@ export class HeadroomPage {
     await expect(this.verdict).toContainText(/\d/);
   }
 
+  /** Shows a view under the answer by its tab. */
+  async view(name) {
+    const tab = this.page.getByRole("tab", { name, exact: true });
+    await tab.click();
+    await expect(tab).toHaveAttribute("aria-selected", "true");
+  }
+
   /** A choice: a select, or a box with a searchable list. */
   choice(name) {
     return this.page.getByRole("combobox", { name, exact: true });

@@ -145,6 +145,11 @@ impl<'a> Pass<'_, 'a> {
         if groups == 1 {
             return Heads { q: query.heads_first(), k: key.heads_first(), v: value.heads_first() };
         }
+        if attention.kv_heads == 1 {
+            // one group: `flatten` has nothing to copy
+            let [key, value] = [key, value].map(|one| one.expanded_to(q).heads_first());
+            return Heads { q: query.heads_first(), k: key, v: value };
+        }
         let query = query.copied();
         let key = key.broadcast(groups);
         let value = value.broadcast(groups);

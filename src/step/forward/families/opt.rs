@@ -12,7 +12,7 @@ impl<'a> Pass<'_, 'a> {
     pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.batch.tokens();
-        let mut embedded = self.embed_tokens();
+        let mut hidden = self.embed_tokens();
         let given = self.batch.mask.is_given();
         let ones = (!given).then(|| self.of_tokens(tokens, Dtype::F32, &torch::MASK_OF_ONES));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
@@ -27,21 +27,19 @@ impl<'a> Pass<'_, 'a> {
             drop(summed);
             positions
         };
-        let full = self.mask(None, embedded.value.dtype, MaskCall { given: true, ..self.mask_call() });
+        let full = self.mask(None, hidden.value.dtype, MaskCall { given: true, ..self.mask_call() });
         let mut locals = Vec::with_capacity(3);
-        let mut hidden = embedded.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
                 let ids = self.of_tokens(tokens, Dtype::I64, &torch::POSITIONS);
                 self.lookup(param, Some(&ids), tokens, table.width)
             });
             if let Some(linear) = &embeddings.project_in {
-                embedded = embedded.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
+                hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
             }
-            hidden = embedded.add(&rows);
+            let sum = hidden.add(&rows);
             locals.extend(ones);
-            locals.push(embedded);
-            locals.push(rows);
+            locals.extend([std::mem::replace(&mut hidden, sum), rows]);
         }
         let shared = Shared { positions: Some(positions.clone()), full, ..Shared::none() };
         (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)

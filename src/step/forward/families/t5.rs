@@ -298,9 +298,21 @@ impl<'a> Pass<'_, 'a> {
             self.remember(&mut heads);
         }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+        let mut returned = None;
         let bias = match (bias, layer.bias.filter(|_| source.is_none())) {
             (Bias::Given(bias), _) => bias.clone(),
-            (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
+            (Bias::Own, Some(table)) => {
+                let bias = self.distance_bias(table, attention.heads, attention.causal);
+                if self.checkpointing().is_reentrant() && !bias.value.requires_grad() {
+                    // whatever the function that checkpoints returns needs a gradient, the bias of a frozen table too
+                    returned = Some(bias.apply(|state, bias| {
+                        let node = state.node([&x.value], |_, _, _| Default::default());
+                        state.retain(bias.storage);
+                        bias.at(node.output(0))
+                    }));
+                }
+                bias
+            }
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.batch.sequences.max(1);
                 let zeros = self.of_queries(numel, heads.q.value.dtype, &torch::ZEROS);
@@ -337,7 +349,7 @@ impl<'a> Pass<'_, 'a> {
         };
         output = output.through(&layer.linear(&attention.output));
         drop(heads);
-        (output, bias, weights)
+        (output, returned.unwrap_or(bias), weights)
     }
 
     /// `wo` is given its input in its weight's element type, which autocast changes again.

@@ -1,0 +1,24 @@
+//! `headroom script`: the file that runs a scenario.
+
+use clap::Args;
+
+use super::Output;
+use super::input::Input;
+use crate::export;
+
+/// Prints the Python file that runs a scenario with the training library chosen: train.py
+#[derive(Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    input: Input,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let mut output = Output::of(export::script(&scenario).map_err(|issue| issue.to_string())?);
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    Ok(output)
+}

@@ -1,0 +1,293 @@
+//! Why a part is larger than people expect: what the tensors at the peak show, in a sentence, and the input that changes it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::Dtype;
+use crate::estimate::estimate;
+use crate::memory::Category;
+use crate::scenario::keys::Key;
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Scenario, StepTime,
+};
+use crate::step::TensorGroup;
+use crate::units::{Bytes, grouped};
+
+/// What stands out in a part.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Note {
+    /// The part.
+    pub category: Category,
+    /// Bytes of the tensors in question.
+    pub bytes: Bytes,
+    /// Why they are so many: a sentence without its full stop.
+    pub words: String,
+    /// What can be done about it, where that saves something.
+    pub switch: Option<Switch>,
+}
+
+/// A change that a note suggests.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Switch {
+    /// The input and its new value: `Loss kernel: Liger fused`.
+    pub label: String,
+    /// What the tensors need less at the peak.
+    pub saves: Bytes,
+    /// The changed scenario.
+    pub scenario: Box<Scenario>,
+}
+
+/// What sets an input.
+type Change = fn(&mut Scenario);
+
+/// What is looked for in a part.
+struct Rule {
+    category: Category,
+    /// The least share of all that is needed, in percent, at which it is worth a word.
+    least: f64,
+    /// Whether a tensor is one of those in question.
+    is_meant: fn(&TensorGroup, &Scenario) -> bool,
+    /// The sentence.
+    words: fn(&[&TensorGroup], &Scenario) -> String,
+    /// The input that changes it, by its name, and its new value; none where nothing does.
+    switch: Option<(&'static str, Change)>,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        category: Category::Weights,
+        least: 3.,
+        is_meant: |group, scenario| is_prepared(scenario) && group.dtype == Dtype::F32,
+        words: |groups, _| {
+            format!(
+                "{} in float32: prepare_model_for_kbit_training converts every weight that is not in 4 bits",
+                modules(groups)
+            )
+        },
+        switch: Some(("kbit-prepare", |scenario| scenario.quantization.prepare = false)),
+    },
+    Rule {
+        category: Category::Weights,
+        least: 3.,
+        is_meant: |group, scenario| {
+            scenario.method == Method::Qlora && group.dtype.is_half() && group.module.contains("experts")
+        },
+        words: |_, _| {
+            "The experts in 16 bits: bitsandbytes turns Linear layers into 4 bits, and transformers keeps the experts of a \
+             layer as one parameter, which is none"
+                .to_owned()
+        },
+        switch: None,
+    },
+    Rule {
+        category: Category::Weights,
+        least: 20.,
+        is_meant: |group, scenario| {
+            matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpFp16) && group.dtype == Dtype::F32
+        },
+        words: |_, _| {
+            "The weights in float32: autocast computes in 16 bits and leaves them as they were loaded"
+                .to_owned()
+        },
+        switch: Some(("precision", |scenario| scenario.precision = Precision::Bf16)),
+    },
+    Rule {
+        category: Category::WeightCopies,
+        least: 3.,
+        is_meant: |_, scenario| is_prepared(scenario),
+        words: |groups, _| {
+            format!(
+                "A 16-bit copy of {}: autocast makes it because the weight is float32, and backward needs it again",
+                modules(groups)
+            )
+        },
+        switch: Some(("kbit-prepare", |scenario| scenario.quantization.prepare = false)),
+    },
+    Rule {
+        category: Category::WeightCopies,
+        least: 3.,
+        is_meant: |_, scenario| !is_prepared(scenario),
+        words: |_, _| {
+            "16-bit copies of float32 weights, which autocast makes for forward and keeps for backward"
+                .to_owned()
+        },
+        switch: Some(("precision", |scenario| scenario.precision = Precision::Bf16)),
+    },
+    Rule {
+        category: Category::Logits,
+        least: 5.,
+        is_meant: |_, scenario| scenario.savings.loss == LossKernel::Standard,
+        words: logits,
+        switch: Some(("loss", |scenario| scenario.savings.loss = LossKernel::Liger)),
+    },
+    Rule {
+        category: Category::Activations,
+        least: 10.,
+        is_meant: |group, scenario| {
+            matches!(scenario.attention, AttentionKernel::Eager | AttentionKernel::Math)
+                && matches!(group.module, "self_attn" | "attn")
+        },
+        words: |_, _| {
+            "Attention’s scores, queries × keys for every head, are written out and kept for backward"
+                .to_owned()
+        },
+        switch: Some(("attention", |scenario| scenario.attention = AttentionKernel::Sdpa)),
+    },
+    Rule {
+        category: Category::Activations,
+        least: 20.,
+        is_meant: |_, scenario| scenario.checkpointing == Checkpointing::Off,
+        words: |_, _| {
+            "Every layer keeps what its backward needs, as gradient checkpointing is off".to_owned()
+        },
+        switch: Some(("gradient-checkpointing", |scenario| {
+            scenario.checkpointing = Checkpointing::NonReentrant
+        })),
+    },
+    Rule {
+        category: Category::Optimizer,
+        least: 20.,
+        is_meant: |group, scenario| {
+            matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop)
+                && group.count > 1
+        },
+        words: |groups, _| {
+            let bytes =
+                groups.iter().max_by_key(|group| group.total()).map_or(4, |group| group.dtype.bytes());
+            format!("AdamW remembers two numbers of {bytes} bytes for every trained parameter")
+        },
+        switch: Some(("optimizer", |scenario| scenario.optimizer = Optimizer::AdamW8bit)),
+    },
+    Rule {
+        category: Category::Gradients,
+        least: 15.,
+        is_meant: |_, _| true,
+        words: |_, _| {
+            "One gradient for every trained parameter, all of them alive until the optimizer has stepped"
+                .to_owned()
+        },
+        switch: Some(("optimizer-step", |scenario| scenario.savings.step = StepTime::InBackward)),
+    },
+];
+
+/// Whether what is not in 4 bits was made float32.
+fn is_prepared(scenario: &Scenario) -> bool {
+    scenario.method == Method::Qlora && scenario.quantization.prepare
+}
+
+/// The modules of some tensors: `embed_tokens and lm_head`; those of layers without their names.
+fn modules(groups: &[&TensorGroup]) -> String {
+    let mut sorted: Vec<&TensorGroup> = groups.to_vec();
+    sorted.sort_by_key(|group| std::cmp::Reverse(group.total()));
+    let mut names: Vec<&str> = Vec::new();
+    for group in sorted.into_iter().take(2) {
+        if !names.contains(&group.module) {
+            names.push(group.module);
+        }
+    }
+    names.join(" and ")
+}
+
+/// The largest of them, with its sum.
+fn logits(groups: &[&TensorGroup], scenario: &Scenario) -> String {
+    let vocab = scenario.architecture().map_or(0, |architecture| architecture.vocab);
+    let largest = groups.iter().max_by_key(|group| group.bytes);
+    let sum = largest.filter(|_| vocab > 0).map(|group| {
+        let bytes = group.dtype.bytes().max(1);
+        let rows = group.bytes.0 / bytes / vocab;
+        format!(": {} tokens × {} entries × {bytes} bytes", grouped(rows), grouped(vocab))
+    });
+    let count: u64 = groups
+        .iter()
+        .filter(|group| Some(group.bytes) == largest.map(|group| group.bytes))
+        .map(|group| group.count)
+        .sum();
+    let times = if count > 1 { format!(", {} times at once", grouped(count)) } else { String::new() };
+    format!("The logits{}{times}; a fused loss never has them", sum.unwrap_or_default())
+}
+
+/// What stands out at the peak, the largest first.
+///
+/// ```
+/// use headroom::explain::notes;
+/// use headroom::{allocator::Settings, scenario::Scenario, step::Recording};
+///
+/// let scenario = Scenario::default();
+/// let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+/// let recording = Recording::of(&model, &scenario, &gpu).unwrap();
+/// let notes = notes(&recording.tensors_at_peak(Settings::default()), &scenario);
+/// assert!(notes[0].words.starts_with("embed_tokens and lm_head in float32: prepare_model_for_kbit_training"));
+/// assert!(notes[1].words.contains("2,048 tokens × 128,256 entries × 4 bytes"), "{}", notes[1].words);
+/// ```
+pub fn notes(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Note> {
+    let Some(needed) = estimate(scenario).memory.map(|memory| memory.needed()) else { return Vec::new() };
+    let note = |rule: &Rule| {
+        let is_meant =
+            |group: &&TensorGroup| group.category == rule.category && (rule.is_meant)(group, scenario);
+        let groups: Vec<&TensorGroup> = tensors.iter().filter(is_meant).collect();
+        let bytes: Bytes = groups.iter().map(|group| group.total()).sum();
+        (bytes.percent_of(needed) >= rule.least).then(|| Note {
+            category: rule.category,
+            bytes,
+            words: (rule.words)(&groups, scenario),
+            switch: rule.switch.and_then(|(name, pull)| switch(name, pull, scenario, needed)),
+        })
+    };
+    let mut notes: Vec<Note> = RULES.iter().filter_map(note).collect();
+    notes.sort_by_key(|note| std::cmp::Reverse(note.bytes));
+    notes
+}
+
+/// The change, where it runs and saves something.
+fn switch(name: &str, pull: fn(&mut Scenario), scenario: &Scenario, needed: Bytes) -> Option<Switch> {
+    let mut changed = scenario.clone();
+    changed.change(pull);
+    let after = estimate(&changed);
+    let saves = needed.saturating_sub(after.memory.as_ref()?.needed());
+    let key = Key::find(name)?;
+    let runs = saves > Bytes::ZERO && after.errors().next().is_none() && !key.is_same(scenario, &changed);
+    let label = format!("{}: {}", key.label, key.words(&changed));
+    runs.then(|| Switch { label, saves, scenario: Box::new(changed) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::Settings;
+    use crate::share;
+    use crate::step::Recording;
+
+    #[track_caller]
+    fn of(link: &str) -> Vec<Note> {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+        let recording = Recording::of(&model, &scenario, &gpu).unwrap();
+        notes(&recording.tensors_at_peak(Settings::default()), &scenario)
+    }
+
+    #[track_caller]
+    fn finds(link: &str, words: &str, switch: &str) {
+        let notes = of(link);
+        let note = notes.iter().find(|note| note.words.contains(words));
+        let note = note.unwrap_or_else(|| panic!("{words} is not in {notes:#?}"));
+        let label = note.switch.as_ref().map_or("", |switch| &switch.label);
+        assert_eq!(label, switch);
+        assert!(note.bytes > Bytes::mib(100));
+    }
+
+    #[test]
+    fn what_surprises_is_told_with_its_switch() {
+        finds("", "embed_tokens and lm_head in float32", "k-bit preparation: Off");
+        finds("", "A 16-bit copy of lm_head", "k-bit preparation: Off");
+        finds("", "a fused loss never has them", "Loss kernel: Liger fused");
+        finds("gc=off&s=512", "Every layer keeps", "Gradient checkpointing: On");
+        finds("method=full&gpu=h200", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
+        finds("method=full&gpu=h200&p=amp-bf16", "The weights in float32", "Precision: bf16");
+    }
+
+    #[test]
+    fn what_was_switched_is_not_told_again() {
+        for note in of("prep=off&loss=liger") {
+            assert!(!note.words.contains("prepare_model") && !note.words.contains("logits"), "{note:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The file that runs a scenario: what one would write by hand for the training library that was chosen, setting by setting.
+//!
+//! Every line says something of the scenario, so that running the file takes what the estimate says; `tools/run_script.py`
+//! runs written files and holds what they took against it. What a setting has no line for is an [`Issue`], not a file that
+//! runs something else.
+
+mod parts;
+mod python;
+mod transformers;
+mod trl;
+mod unsloth;
+
+use std::sync::Arc;
+
+use crate::issue::{Field, Issue};
+use crate::model::Architecture;
+use crate::model::Objective;
+use crate::scenario::{Mask, ModelChoice, Scenario, Stack};
+use crate::share;
+use python::string;
+
+/// What the file is called.
+pub const NAME: &str = "train.py";
+
+/// The scenario as a Python file.
+///
+/// ```
+/// use headroom::export::script;
+/// use headroom::scenario::Scenario;
+///
+/// let text = script(&Scenario::default())?;
+/// assert!(text.contains("BitsAndBytesConfig(load_in_4bit=True"), "{text}");
+/// # Ok::<(), headroom::issue::Issue>(())
+/// ```
+///
+/// # Errors
+/// An [`Issue`] where the scenario has a setting that such a file cannot say, or a model that no file can name.
+pub fn script(scenario: &Scenario) -> Result<String, Issue> {
+    let architecture = scenario.architecture()?;
+    if let ModelChoice::Size(_) = scenario.model {
+        let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");
+        return Err(issue.with_fix("choose a model by name, or bring its config.json"));
+    }
+    if architecture.head.objective != Objective::CausalLm {
+        return Err(Issue::error(Field::Model, "files are written for decoders only")
+            .with_fix("choose a causal language model"));
+    }
+    if scenario.cluster.is_many() {
+        return Err(Issue::error(Field::Gpus, "files are written for one GPU").with_fix("set the GPUs to 1"));
+    }
+    if scenario.mask == Mask::Packed {
+        let issue = Issue::error(Field::Mask, "no data collator puts several texts in each of several rows");
+        return Err(issue.with_fix("choose padding-free, which puts all texts in one row"));
+    }
+    let run = Run { scenario, architecture };
+    match scenario.stack {
+        Stack::Transformers | Stack::Liger => transformers::script(&run),
+        Stack::Trl => trl::script(&run),
+        Stack::Unsloth => unsloth::script(&run),
+        Stack::Torchtune | Stack::Litgpt => {
+            let message = format!(
+                "no file is written for {}, whose recipes have files of their own",
+                scenario.stack.label()
+            );
+            Err(Issue::error(Field::Stack, message).with_fix("choose transformers, trl, Liger or Unsloth"))
+        }
+    }
+}
+
+/// What a file is written of.
+struct Run<'s> {
+    scenario: &'s Scenario,
+    architecture: Arc<Architecture>,
+}
+
+impl Run<'_> {
+    /// What the model is loaded by: a name of the Hub, or a folder to be filled in.
+    fn model(&self) -> String {
+        match &self.scenario.model {
+            ModelChoice::Catalogue(id) => string(id),
+            ModelChoice::Custom(model) => format!("{}  # a folder or a name of the Hub", string(&model.name)),
+            ModelChoice::Size(_) => string(""),
+        }
+    }
+
+    /// The beginning of the file: what it is, what it needs installed, and how to ask what it takes.
+    fn header(&self, packages: &[&str]) -> String {
+        let Run { scenario, .. } = self;
+        let link = share::encode(std::slice::from_ref(scenario));
+        // a link has no quotes, line breaks or backslashes: they are escaped in it
+        format!(
+            "# {} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            scenario.method.label(),
+            crate::text::one_line(&scenario.model_name()),
+            scenario.stack.label(),
+            packages.join(" "),
+        )
+    }
+}

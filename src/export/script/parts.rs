@@ -1,0 +1,223 @@
+//! What the files of several libraries have in common: loading the model, its adapters, the environment.
+
+use super::Run;
+use super::python::{Call, boolean, string, strings};
+use crate::issue::{Field, Issue};
+use crate::model::blocks::{Block, FeedForward, Param, ParamRole};
+use crate::scenario::{
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision,
+    WeightFormat,
+};
+
+/// A class, and arguments by name.
+type Class = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Kernels of `scaled_dot_product_attention` by the names of their switches.
+const KERNELS: [(&str, AttentionKernel); 4] = [
+    ("flash", AttentionKernel::Flash),
+    ("mem_efficient", AttentionKernel::Efficient),
+    ("math", AttentionKernel::Math),
+    ("cudnn", AttentionKernel::Cudnn),
+];
+
+impl Run<'_> {
+    /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
+    pub fn environment(&self, more: &[(&str, &str)]) -> String {
+        let allocator = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+        let expandable = (self.scenario.allocator == Allocator::Expandable).then_some(allocator);
+        let variables: Vec<String> = expandable
+            .iter()
+            .chain(more)
+            .map(|(name, value)| format!("os.environ[{}] = {}\n", string(name), string(value)))
+            .collect();
+        if variables.is_empty() { String::new() } else { format!("import os\n\n{}\n", variables.concat()) }
+    }
+
+    /// The element type that the model is loaded in.
+    pub fn weights(&self) -> &'static str {
+        match self.scenario.precision {
+            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "torch.float32",
+            Precision::Bf16 | Precision::AmpBf16Weights => "torch.bfloat16",
+            Precision::Fp16 => "torch.float16",
+        }
+    }
+
+    /// The element type that autocast computes in.
+    pub fn autocast(&self) -> Option<&'static str> {
+        match self.scenario.precision {
+            Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
+            Precision::AmpBf16 | Precision::AmpBf16Weights => Some("torch.bfloat16"),
+            Precision::AmpFp16 => Some("torch.float16"),
+        }
+    }
+
+    /// Lines that say which kernels attention may use.
+    pub fn kernels(&self) -> String {
+        let chosen = KERNELS.iter().any(|(_, kernel)| *kernel == self.scenario.attention);
+        let line = |(name, kernel): &(&str, AttentionKernel)| {
+            let enabled = boolean(*kernel == self.scenario.attention);
+            format!("torch.backends.cuda.enable_{name}_sdp({enabled})\n")
+        };
+        if chosen { format!("\n{}", KERNELS.iter().map(line).collect::<String>()) } else { String::new() }
+    }
+
+    /// Lines that set every dropout of the model's config, and the argument that hands it to `from_pretrained`.
+    pub fn config(&self) -> (String, Option<&'static str>) {
+        let Some(dropout) = self.scenario.dropout else { return (String::new(), None) };
+        let lines = format!(
+            "config = AutoConfig.from_pretrained(MODEL)\n\
+             for name, value in list(vars(config).items()):\n    \
+                 if \"drop\" in name and isinstance(value, (int, float)):\n        \
+                     setattr(config, name, {})\n",
+            f64::from(dropout) / 10_000.0
+        );
+        (lines, Some("config"))
+    }
+
+    /// `AutoModelForCausalLM.from_pretrained(…)`.
+    pub fn loaded(&self) -> Result<Call, Issue> {
+        let attention = match self.scenario.attention {
+            AttentionKernel::Eager => "eager",
+            AttentionKernel::FlashAttn => "flash_attention_2",
+            AttentionKernel::Sdpa
+            | AttentionKernel::Flash
+            | AttentionKernel::Efficient
+            | AttentionKernel::Math
+            | AttentionKernel::Cudnn => "sdpa",
+        };
+        let quantization = match self.scenario.method {
+            Method::Qlora => Some(self.quantization()?.written(1)),
+            Method::Full | Method::Lora => None,
+        };
+        let (_, config) = self.config();
+        Ok(Call::new("AutoModelForCausalLM.from_pretrained")
+            .with("MODEL")
+            .keyword_if("config", config)
+            .keyword("dtype", self.weights())
+            .keyword("attn_implementation", string(attention))
+            .keyword_if("quantization_config", quantization)
+            .keyword("device_map", "{\"\": 0}"))
+    }
+
+    /// The element type that 4-bit products are computed in.
+    pub fn compute(&self) -> &'static str {
+        match self.scenario.precision {
+            Precision::AmpFp16 | Precision::Fp16 => "torch.float16",
+            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => {
+                "torch.bfloat16"
+            }
+        }
+    }
+
+    fn quantization(&self) -> Result<Call, Issue> {
+        match self.scenario.quantization.format {
+            WeightFormat::Nf4 => Ok(Call::new("BitsAndBytesConfig")
+                .keyword("load_in_4bit", "True")
+                .keyword("bnb_4bit_quant_type", "\"nf4\"")
+                .keyword("bnb_4bit_compute_dtype", self.compute())
+                .keyword("bnb_4bit_use_double_quant", boolean(self.scenario.quantization.double_quant))),
+            WeightFormat::Nf4Early => {
+                let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
+                Err(issue.with_fix("choose NF4"))
+            }
+        }
+    }
+
+    /// `LoraConfig(…)`.
+    pub fn lora(&self) -> Call {
+        let lora = self.scenario.lora;
+        let embedding = self.architecture.embeddings.tokens.name;
+        let saved = lora.trains_embeddings.then(|| strings([embedding, self.architecture.head.linear.name]));
+        Call::new("LoraConfig")
+            .keyword("r", lora.rank)
+            .keyword("lora_alpha", lora.rank.saturating_mul(2))
+            .keyword("lora_dropout", if lora.dropout { "0.05" } else { "0.0" })
+            .keyword_if("target_modules", self.targets())
+            .keyword_if("modules_to_save", saved)
+            .keyword("task_type", "\"CAUSAL_LM\"")
+    }
+
+    /// peft's `target_modules`; none where its default for the family is meant.
+    pub fn targets(&self) -> Option<String> {
+        let names = |found: Modules| strings(found.iter());
+        match self.scenario.lora.targets {
+            LoraTargets::AllLinear => Some("\"all-linear\"".to_owned()),
+            LoraTargets::Qv => None,
+            LoraTargets::Attention => Some(names(self.layers(|block, visit| block.mixer.visit(visit)))),
+            LoraTargets::Mlp => Some(names(self.layers(|block, visit| match &block.ffn {
+                FeedForward::Dense(mlp) => mlp.visit(visit),
+                FeedForward::Moe(moe) => moe.visit(visit),
+                FeedForward::None => {}
+            }))),
+            LoraTargets::AllLinearAndHead => Some(names(Modules::of(&self.architecture))),
+            LoraTargets::Named => Some(names(self.scenario.lora.modules)),
+        }
+    }
+
+    /// The names of the linear layers that a part of every block has.
+    fn layers(&self, visit: impl Fn(&Block, &mut dyn FnMut(Param))) -> Modules {
+        let mut found = Modules::NONE;
+        let mut note = |param: Param| {
+            let leaf = param.name.strip_suffix(".weight").and_then(|path| path.rsplit('.').next());
+            let linear = matches!(param.role, ParamRole::LinearWeight | ParamRole::LinearSubclassWeight);
+            if let Some(more) = leaf.filter(|_| linear).and_then(|leaf| found.with(leaf)) {
+                found = more;
+            }
+        };
+        self.architecture.blocks.iter().for_each(|block| visit(block, &mut note));
+        found
+    }
+
+    /// `gradient_checkpointing_kwargs`; none without checkpointing.
+    pub fn checkpointing(&self) -> Option<String> {
+        let reentrant = match self.scenario.checkpointing {
+            Checkpointing::Off => return None,
+            Checkpointing::NonReentrant => false,
+            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+        };
+        Some(format!("{{\"use_reentrant\": {}}}", boolean(reentrant)))
+    }
+
+    /// What trains it: a class and its arguments beside the parameters and the learning rate.
+    pub fn optimizer(&self) -> Result<Class, Issue> {
+        let no = |message: &str, fix: &str| Err(Issue::error(Field::Optimizer, message).with_fix(fix));
+        Ok(match self.scenario.optimizer {
+            Optimizer::AdamW => ("torch.optim.AdamW", &[]),
+            Optimizer::AdamWFused => ("torch.optim.AdamW", &[("fused", "True")]),
+            Optimizer::AdamWForLoop => ("torch.optim.AdamW", &[("foreach", "False"), ("fused", "False")]),
+            Optimizer::AmsGrad => ("torch.optim.AdamW", &[("amsgrad", "True")]),
+            Optimizer::Adam => ("torch.optim.Adam", &[]),
+            Optimizer::NAdam => ("torch.optim.NAdam", &[]),
+            Optimizer::Sgd => ("torch.optim.SGD", &[]),
+            Optimizer::SgdMomentum => ("torch.optim.SGD", &[("momentum", "0.9")]),
+            Optimizer::Nesterov => ("torch.optim.SGD", &[("momentum", "0.9"), ("nesterov", "True")]),
+            Optimizer::Adagrad => ("torch.optim.Adagrad", &[]),
+            Optimizer::RmsProp => ("torch.optim.RMSprop", &[]),
+            Optimizer::AdafactorTorch => ("torch.optim.Adafactor", &[]),
+            Optimizer::Adafactor => (
+                "transformers.optimization.Adafactor",
+                &[("scale_parameter", "False"), ("relative_step", "False")],
+            ),
+            Optimizer::AdamW8bit => ("bitsandbytes.optim.AdamW8bit", &[]),
+            Optimizer::PagedAdamW8bit => ("bitsandbytes.optim.PagedAdamW8bit", &[]),
+            Optimizer::PagedAdamW => ("bitsandbytes.optim.PagedAdamW", &[]),
+            Optimizer::AdEmaMix => ("bitsandbytes.optim.AdEMAMix", &[]),
+            Optimizer::AdEmaMix8bit => ("bitsandbytes.optim.AdEMAMix8bit", &[]),
+            Optimizer::PagedAdEmaMix => ("bitsandbytes.optim.PagedAdEMAMix", &[]),
+            Optimizer::PagedAdEmaMix8bit => ("bitsandbytes.optim.PagedAdEMAMix8bit", &[]),
+            Optimizer::Lion => ("bitsandbytes.optim.Lion", &[]),
+            Optimizer::Lion8bit => ("bitsandbytes.optim.Lion8bit", &[]),
+            Optimizer::Lamb => ("bitsandbytes.optim.LAMB", &[]),
+            Optimizer::AdamWEarly => return no("files are written for today's PyTorch", "choose AdamW"),
+            Optimizer::SparseAdam => {
+                return no(
+                    "SparseAdam takes sparse gradients only, which no layer of a language model makes",
+                    "choose Adam",
+                );
+            }
+            Optimizer::Shampoo | Optimizer::AdaBelief => {
+                return no("this optimizer is in none of the libraries that the file uses", "choose AdamW");
+            }
+        })
+    }
+}

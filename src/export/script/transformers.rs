@@ -1,0 +1,267 @@
+//! A training loop of one's own around transformers' modules, PEFT's adapters and bitsandbytes, with Liger's kernels or without.
+
+use super::Run;
+use super::python::Call;
+use crate::issue::{Field, Issue};
+use crate::scenario::{
+    AttentionKernel, LossKernel, Mask, Method, Offloading, Optimizer, Scenario, Stack, StepTime,
+};
+
+pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
+    refuse(run.scenario)?;
+    let parts = [
+        run.header(&packages(run.scenario)),
+        "\n".to_owned(),
+        run.environment(&[]),
+        imports(run),
+        settings(run),
+        load(run)?,
+        train(run)?,
+    ];
+    Ok(parts.concat())
+}
+
+/// What such a loop has no line for.
+fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+    let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if scenario.savings.offloading == Offloading::On {
+        return no(
+            Field::Offloading,
+            "a loop of one's own has no activation offloading",
+            "choose trl, which has it",
+        );
+    }
+    match scenario.savings.loss {
+        LossKernel::Chunked => {
+            no(Field::Loss, "this chunked loss is torchtune's", "choose Liger's or cut cross entropy")
+        }
+        LossKernel::Standard | LossKernel::Full | LossKernel::Liger | LossKernel::Cut => Ok(()),
+    }
+}
+
+/// What Liger's patch replaces; none where nothing of Liger's runs.
+fn liger(scenario: &Scenario) -> Option<&'static str> {
+    match (scenario.stack, scenario.savings.loss) {
+        (Stack::Liger, LossKernel::Full) => Some(", fused_linear_cross_entropy=False, cross_entropy=False"),
+        (Stack::Liger, _) => Some(""),
+        (_, LossKernel::Liger) => Some(", rope=False, rms_norm=False, swiglu=False"),
+        (_, _) => None,
+    }
+}
+
+fn uses_bitsandbytes(scenario: &Scenario) -> bool {
+    scenario.optimizer.is_of_bitsandbytes()
+}
+
+fn packages(scenario: &Scenario) -> Vec<&'static str> {
+    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "datasets"];
+    if scenario.method != Method::Full {
+        packages.push("peft==0.21.*");
+    }
+    if scenario.method == Method::Qlora || uses_bitsandbytes(scenario) {
+        packages.push("bitsandbytes==0.50.*");
+    }
+    if liger(scenario).is_some() {
+        packages.push("liger-kernel==0.8.5");
+    }
+    if scenario.savings.loss == LossKernel::Cut {
+        packages.push("cut-cross-entropy");
+    }
+    if scenario.attention == AttentionKernel::FlashAttn {
+        packages.push("flash-attn");
+    }
+    packages
+}
+
+fn imports(run: &Run<'_>) -> String {
+    let scenario = run.scenario;
+    let mut lines = vec!["import torch".to_owned()];
+    if uses_bitsandbytes(scenario) {
+        lines.insert(0, "import bitsandbytes".to_owned());
+    }
+    if scenario.savings.loss == LossKernel::Cut {
+        lines.push("from cut_cross_entropy.transformers import cce_patch".to_owned());
+    }
+    lines.push("from datasets import load_dataset".to_owned());
+    if liger(scenario).is_some() {
+        lines.push("from liger_kernel.transformers import _apply_liger_kernel_to_instance".to_owned());
+    }
+    match scenario.method {
+        Method::Full => {}
+        Method::Qlora if scenario.quantization.prepare => lines
+            .push("from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training".to_owned()),
+        Method::Lora | Method::Qlora => lines.push("from peft import LoraConfig, get_peft_model".to_owned()),
+    }
+    let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
+    if scenario.dropout.is_some() {
+        names.insert(0, "AutoConfig");
+    }
+    if scenario.method == Method::Qlora {
+        names.push("BitsAndBytesConfig");
+    }
+    if scenario.mask == Mask::PaddingFree {
+        names.push("DataCollatorWithFlattening");
+    }
+    lines.push(format!("from transformers import {}", names.join(", ")));
+    if scenario.optimizer == Optimizer::Adafactor {
+        lines.push("import transformers.optimization".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+fn settings(run: &Run<'_>) -> String {
+    let Scenario { batch, sequence, accumulation, .. } = *run.scenario;
+    let mut lines = format!(
+        "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with a column \"text\"\n\
+         BATCH, LENGTH, ACCUMULATION, STEPS = {batch}, {sequence}, {accumulation}, 1000\n\
+         LEARNING_RATE = {}\n",
+        run.model(),
+        if run.scenario.method == Method::Full { "1e-5" } else { "2e-4" }
+    );
+    lines.push_str(&run.kernels());
+    lines
+}
+
+fn load(run: &Run<'_>) -> Result<String, Issue> {
+    let scenario = run.scenario;
+    let mut lines = String::from("\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\n");
+    lines.push_str(&run.config().0);
+    lines.push_str(&format!("model = {}\n", run.loaded()?.written(0)));
+    if !scenario.training_loop.fills_cache {
+        lines.push_str("model.config.use_cache = False\n");
+    }
+    if let Some(changes) = liger(scenario) {
+        lines.push_str(&format!("_apply_liger_kernel_to_instance(model=model{changes})\n"));
+    }
+    if scenario.savings.loss == LossKernel::Cut {
+        lines.push_str("model = cce_patch(model)\n");
+    }
+    let checkpointing = run.checkpointing();
+    if scenario.method == Method::Qlora && scenario.quantization.prepare {
+        let call = Call::new("prepare_model_for_kbit_training")
+            .with("model")
+            .keyword("use_gradient_checkpointing", super::python::boolean(checkpointing.is_some()))
+            .keyword_if("gradient_checkpointing_kwargs", checkpointing);
+        lines.push_str(&format!("model = {}\n", call.written(0)));
+    } else if let Some(kwargs) = checkpointing {
+        lines.push_str(&format!(
+            "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={kwargs})\n"
+        ));
+    }
+    if scenario.method != Method::Full {
+        let wide = (!scenario.lora.fp32_adapters).then_some("False");
+        lines.push_str(&format!("lora = {}\n", run.lora().written(0)));
+        let call =
+            Call::new("get_peft_model").with("model").with("lora").keyword_if("autocast_adapter_dtype", wide);
+        lines.push_str(&format!("model = {}\n", call.written(0)));
+    }
+    lines.push_str("model.train()\ntrained = [parameter for parameter in model.parameters() if parameter.requires_grad]\n");
+    Ok(lines)
+}
+
+/// The data, the optimizer and the loop.
+fn train(run: &Run<'_>) -> Result<String, Issue> {
+    let scenario = run.scenario;
+    let (class, settings) = run.optimizer()?;
+    let in_backward = scenario.savings.step == StepTime::InBackward;
+    let what = if in_backward { "[parameter]" } else { "trained" };
+    let call = settings
+        .iter()
+        .fold(Call::new(class).with(what).keyword("lr", "LEARNING_RATE"), |call, (name, value)| {
+            call.keyword(name, value)
+        });
+    let mut lines = data(scenario.mask);
+    if in_backward {
+        lines.push_str(&format!(
+            "\n\noptimizers = {{parameter: {} for parameter in trained}}\n\n\n\
+             def step(parameter):\n    optimizers[parameter].step()\n    optimizers[parameter].zero_grad()\n\n\n\
+             for parameter in trained:\n    parameter.register_post_accumulate_grad_hook(step)\n\n",
+            call.written(0)
+        ));
+    } else {
+        lines.push_str(&format!("\n\noptimizer = {}\n", call.written(0)));
+    }
+    let scaled = scenario.precision == crate::scenario::Precision::AmpFp16;
+    if scaled {
+        lines.push_str("scaler = torch.amp.GradScaler(\"cuda\")\n");
+    }
+    lines.push_str("rows = batches()\nfor number in range(STEPS):\n");
+    let accumulates = scenario.accumulation > 1;
+    let inner = if accumulates { 2 } else { 1 };
+    let indent = "    ".repeat(inner);
+    if accumulates {
+        lines.push_str("    for _ in range(ACCUMULATION):\n");
+    }
+    lines.push_str(&format!(
+        "{indent}batch = {{name: tensor.to(\"cuda\") for name, tensor in next(rows).items()}}\n"
+    ));
+    let keeps = scenario.training_loop.keeps_outputs;
+    let forward = if keeps { "output = model(**batch)" } else { "loss = model(**batch).loss" };
+    match run.autocast() {
+        Some(dtype) => lines.push_str(&format!(
+            "{indent}with torch.autocast(\"cuda\", dtype={dtype}):\n{indent}    {forward}\n"
+        )),
+        None => lines.push_str(&format!("{indent}{forward}\n")),
+    }
+    let loss = if keeps { "output.loss" } else { "loss" };
+    let loss = if accumulates { format!("({loss} / ACCUMULATION)") } else { loss.to_owned() };
+    lines.push_str(&match scaled {
+        true => format!("{indent}scaler.scale({loss}).backward()\n"),
+        false => format!("{indent}{loss}.backward()\n"),
+    });
+    if !keeps {
+        lines.push_str(&format!("{indent}del loss  # and its graph, before the next forward pass\n"));
+    }
+    if !in_backward {
+        lines.push_str(&update(scenario, scaled));
+    }
+    lines.push_str("\nmodel.save_pretrained(\"out\")\n");
+    Ok(lines)
+}
+
+/// Clipping, the step, the gradients' end.
+fn update(scenario: &Scenario, scaled: bool) -> String {
+    let clip = "    torch.nn.utils.clip_grad_norm_(trained, 1.0)\n";
+    let zero = match scenario.training_loop.grads_to_none {
+        true => "    optimizer.zero_grad()\n",
+        false => "    optimizer.zero_grad(set_to_none=False)\n",
+    };
+    let (before, step) = match scaled {
+        true => ("    scaler.unscale_(optimizer)\n", "    scaler.step(optimizer)\n    scaler.update()\n"),
+        false => ("", "    optimizer.step()\n"),
+    };
+    let clip = if scenario.training_loop.clips { format!("{before}{clip}") } else { String::new() };
+    format!("{clip}{step}{zero}")
+}
+
+/// Batches as the mask says they are.
+fn data(mask: Mask) -> String {
+    let texts = "\n\ndef texts():\n    while True:\n        for row in load_dataset(DATA, split=\"train\"):\n            \
+                 yield tokenizer(row[\"text\"])[\"input_ids\"] + [tokenizer.eos_token_id]\n";
+    let chunks = "\n\ndef chunks():\n    tokens = []\n    for text in texts():\n        tokens += text\n        \
+                  while len(tokens) >= LENGTH:\n            yield tokens[:LENGTH]\n            tokens = tokens[LENGTH:]\n";
+    let whole = "    source = chunks()\n    while True:\n        ids = torch.tensor([next(source) for _ in range(BATCH)])\n";
+    let batches = match mask {
+        Mask::None => format!(
+            "{chunks}\n\ndef batches():\n    \"\"\"Rows of one length, cut from the texts one after the other: no padding, no mask.\"\"\"\n\
+             {whole}        yield {{\"input_ids\": ids, \"labels\": ids.clone()}}\n"
+        ),
+        Mask::Ones => format!(
+            "{chunks}\n\ndef batches():\n    \"\"\"Rows of one length, cut from the texts one after the other, with a mask of ones.\"\"\"\n\
+             {whole}        yield {{\"input_ids\": ids, \"labels\": ids.clone(), \"attention_mask\": torch.ones_like(ids)}}\n"
+        ),
+        Mask::Padded => "\n\ndef batches():\n    \"\"\"A text a row, cut at LENGTH tokens and padded to the longest.\"\"\"\n    \
+             source = texts()\n    while True:\n        rows = [torch.tensor(next(source)[:LENGTH]) for _ in range(BATCH)]\n        \
+             ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)\n        \
+             mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)\n        \
+             yield {\"input_ids\": ids, \"labels\": ids.masked_fill(mask == 0, -100), \"attention_mask\": mask}\n"
+            .to_owned(),
+        Mask::PaddingFree | Mask::Packed => {
+            "\n\ndef batches():\n    \"\"\"All texts of a micro-batch in one row, which do not see each other.\"\"\"\n    \
+             source, collate = texts(), DataCollatorWithFlattening()\n    while True:\n        \
+             yield collate([{\"input_ids\": next(source)[:LENGTH]} for _ in range(BATCH)])\n"
+                .to_owned()
+        }
+    };
+    format!("{texts}{batches}")
+}

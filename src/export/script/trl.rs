@@ -1,0 +1,145 @@
+//! trl's `SFTTrainer`.
+
+use super::Run;
+use super::python::{Call, boolean, string};
+use crate::issue::Issue;
+use crate::scenario::{Mask, Method, Offloading, Optimizer, Precision, Scenario};
+
+pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
+    let scenario = run.scenario;
+    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "trl==1.16.*", "datasets"];
+    if scenario.method != Method::Full {
+        packages.push("peft==0.21.*");
+    }
+    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
+        packages.push("bitsandbytes==0.50.*");
+    }
+    let adapters = match scenario.method {
+        Method::Full => String::new(),
+        Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
+    };
+    let named = optimizer(scenario.optimizer);
+    let own = match named {
+        Some(_) => String::new(),
+        None => {
+            let (class, settings) = run.optimizer()?;
+            let rate = [("lr", "LEARNING_RATE")];
+            let settings: Vec<String> = rate
+                .iter()
+                .chain(settings)
+                .map(|(name, value)| format!("{}: {value}", string(name)))
+                .collect();
+            format!("    optimizer_cls_and_kwargs=({class}, {{{}}}),\n", settings.join(", "))
+        }
+    };
+    let parts = [
+        run.header(&packages),
+        "\n".to_owned(),
+        run.environment(&[]),
+        imports(scenario, named.is_none()),
+        format!(
+            "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with a column \"text\" or conversations\n\
+             LEARNING_RATE = {}\n",
+            run.model(),
+            if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
+        ),
+        run.kernels(),
+        "\n".to_owned(),
+        run.config().0,
+        format!("model = {}\n", run.loaded()?.written(0)),
+        format!(
+            "trainer = SFTTrainer(\n    model=model,\n    args={},\n",
+            arguments(run, named, run.checkpointing()).written(1)
+        ),
+        "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
+        adapters,
+        own,
+        ")\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
+    ];
+    Ok(parts.concat())
+}
+
+fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
+    let mut lines = vec!["import torch", "from datasets import load_dataset"];
+    if own_optimizer && scenario.optimizer.is_of_bitsandbytes() {
+        lines.insert(0, "import bitsandbytes");
+    }
+    if scenario.method != Method::Full {
+        lines.push("from peft import LoraConfig");
+    }
+    lines.push(match (scenario.dropout, scenario.method) {
+        (None, Method::Full | Method::Lora) => "from transformers import AutoModelForCausalLM",
+        (None, Method::Qlora) => "from transformers import AutoModelForCausalLM, BitsAndBytesConfig",
+        (Some(_), Method::Full | Method::Lora) => "from transformers import AutoConfig, AutoModelForCausalLM",
+        (Some(_), Method::Qlora) => {
+            "from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig"
+        }
+    });
+    lines.push("from trl import SFTConfig, SFTTrainer");
+    lines.join("\n") + "\n"
+}
+
+/// What `TrainingArguments.optim` calls it; none where it has no name for it.
+pub(super) fn optimizer(optimizer: Optimizer) -> Option<&'static str> {
+    match optimizer {
+        Optimizer::AdamW => Some("adamw_torch"),
+        Optimizer::AdamWFused => Some("adamw_torch_fused"),
+        Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
+        Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
+        Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
+        Optimizer::Sgd => Some("sgd"),
+        Optimizer::Adagrad => Some("adagrad"),
+        Optimizer::Adafactor => Some("adafactor"),
+        Optimizer::AdEmaMix => Some("ademamix"),
+        Optimizer::AdEmaMix8bit => Some("ademamix_8bit"),
+        Optimizer::PagedAdEmaMix => Some("paged_ademamix_32bit"),
+        Optimizer::PagedAdEmaMix8bit => Some("paged_ademamix_8bit"),
+        Optimizer::Lion => Some("lion_32bit"),
+        Optimizer::Lion8bit => Some("lion_8bit"),
+        Optimizer::AdamWForLoop
+        | Optimizer::AdamWEarly
+        | Optimizer::AmsGrad
+        | Optimizer::Adam
+        | Optimizer::NAdam
+        | Optimizer::SgdMomentum
+        | Optimizer::Nesterov
+        | Optimizer::RmsProp
+        | Optimizer::AdafactorTorch
+        | Optimizer::Lamb
+        | Optimizer::SparseAdam
+        | Optimizer::Shampoo
+        | Optimizer::AdaBelief => None,
+    }
+}
+
+/// `SFTConfig(…)`; checkpointing is the model's own affair where there are no arguments of it.
+pub(super) fn arguments(run: &Run<'_>, optimizer: Option<&str>, checkpointing: Option<String>) -> Call {
+    let scenario = run.scenario;
+    let (bf16, fp16) = match scenario.precision {
+        Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
+        Precision::AmpFp16 => ("False", "True"),
+        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),
+    };
+    let offloading = (scenario.savings.offloading == Offloading::On).then_some("True");
+    // rows cut from the texts one after the other are all as long; several texts in a row are packed
+    let (packing, strategy) = match scenario.mask {
+        Mask::None | Mask::Ones => (Some("True"), Some("\"wrapped\"")),
+        Mask::Padded => (None, None),
+        Mask::Packed | Mask::PaddingFree => (Some("True"), None),
+    };
+    Call::new("SFTConfig")
+        .keyword("output_dir", "\"out\"")
+        .keyword("learning_rate", "LEARNING_RATE")
+        .keyword("per_device_train_batch_size", scenario.batch)
+        .keyword("gradient_accumulation_steps", scenario.accumulation)
+        .keyword("max_length", scenario.sequence)
+        .keyword_if("packing", packing)
+        .keyword_if("packing_strategy", strategy)
+        .keyword("bf16", bf16)
+        .keyword("fp16", fp16)
+        .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
+        .keyword_if("gradient_checkpointing_kwargs", checkpointing)
+        .keyword_if("activation_offloading", offloading)
+        .keyword_if("optim", optimizer.map(string))
+        .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" })
+}

@@ -1,0 +1,139 @@
+//! PyTorch's DistributedDataParallel, as `gradient_as_bucket_view=False` has it: every gradient is copied into a flat bucket,
+//! which is reduced, and back.
+//!
+//! Source: torch/nn/parallel/distributed.py and torch/csrc/distributed/c10d/reducer.cpp of PyTorch 2.11.
+
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::heap::{Heap, StorageId};
+use crate::step::params::{ParamId, Parameter, Params};
+use crate::step::what::{Source, What};
+
+const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer.cpp");
+
+static BUCKET: What = What::own(
+    "gradient bucket",
+    "the flat tensor that gradients are copied into, averaged in, and copied out of",
+    REDUCER,
+);
+static ORDER: What =
+    What::own("bucket order", "the order of the gradients, which the first rank tells the others", REDUCER);
+static BUFFERS: What = What::own(
+    "coalesced buffers",
+    "the model's buffers in one tensor, as the first rank has them",
+    Source::At("PyTorch, torch/nn/parallel/distributed.py"),
+);
+
+/// Limits of the first bucket and of all later ones (`_DEFAULT_FIRST_BUCKET_BYTES`, `bucket_cap_mb=25`).
+const LIMITS: [u64; 2] = [1 << 20, 25 << 20];
+/// Buffers are broadcast so many bytes at a time (`broadcast_bucket_size`).
+const BROADCAST: u64 = 250 << 20;
+
+/// What DDP keeps.
+#[derive(Default)]
+pub(in crate::step) struct Ddp {
+    buckets: Vec<StorageId>,
+    /// Parameters in the order in which their gradients came in the first backward pass.
+    arrived: Vec<ParamId>,
+    /// Whether the buckets were made anew by that order.
+    rebuilt: bool,
+    /// Bytes of the model's buffers by element type.
+    buffers: Vec<(Dtype, u64)>,
+}
+
+impl Ddp {
+    /// The reducer is made: as long as no order is known there is one bucket for all gradients of an element type
+    /// (`_ddp_init_helper`: `bucket_size_limits = [sys.maxsize]`).
+    pub fn wrap(&mut self, heap: &mut Heap, params: &[Parameter]) {
+        for storage in heap.storages.iter().filter(|storage| storage.category == Category::Buffers) {
+            add(&mut self.buffers, storage.dtype, storage.requested.saturating_mul(u64::from(storage.times)));
+        }
+        let mut flat = Vec::new();
+        for param in params.iter().filter(|param| param.trainable) {
+            add(&mut flat, param.dtype, bytes(param).saturating_mul(u64::from(param.times)));
+        }
+        self.buckets = flat.into_iter().map(|(dtype, bytes)| bucket(heap, dtype, bytes)).collect();
+    }
+
+    /// A gradient is there (`Reducer::autograd_hook`): its place in the first backward pass is remembered.
+    pub fn arrived(&mut self, param: ParamId) {
+        if !self.rebuilt {
+            self.arrived.push(param);
+        }
+    }
+
+    /// `_pre_forward`: the buckets are made anew once the order is known, and the buffers of the first rank are broadcast.
+    pub fn enter_forward(&mut self, heap: &mut Heap, params: &Params) {
+        if !self.rebuilt && !self.arrived.is_empty() {
+            self.rebuild(heap, params);
+        }
+        for (_, bytes) in &self.buffers {
+            heap.scratch((*bytes).min(BROADCAST), &BUFFERS);
+        }
+    }
+
+    /// `Reducer::rebuild_buckets`: the ranks agree on the order, then the old buckets go and the new ones come.
+    fn rebuild(&mut self, heap: &mut Heap, params: &Params) {
+        self.rebuilt = true;
+        let sizes = self.assign(params);
+        let all: u64 = self.arrived.iter().map(|id| u64::from(params.get(*id).times)).sum();
+        let alloc = |heap: &mut Heap, count: u64| {
+            heap.alloc_as(Category::Temporaries, count.saturating_mul(4), Dtype::U8, &ORDER)
+        };
+        let order = alloc(heap, all + 1);
+        let count = alloc(heap, sizes.len() as u64);
+        heap.release(count);
+        heap.release(order);
+        self.buckets.drain(..).for_each(|bucket| heap.release(bucket));
+        self.buckets = sizes.into_iter().map(|(dtype, bytes)| bucket(heap, dtype, bytes)).collect();
+        self.arrived = Vec::new();
+    }
+
+    /// `compute_bucket_assignment_by_size`: a bucket is full as soon as it has reached its limit; those of each element type
+    /// are filled by themselves.
+    fn assign(&self, params: &Params) -> Vec<(Dtype, u64)> {
+        let mut full = Vec::new();
+        let mut open: Vec<(Dtype, u64)> = Vec::new();
+        let mut begun: Vec<Dtype> = Vec::new();
+        let body = |id: &ParamId| params.get(*id).body;
+        for body in self.arrived.chunk_by(|one, next| body(one) == body(next)) {
+            // one layer stands for many: its parameters come as often
+            let times = body.first().map_or(1, |id| params.get(*id).times);
+            for id in (0..times).flat_map(|_| body) {
+                let param = params.get(*id);
+                let filled = add(&mut open, param.dtype, bytes(param));
+                let limit = LIMITS[usize::from(begun.contains(&param.dtype))];
+                if filled >= limit {
+                    open.retain(|(dtype, _)| *dtype != param.dtype);
+                    begun.push(param.dtype);
+                    full.push((param.dtype, filled));
+                }
+            }
+        }
+        full.extend(open);
+        full
+    }
+}
+
+/// Bytes of a parameter's gradient.
+fn bytes(param: &Parameter) -> u64 {
+    param.numel.saturating_mul(param.dtype.bytes())
+}
+
+/// Adds to the sum of an element type and returns it.
+fn add(sums: &mut Vec<(Dtype, u64)>, dtype: Dtype, bytes: u64) -> u64 {
+    match sums.iter_mut().find(|(own, _)| *own == dtype) {
+        Some((_, sum)) => {
+            *sum = sum.saturating_add(bytes);
+            *sum
+        }
+        None => {
+            sums.push((dtype, bytes));
+            bytes
+        }
+    }
+}
+
+fn bucket(heap: &mut Heap, dtype: Dtype, bytes: u64) -> StorageId {
+    heap.alloc_as(Category::Gradients, bytes, dtype, &BUCKET)
+}

@@ -1,0 +1,309 @@
+//! PyTorch's FSDP2, `fully_shard` on every layer and on the model: each rank keeps a shard of every parameter; a unit's are
+//! gathered before it runs, in forward and in backward, and its gradients are reduced and scattered when it has run.
+//!
+//! Source: torch/distributed/fsdp/_fully_shard of PyTorch 2.11: `_fsdp_state.py` (hooks), `_fsdp_param_group.py` (units),
+//! `_fsdp_collectives.py` (buffers), `_fsdp_param.py` (shards). The order of events was compared with the allocator's trace.
+
+use crate::allocator::Stream;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::scenario::{Cluster, ReduceDtype};
+use crate::step::device::Device;
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::Wrapped;
+use crate::step::params::{Kept, ParamId, Params};
+use crate::step::what::{Source, What};
+
+const COLLECTIVES: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py");
+const PARAM: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param.py");
+const CHUNKS: Source = Source::At("PyTorch, aten/src/ATen/native/cuda/TensorShape.cu");
+
+static GATHER_INPUT: What = What::own(
+    "all-gather input",
+    "this rank's shards of a layer, in the type that they are gathered in",
+    COLLECTIVES,
+);
+static GATHER_OUTPUT: What =
+    What::own("all-gather output", "all ranks' shards of a layer, rank after rank", COLLECTIVES);
+static GATHERED: What =
+    What::own("gathered parameter", "a whole parameter, there while its layer runs", PARAM);
+static REDUCE_INPUT: What = What::own(
+    "reduce-scatter input",
+    "a layer's gradients, as they are reduced: until the next layer's are",
+    COLLECTIVES,
+);
+static SHARDED: What =
+    What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+static SPLIT: What =
+    What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
+static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);
+
+/// The element type that parameters are gathered in (`MixedPrecisionPolicy(param_dtype=torch.bfloat16)`).
+const COMPUTE: Dtype = Dtype::Bf16;
+
+/// What FSDP2 keeps beside the shards.
+pub(in crate::step) struct Fsdp2 {
+    world: u64,
+    /// `reshard_after_forward`.
+    reshards: bool,
+    /// `reduce_dtype`.
+    reduce: Dtype,
+    /// The layers, in the order of the model's; the root, which has all other parameters, last.
+    units: Vec<Unit>,
+    /// By parameter: its unit.
+    owners: Vec<u32>,
+    /// What was gathered for the unit that ran last in forward, until the next has been gathered (`AllGatherState`).
+    kept: StorageId,
+    /// What was gathered ahead in backward, for the unit that is next.
+    ahead: StorageId,
+    /// The input of the last reduction, until the next one begins (`ReduceScatterState`).
+    reduced: StorageId,
+}
+
+/// Parameters that are gathered together (`FSDPParamGroup`).
+struct Unit {
+    params: Vec<ParamId>,
+    /// Elements of each on this rank.
+    shards: Vec<u64>,
+    /// The unit that ran before it in forward.
+    before: Option<usize>,
+    /// The whole parameters, while they are there.
+    gathered: Vec<StorageId>,
+    /// The gradient of all its shards.
+    grad: StorageId,
+}
+
+impl Fsdp2 {
+    /// Before there is a model.
+    pub fn of(cluster: Cluster) -> Fsdp2 {
+        Fsdp2 {
+            world: cluster.gpus,
+            reshards: cluster.reshards,
+            reduce: match cluster.reduce {
+                ReduceDtype::Fp32 => Dtype::F32,
+                ReduceDtype::Bf16 => Dtype::Bf16,
+            },
+            units: Vec::new(),
+            owners: Vec::new(),
+            kept: NOTHING,
+            ahead: NOTHING,
+            reduced: NOTHING,
+        }
+    }
+
+    /// The element type that operations read parameters in.
+    pub fn compute(&self) -> Dtype {
+        COMPUTE
+    }
+
+    /// The first rank's shard: of the first dimension as many rows as the largest chunk has (`_chunk_with_empty`).
+    pub fn shard(&self, (rows, columns): (u64, u64), dtype: Dtype) -> Kept {
+        // a vector is one row, and its first dimension the columns
+        let (rows, columns) =
+            if rows == 1 { (1, columns.div_ceil(self.world)) } else { (rows.div_ceil(self.world), columns) };
+        Kept { numel: rows.saturating_mul(columns), rows, dtype }
+    }
+
+    /// `fully_shard` on every layer, then on the model; whether the layers that stand for others are given what they leave.
+    pub fn wrap(&mut self, params: &Params, model: &Wrapped) -> bool {
+        self.owners = vec![model.layers.len() as u32; params.list.len()];
+        let unit = |ids: Vec<ParamId>, before: Option<usize>| Unit {
+            shards: ids.iter().map(|id| params.get(*id).kept.numel).collect(),
+            params: ids,
+            before,
+            gathered: Vec::new(),
+            grad: NOTHING,
+        };
+        for (index, layer) in model.layers.iter().enumerate() {
+            for id in layer.clone() {
+                self.owners[id as usize] = index as u32;
+            }
+            self.units.push(unit(layer.clone().collect(), index.checked_sub(1)));
+        }
+        let root = |id: &ParamId| self.owners[*id as usize] as usize == model.layers.len();
+        let root = model.params.clone().map(|id| id as ParamId).filter(root).collect();
+        self.units.push(unit(root, model.layers.len().checked_sub(1)));
+        // of a body that runs again and again the last layer comes before the first
+        let mut alike = true;
+        for (first, last) in &model.repeated {
+            let before = self.units[*first].before;
+            alike &= before.is_some_and(|before| self.units[before].shards == self.units[*last].shards);
+            self.units[*first].before = Some(*last);
+        }
+        alike
+    }
+
+    /// The unit of what is in no layer.
+    pub fn root(&self) -> usize {
+        self.units.len().saturating_sub(1)
+    }
+
+    pub fn is_gathered(&self, id: ParamId) -> bool {
+        let owner = self.owners.get(id as usize).and_then(|owner| self.units.get(*owner as usize));
+        owner.is_some_and(|unit| !unit.gathered.is_empty())
+    }
+
+    pub fn carried(&self) -> [StorageId; 3] {
+        [self.kept, self.ahead, self.reduced]
+    }
+
+    /// `pre_forward`: gathers a unit. What was gathered for the one before goes when this one's parameters are copied out.
+    pub fn enter(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        if !self.units[unit].gathered.is_empty() {
+            return;
+        }
+        let output = self.gather(heap, params, unit);
+        self.copy_out(heap, unit);
+        heap.release(std::mem::replace(&mut self.kept, output));
+    }
+
+    /// `post_forward`: the whole parameters go. With the root's the last gathered output does, too.
+    pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
+        if self.reshards {
+            self.reshard(heap, unit);
+        }
+        if unit == self.root() {
+            heap.release(std::mem::replace(&mut self.kept, NOTHING));
+        }
+    }
+
+    /// `pre_backward`: gathers a unit unless that was done ahead, then the one that comes next.
+    pub fn enter_backward(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        if self.units[unit].gathered.is_empty() {
+            let output = match std::mem::replace(&mut self.ahead, NOTHING) {
+                NOTHING => self.gather(heap, params, unit),
+                ahead => ahead,
+            };
+            self.copy_out(heap, unit);
+            heap.release(output);
+        }
+        if let Some(next) = self.units[unit].before.filter(|_| self.reshards) {
+            self.ahead = self.gather(heap, params, next);
+        }
+    }
+
+    /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
+    fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
+        let unit = &self.units[unit];
+        let bytes = |numels: &mut dyn Iterator<Item = u64>| {
+            numels.fold(0, u64::saturating_add).saturating_mul(COMPUTE.bytes())
+        };
+        let kept = || unit.params.iter().map(|id| params.get(*id).kept);
+        let cast = bytes(&mut kept().filter(|kept| kept.dtype != COMPUTE).map(|kept| kept.numel));
+        let all = bytes(&mut kept().map(|kept| kept.numel));
+        let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
+            heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, COMPUTE, operation)
+        };
+        let flat = if cast > 0 { alloc(heap, cast, &GATHER_INPUT) } else { NOTHING };
+        let output = alloc(heap, all.saturating_mul(self.world), &GATHER_OUTPUT);
+        heap.release(flat);
+        output
+    }
+
+    /// `foreach_all_gather_copy_out`: every parameter by itself.
+    fn copy_out(&mut self, heap: &mut Heap, unit: usize) {
+        let (world, unit) = (self.world, &mut self.units[unit]);
+        let whole = |numel: &u64| {
+            let bytes = numel.saturating_mul(world).saturating_mul(COMPUTE.bytes());
+            heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED)
+        };
+        unit.gathered = unit.shards.iter().map(whole).collect();
+        let scratch = split_scratch(heap.device, &unit.shards, world);
+        heap.scratch(scratch, &SPLIT);
+    }
+
+    /// `reshard`: the storages of the whole parameters are resized to nothing, whoever saved them.
+    fn reshard(&mut self, heap: &mut Heap, unit: usize) {
+        self.units[unit].gathered.drain(..).for_each(|storage| heap.release(storage));
+    }
+
+    /// `post_backward`: the whole parameters go, then their gradients are reduced (`foreach_reduce`). What they are copied
+    /// into stays until the next unit's are.
+    pub fn reduce(&mut self, heap: &mut Heap, params: &mut Params, unit: usize) {
+        let mut grads = Vec::with_capacity(self.units[unit].params.len());
+        let (mut numel, mut sizes) = (0u64, Vec::with_capacity(grads.capacity()));
+        let mut stored = None;
+        for (id, shard) in self.units[unit].params.iter().zip(&self.units[unit].shards) {
+            let param = &mut params.list[*id as usize];
+            let grad = std::mem::replace(&mut param.grad, NOTHING);
+            if grad != NOTHING {
+                grads.push(grad);
+                sizes.push(*shard);
+                numel = numel.saturating_add(*shard);
+                stored = Some(param.kept.dtype);
+            }
+        }
+        self.reshard(heap, unit);
+        let Some(stored) = stored else { return };
+        heap.release(std::mem::replace(&mut self.reduced, NOTHING));
+        let bytes = numel.saturating_mul(self.reduce.bytes());
+        let whole = bytes.saturating_mul(self.world);
+        self.reduced = heap.alloc_as(Category::Temporaries, whole, self.reduce, &REDUCE_INPUT);
+        heap.scratch(concatenation_scratch(&sizes, self.reduce), &CONCATENATE);
+        // the list is emptied from its end, but a variable of the loop holds its last one
+        let last = grads.pop().unwrap_or(NOTHING);
+        grads.into_iter().rev().for_each(|grad| heap.release(grad));
+        let scattered = |heap: &mut Heap, dtype: Dtype| {
+            let bytes = numel.saturating_mul(dtype.bytes());
+            heap.alloc_on(Stream::Scatters, Category::Gradients, bytes, dtype, &SHARDED)
+        };
+        let mut output = scattered(heap, self.reduce);
+        if stored != self.reduce {
+            let cast = scattered(heap, stored);
+            heap.release(std::mem::replace(&mut output, cast));
+        }
+        heap.release(last);
+        let own = &mut self.units[unit].grad;
+        if *own == NOTHING {
+            *own = output;
+        } else {
+            // added to those of earlier micro-batches
+            heap.release(output);
+        }
+    }
+
+    /// `_root_post_backward_final_callback`: the root's turn, whose inputs need no gradient.
+    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params) {
+        self.reduce(heap, params, self.root());
+        heap.release(std::mem::replace(&mut self.reduced, NOTHING));
+    }
+
+    /// The shards' gradients are views of their unit's.
+    pub fn enter_step(&mut self, heap: &mut Heap, params: &mut Params) {
+        for unit in &mut self.units {
+            let grad = std::mem::replace(&mut unit.grad, NOTHING);
+            if grad == NOTHING {
+                continue;
+            }
+            for id in &unit.params {
+                heap.retain(grad);
+                params.list[*id as usize].grad = grad;
+            }
+            heap.release(grad);
+        }
+    }
+}
+
+/// Bytes that a thread block copies.
+const BLOCK_BYTES: u64 = 2048;
+/// Threads of a block.
+const BLOCK_THREADS: u64 = 128;
+
+/// What `split_with_sizes_copy` tells its kernel of every tensor and block (aten/src/ATen/native/cuda/TensorShape.cu).
+fn split_scratch(device: Device, shards: &[u64], world: u64) -> u64 {
+    let blocks = |each: u64| -> u64 {
+        let bytes = shards.iter().map(|numel| numel.saturating_mul(COMPUTE.bytes()));
+        bytes.map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add)
+    };
+    let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(8);
+    let rounds = blocks(BLOCK_BYTES).saturating_mul(world).div_ceil(at_a_time.max(1)).max(1);
+    let numbers = blocks(BLOCK_BYTES.saturating_mul(rounds)).saturating_add(4 * shards.len() as u64 + 1);
+    numbers.saturating_mul(8)
+}
+
+/// The same of `_chunk_cat`, whose blocks write so many bytes of the output.
+fn concatenation_scratch(shards: &[u64], output: Dtype) -> u64 {
+    let blocks = shards.iter().map(|numel| numel.saturating_mul(output.bytes()).div_ceil(BLOCK_BYTES));
+    let blocks = blocks.fold(0, u64::saturating_add);
+    blocks.saturating_add(6 * shards.len() as u64 + 2).saturating_mul(8)
+}

@@ -1,0 +1,207 @@
+//! What a process does because there are others like it on other GPUs: the engines that replicate or shard a model.
+//!
+//! All ranks of an engine that is modelled here keep and do the same, but for a shard's padding, which the first rank has
+//! none of: one rank is run on behalf of all, and it is the first. Collectives move what is in buffers and allocate nothing
+//! that PyTorch's allocator sees; NCCL's own buffers lie outside of it.
+//!
+//! An engine is asked where something happens to it: a parameter is put on the machine ([`Parallel::kept`]), its gradient
+//! is there ([`State::note_arrival`]), a forward pass, a unit of layers or a backward pass begins or ends, the optimizer is
+//! about to step.
+
+mod ddp;
+mod fsdp2;
+mod supported;
+
+use std::ops::Range;
+
+use super::autograd::{only, share};
+use super::heap::{NOTHING, StorageId};
+use super::machine::{Machine, State};
+use super::params::{Kept, ParamId};
+use super::tensor::Tensor;
+use crate::dtype::Dtype;
+use crate::scenario::{Cluster, Sharding};
+use ddp::Ddp;
+use fsdp2::Fsdp2;
+pub(super) use supported::supported;
+
+/// A model on the machine, as an engine wraps it.
+pub(super) struct Wrapped {
+    /// Its parameters.
+    pub params: Range<usize>,
+    /// Those of each layer.
+    pub layers: Vec<Range<ParamId>>,
+    /// The first and the last layer of each body that stands for several runs.
+    pub repeated: Vec<(usize, usize)>,
+}
+
+/// How a process works together with those on other GPUs.
+#[derive(Default)]
+pub(super) enum Parallel {
+    /// There are none.
+    #[default]
+    Alone,
+    /// Each has the whole model: gradients are averaged.
+    Ddp(Box<Ddp>),
+    /// Each has a shard of every parameter: layers are gathered when they run.
+    Fsdp2(Box<Fsdp2>),
+}
+
+impl Parallel {
+    /// How the ranks of a cluster train a model.
+    pub fn of(cluster: Cluster) -> Parallel {
+        match cluster.sharding {
+            _ if cluster.gpus <= 1 => Parallel::Alone,
+            Sharding::Ddp => Parallel::Ddp(Box::default()),
+            Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
+        }
+    }
+
+    /// Whether parameters are sharded, and so read in the element type that they are gathered in, without autocast.
+    pub fn shards(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) => false,
+            Parallel::Fsdp2(_) => true,
+        }
+    }
+
+    /// What a rank keeps of a parameter of that shape, and the element type in which operations read it.
+    pub fn kept(&self, (rows, columns): (u64, u64), dtype: Dtype) -> (Kept, Dtype) {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) => {
+                (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
+            }
+            Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), dtype), fsdp.compute()),
+        }
+    }
+
+    /// Whether a parameter is there for an operation to read.
+    pub fn is_there(&self, id: ParamId) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) => true,
+            Parallel::Fsdp2(fsdp) => fsdp.is_gathered(id),
+        }
+    }
+
+    /// What one repetition of a layer leaves to the next, beside what autograd does.
+    pub fn carried(&self) -> [StorageId; 3] {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) => [NOTHING; 3],
+            Parallel::Fsdp2(fsdp) => fsdp.carried(),
+        }
+    }
+
+    /// Whether a later iteration keeps the same as the first.
+    pub fn starts_anew(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Fsdp2(_) => true,
+            Parallel::Ddp(_) => false,
+        }
+    }
+}
+
+impl State {
+    /// `DistributedDataParallel(model)` or `fully_shard(model)` of a model on the machine.
+    pub fn wrap(&mut self, model: &Wrapped) {
+        match &mut self.parallel {
+            Parallel::Alone => {}
+            Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
+            Parallel::Fsdp2(fsdp) => self.heap.alike &= fsdp.wrap(&self.params, model),
+        }
+    }
+
+    /// A parameter has a gradient that it had not.
+    pub fn note_arrival(&mut self, param: ParamId) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Fsdp2(_) => {}
+            Parallel::Ddp(ddp) => ddp.arrived(param),
+        }
+    }
+
+    /// The model's forward pass begins.
+    pub fn enter_forward(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone => {}
+            Parallel::Ddp(ddp) => ddp.enter_forward(&mut self.heap, &self.params),
+            Parallel::Fsdp2(fsdp) => {
+                let root = fsdp.root();
+                fsdp.enter(&mut self.heap, &self.params, root);
+            }
+        }
+    }
+
+    /// The backward pass is through.
+    pub fn leave_backward(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) => {}
+            Parallel::Fsdp2(fsdp) => fsdp.leave_backward(&mut self.heap, &mut self.params),
+        }
+    }
+
+    /// The optimizer is about to read the gradients.
+    pub fn enter_step(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) => {}
+            Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
+        }
+    }
+}
+
+impl Machine {
+    /// Runs a unit of layers: hooks before and after its forward pass, and in backward when the gradient of its output and
+    /// that of its input are there. A recomputation finds the unit as backward has it.
+    pub fn unit<'m>(
+        &'m self,
+        unit: usize,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        if self.with(|state| state.recomputing) {
+            return body(input);
+        }
+        let value = self.with(|state| {
+            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
+                fsdp.enter(&mut state.heap, &state.params, unit);
+            }
+            // RegisterPostBackwardFunction
+            let node = state.node([&input.value], move |state, _, grad| {
+                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
+                    fsdp.reduce(&mut state.heap, &mut state.params, unit);
+                }
+                only(share(state, grad))
+            });
+            input.value.at(node.output(0))
+        });
+        let output = body(&input.with(|own| *own = value));
+        self.leave_unit(unit, output)
+    }
+
+    /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
+    fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
+        let value = self.with(|state| {
+            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
+                fsdp.leave(&mut state.heap, unit);
+            }
+            let node = state.node([&output.value], move |state, _, grad| {
+                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
+                    fsdp.enter_backward(&mut state.heap, &state.params, unit);
+                }
+                only(share(state, grad))
+            });
+            output.value.at(node.output(0))
+        });
+        output.with(|own| *own = value)
+    }
+
+    /// The model's forward pass is over: its loss, whose gradient begins the backward pass.
+    pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>) -> Tensor<'m> {
+        let root = self.with(|state| match &state.parallel {
+            Parallel::Alone | Parallel::Ddp(_) => None,
+            Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
+        });
+        match root {
+            None => loss,
+            Some(root) => self.leave_unit(root, loss),
+        }
+    }
+}

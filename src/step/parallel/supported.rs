@@ -1,0 +1,103 @@
+//! What of a job on many GPUs is modelled: what was compared with the engines' own code.
+
+use crate::issue::{Field, Issue};
+use crate::job::{Job, Member};
+use crate::model::Architecture;
+use crate::model::blocks::{FeedForward, Mixer};
+use crate::model::modeling::{Code, Modeling};
+use crate::scenario::{
+    Checkpointing, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
+};
+
+/// An issue where several GPUs do what was not compared.
+pub(in crate::step) fn supported(
+    job: &Job,
+    member: &Member,
+    architecture: &Architecture,
+    modeling: Modeling,
+) -> Result<(), Issue> {
+    if !job.cluster.is_many() {
+        return Ok(());
+    }
+    let engine = job.cluster.sharding.label();
+    let refuse = |field, what: String, fix: &str| {
+        Err(Issue::error(field, format!("{what} on several GPUs is not modelled")).with_fix(fix))
+    };
+    let Some(training) = member.training.filter(|_| job.members.len() == 1) else {
+        return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
+    };
+    if member.stack != Stack::Transformers {
+        return refuse(Field::Stack, format!("what {} does", member.stack.label()), "choose transformers");
+    }
+    if training.step == StepTime::InBackward {
+        let fix = "let the optimizer step after backward";
+        return refuse(Field::Step, "an optimizer's step in backward".into(), fix);
+    }
+    if member.offloading == Offloading::On {
+        let fix = "keep activations on the GPU";
+        return refuse(Field::Offloading, "activation offloading".into(), fix);
+    }
+    match member.checkpointing {
+        Checkpointing::Off | Checkpointing::NonReentrant => {}
+        Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            let fix = "choose checkpointing with use_reentrant=False";
+            return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
+        }
+    }
+    if !training.grads_to_none {
+        return refuse(
+            Field::SetToNone,
+            "keeping gradients after the step".into(),
+            "let zero_grad free them",
+        );
+    }
+    match job.cluster.sharding {
+        Sharding::Ddp => Ok(()),
+        Sharding::Fsdp2 => {
+            sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
+                Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
+            })
+        }
+    }
+}
+
+/// What of a model is not modelled under FSDP2: the field, what it is and what would be.
+fn sharded(
+    member: &Member,
+    optimizer: Optimizer,
+    architecture: &Architecture,
+    modeling: Modeling,
+) -> Result<(), (Field, String, &'static str)> {
+    match member.method {
+        Method::Full | Method::Lora => {}
+        Method::Qlora => {
+            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
+        }
+    }
+    match member.precision {
+        Precision::AmpBf16 | Precision::Bf16 => {}
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
+            let fix = "choose bf16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in bfloat16";
+            return Err((Field::Precision, member.precision.label().to_owned(), fix));
+        }
+    }
+    if !matches!(optimizer, Optimizer::AdamW | Optimizer::AdamWFused) {
+        return Err((Field::Optimizer, optimizer.label().to_owned(), "choose AdamW, or AdamW (fused)"));
+    }
+    if member.loss != LossKernel::Standard {
+        return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));
+    }
+    let plain = |block: &crate::model::blocks::Block| {
+        matches!(block.mixer, Mixer::Attention(_)) && !matches!(block.ffn, FeedForward::Moe(_))
+    };
+    let is_plain = modeling.code == Code::Llama
+        && architecture.encoder.is_none()
+        && architecture.towers.is_empty()
+        && architecture.extra.is_empty()
+        && architecture.blocks.iter().all(plain);
+    if !is_plain {
+        let family = format!("the code of {}", architecture.model_type);
+        return Err((Field::Model, family, "choose DDP, or a dense decoder such as llama, qwen or gemma"));
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Memory against one input: a curve for each scenario, the card's end, and the value that is chosen.
+
+use plotters::prelude::{ChartBuilder, IntoDrawingArea, PathElement};
+use plotters::style::Color;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::backend::{Marks, SCALE, Svg};
+use super::pen::{HEIGHT, Pen, TICKS, svg};
+use crate::ui::format::Unit;
+use crate::units::Bytes;
+
+/// A scenario's curve.
+pub struct Curve {
+    /// What stands at its end; nothing where there is one curve only.
+    pub name: String,
+    /// What is needed at every stop, where that is known.
+    pub points: Vec<Option<Bytes>>,
+    /// Whether it is the one that the controls change.
+    pub active: bool,
+}
+
+/// What a drawing is of.
+pub struct Frame<'a> {
+    /// The values at the stops, as they are written.
+    pub stops: &'a [String],
+    /// Where the card ends.
+    pub capacity: Bytes,
+    /// The chosen value, in stops from the left, and what it needs.
+    pub chosen: (f64, Bytes),
+    /// How it is called for those who do not see it.
+    pub name: &'a str,
+}
+
+/// How far above the card's end curves are drawn.
+pub const BEYOND: f64 = 1.6;
+/// How far two names beneath the curves are apart, in CSS pixels.
+const APART: u32 = 56;
+
+/// Draws the curves as an `<svg>` of that width.
+pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> String {
+    let marks = Marks::default();
+    let mut body = String::new();
+    let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
+    let known = curves.iter().flat_map(|curve| curve.points.iter().flatten());
+    let highest = known.copied().max().unwrap_or_default().max(frame.chosen.1);
+    // A curve that goes far beyond the card would press all that fits flat.
+    let most = (frame.capacity.0 as f64 * BEYOND).min(highest.max(frame.capacity).0 as f64 * 1.1).max(1.);
+    let last = frame.stops.len().saturating_sub(1).max(1) as f64;
+    let area = ChartBuilder::on(&root)
+        .margin_top(10 * SCALE)
+        .margin_bottom(20 * SCALE)
+        .margin_left(TICKS as i32 * SCALE)
+        .margin_right(16 * SCALE)
+        .build_cartesian_2d(0_f64..last, 0_f64..most)
+        .map(|chart| chart.plotting_area().clone());
+    if let Ok(area) = area {
+        let pen = Pen { area, marks: &marks };
+        pen.ticks(Bytes(most as u64), unit, last);
+        for curve in curves {
+            pen.curve(curve, most);
+        }
+        let y = frame.capacity.0 as f64;
+        pen.line("capacity", [(0., y), (last, y)]);
+        let (left, height) = pen.area.map_coordinate(&(0., y));
+        let text = format!("{} on the card", unit.amount(frame.capacity));
+        pen.named("capacity-name", &text, (left + 4 * SCALE, height - 4 * SCALE), (HPos::Left, VPos::Bottom));
+        let step = (frame.stops.len() as u32 * APART).div_ceil(width.max(1)).max(1) as usize;
+        for (index, stop) in frame.stops.iter().enumerate().step_by(step) {
+            let (x, floor) = pen.area.map_coordinate(&(index as f64, 0.));
+            pen.named("tick", stop, (x, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+        }
+        let (at, bytes) = frame.chosen;
+        pen.line("chosen", [(at, 0.), (at, most)]);
+        pen.dot((at, (bytes.0 as f64).min(most)));
+    }
+    drop(root);
+    svg(&body, frame.name, width)
+}
+
+impl Pen<'_, '_> {
+    /// A curve, up to where it leaves the drawing.
+    fn curve(&self, curve: &Curve, most: f64) {
+        let class = if curve.active { "curve" } else { "curve other" };
+        let mut line: Vec<(f64, f64)> = Vec::new();
+        for (index, bytes) in curve.points.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let (x, y) = (index as f64, bytes.0 as f64);
+            if y <= most {
+                line.push((x, y));
+                continue;
+            }
+            if let Some((before, below)) = line.last().copied() {
+                line.push((before + (x - before) * (most - below) / (y - below), most));
+            }
+            break;
+        }
+        let Some(end) = line.last().copied() else { return };
+        let color = self.marks.add(class, None);
+        drop(self.area.draw(&PathElement::new(line, color.stroke_width(1))));
+        let (x, y) = self.area.map_coordinate(&end);
+        self.named("name", &curve.name, (x + 5 * SCALE, y), (HPos::Left, VPos::Center));
+    }
+
+    /// The chosen value on its curve.
+    fn dot(&self, at: (f64, f64)) {
+        let color = self.marks.add("dot", None);
+        let (x, y) = self.area.map_coordinate(&at);
+        let size = 4 * SCALE;
+        let corners = [(x - size, y), (x, y - size), (x + size, y), (x, y + size)];
+        self.fill(&corners, color);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(points: &[Option<Bytes>], capacity: Bytes) -> String {
+        let curve = Curve { name: "A".to_owned(), points: points.to_vec(), active: true };
+        let stops: Vec<String> = (0..points.len()).map(|stop| stop.to_string()).collect();
+        let frame = Frame { stops: &stops, capacity, chosen: (1., Bytes::gib(5.)), name: "Memory" };
+        draw(&[curve], &frame, Unit::Binary, 600)
+    }
+
+    #[test]
+    fn a_curve_ends_where_it_leaves_the_drawing() {
+        let points = [Some(Bytes::gib(4.)), None, Some(Bytes::gib(8.)), Some(Bytes::gib(400.))];
+        let svg = drawn(&points, Bytes::gib(10.));
+        for part in
+            ["class=\"curve\"", "class=\"capacity\"", ">10.0 GiB on the card<", "class=\"dot\"", ">3<"]
+        {
+            assert!(svg.contains(part), "{part} is not in {svg}");
+        }
+        assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn extremes_are_drawn() {
+        for capacity in [Bytes::ZERO, Bytes(u64::MAX)] {
+            for points in [&[][..], &[None], &[Some(Bytes(u64::MAX)), Some(Bytes::ZERO)]] {
+                let svg = drawn(points, capacity);
+                assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! How right the answer is: what was measured that is like it, and how far off the worst of that was.
+
+use leptos::prelude::*;
+
+use crate::accuracy::{self, RunKind};
+use crate::scenario::{Scenario, Stack};
+use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::state::State;
+use crate::ui::verdict;
+use crate::units::grouped;
+
+/// The band of the answer, and the measured runs behind it.
+#[component]
+pub fn Accuracy() -> impl IntoView {
+    let state = State::of_page();
+    let told = move || {
+        let band = state.current().close_look().map(|detail| detail.band);
+        let sentences = verdict::known(band.as_ref());
+        sentences.into_iter().map(|sentence| view! { <p>{sentence}</p> }).collect::<Vec<_>>()
+    };
+    let like = Signal::derive(move || state.current().scenario.with(like));
+    let none = Signal::derive(move || like.with(Vec::is_empty));
+    view! {
+        <div class="panels">
+            <section class="panel prose">
+                <h2>"How we know"</h2>
+                {told}
+            </section>
+            <section class="panel" hidden=none>
+                <h2>"Measured runs of this family"</h2>
+                <Table
+                    caption="Measured runs of this family"
+                    class="measured"
+                    columns=Signal::stored(columns(["Settings", "Runs", "Worst error, allocated", "Worst error, reserved"]))
+                    rows=like
+                />
+            </section>
+            <section class="panel">
+                <h2>"All measured runs"</h2>
+                <p class="remark">
+                    "Each kind of run (family, method, precision, checkpointing, attention) counts by its worst measured run."
+                </p>
+                <Table
+                    caption="All measured runs by training library"
+                    class="measured"
+                    columns=Signal::stored(
+                        columns(["Training library and loss", "Runs", "Kinds", "Off by 0.1% at most", "Off by 1% at most", "Worst"]),
+                    )
+                    rows=Signal::stored(all())
+                />
+            </section>
+        </div>
+    }
+}
+
+fn off(percent: f64) -> String {
+    format!("{percent:.2}%")
+}
+
+/// The kinds of the scenario's family under its software, its own first.
+fn like(scenario: &Scenario) -> Vec<Row> {
+    let Ok(architecture) = scenario.architecture() else { return Vec::new() };
+    let (own, software) = (accuracy::key(scenario), accuracy::software(scenario));
+    let is_like = |kind: &&RunKind| kind.family == architecture.model_type && kind.software == software;
+    let mut kinds: Vec<&RunKind> = accuracy::kinds().iter().filter(is_like).collect();
+    kinds.sort_by_key(|kind| kind.settings != own);
+    let row = |kind: &RunKind| Row {
+        class: if kind.settings == own { "own" } else { "" },
+        head: Cell {
+            small: if kind.settings == own { "as here".to_owned() } else { String::new() },
+            ..Cell::of(&kind.settings)
+        },
+        cells: vec![
+            Cell::of(grouped(kind.rows)),
+            Cell::of(off(kind.worst_percent)),
+            Cell::of(kind.worst_reserved_percent.map_or_else(|| "–".to_owned(), off)),
+        ],
+        ..Row::default()
+    };
+    kinds.into_iter().map(row).collect()
+}
+
+/// Every kind, summed up by software.
+fn all() -> Vec<Row> {
+    let row = |kinds: &[RunKind]| {
+        let within = |most: f64| {
+            let count = kinds.iter().filter(|kind| kind.worst_percent <= most).count();
+            Cell::of(format!("{:.0}%", count as f64 / kinds.len() as f64 * 100.))
+        };
+        let worst = kinds.iter().map(|kind| kind.worst_percent).fold(0., f64::max);
+        Row {
+            head: Cell::of(software(&kinds[0].software)),
+            cells: vec![
+                Cell::of(grouped(kinds.iter().map(|kind| kind.rows).sum())),
+                Cell::of(grouped(kinds.len() as u64)),
+                within(0.1),
+                within(1.),
+                Cell::of(off(worst)),
+            ],
+            ..Row::default()
+        }
+    };
+    accuracy::kinds().chunk_by(|one, other| one.software == other.software).map(row).collect()
+}
+
+/// The name of a library, and of the loss where it is not the usual one.
+fn software(slug: &str) -> String {
+    let (stack, loss) = slug.split_once('+').unwrap_or((slug, ""));
+    let name = Stack::from_slug(stack).map(|stack| stack.label());
+    let loss = if loss.is_empty() { String::new() } else { format!(", {loss} loss") };
+    format!("{}{loss}", name.unwrap_or(stack))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_like_the_scenario_come_first() {
+        let rows = like(&Scenario::default());
+        assert_eq!(rows[0].head.small, "as here");
+        assert!(rows.len() > 5 && rows[1].head.small.is_empty());
+        let rows = all();
+        assert!(rows.len() > 5 && rows.iter().any(|row| row.head.text.contains("transformers")));
+    }
+}

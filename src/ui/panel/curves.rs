@@ -1,0 +1,366 @@
+//! How far one can go: memory against the sequence length, the micro-batch or the rank. A click, a drag or the arrow
+//! keys set the value.
+
+use leptos::ev::{KeyboardEvent, PointerEvent};
+use leptos::html;
+use leptos::prelude::*;
+
+use super::chart::{USUAL_WIDTH, follow_width};
+use super::rows::pieces;
+use crate::plan::Verdict;
+use crate::scenario::keys::Key;
+use crate::scenario::{Method, Scenario};
+use crate::ui::chart::curve::{BEYOND, Curve, Frame, draw};
+use crate::ui::chart::pen::TICKS;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::scale::{self, Scale};
+use crate::ui::state::{State, letter};
+use crate::units::{Bytes, grouped};
+
+/// After the drawing.
+const END: f64 = 16.;
+
+/// An input that memory is drawn against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axis {
+    Sequence,
+    Batch,
+    Rank,
+}
+
+impl Axis {
+    const ALL: [Axis; 3] = [Axis::Sequence, Axis::Batch, Axis::Rank];
+
+    /// The name of its key.
+    const fn key(self) -> &'static str {
+        match self {
+            Axis::Sequence => "seq-length",
+            Axis::Batch => "batch-size",
+            Axis::Rank => "lora-rank",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        Key::find(self.key()).map_or("", |key| key.label)
+    }
+
+    fn scale(self) -> &'static Scale {
+        match self {
+            Axis::Sequence => &scale::SEQUENCE,
+            Axis::Batch => &scale::BATCH,
+            Axis::Rank => &scale::RANK,
+        }
+    }
+
+    fn get(self, scenario: &Scenario) -> u64 {
+        match self {
+            Axis::Sequence => scenario.sequence,
+            Axis::Batch => scenario.batch,
+            Axis::Rank => scenario.lora.rank,
+        }
+    }
+
+    fn set(self, scenario: &mut Scenario, value: u64) {
+        match self {
+            Axis::Sequence => scenario.sequence = value,
+            Axis::Batch => scenario.batch = value,
+            Axis::Rank => scenario.lora.rank = value,
+        }
+    }
+
+    /// The values at which a scenario is asked about: no sequence longer than the model's positions.
+    fn stops(self, scenario: &Scenario) -> Vec<u64> {
+        let most = match self {
+            Axis::Sequence => scenario.positions().unwrap_or(u64::MAX).max(scenario.sequence),
+            Axis::Batch | Axis::Rank => u64::MAX,
+        };
+        let stops = self.scale().stops.iter().map(|stop| *stop as u64);
+        let within: Vec<u64> = stops.filter(|stop| *stop <= most).collect();
+        if within.is_empty() { vec![most] } else { within }
+    }
+
+    /// The scenario at a stop. What does not follow from the value is the same for all values.
+    fn at(self, scenario: &Scenario, value: u64) -> Scenario {
+        let mut other = scenario.clone();
+        other.change(|scenario| self.set(scenario, value));
+        other
+    }
+}
+
+/// Where a value lies among stops, in stops: halfway where its logarithm is halfway.
+fn place(stops: &[u64], value: u64) -> f64 {
+    let log = |value: u64| (value.max(1) as f64).ln();
+    let after = stops.iter().position(|stop| *stop >= value);
+    match after {
+        Some(0) => 0.,
+        Some(after) => {
+            let (low, high) = (log(stops[after - 1]), log(stops[after]));
+            after as f64 - (high - log(value)) / (high - low).max(f64::MIN_POSITIVE)
+        }
+        None => stops.len().saturating_sub(1) as f64,
+    }
+}
+
+/// What a stop needs, and whether it gets through.
+type Point = Option<(Bytes, Verdict)>;
+
+/// The curves of all scenarios on the page, and the same as a table.
+#[component]
+pub fn Curves() -> impl IntoView {
+    let state = State::of_page();
+    let axis = RwSignal::new(Axis::Sequence);
+    let stops = Memo::new(move |_| state.current().scenario.with(|scenario| axis.get().stops(scenario)));
+    let found = pieces(
+        state,
+        // Another value of the input that is drawn is another place on the same curves.
+        move || {
+            let (axis, stops) = (axis.get(), stops.get());
+            let least = stops.first().copied().unwrap_or(1);
+            let scenarios = state.scenarios();
+            (axis, stops, scenarios.iter().map(|scenario| axis.at(scenario, least)).collect::<Vec<_>>())
+        },
+        |(axis, stops, scenarios)| {
+            let ask = |scenario, stop: &u64| Question::Point(Box::new(axis.at(scenario, *stop)));
+            scenarios.iter().flat_map(|scenario| stops.iter().map(move |stop| ask(scenario, stop))).collect()
+        },
+        Place::Point,
+        |answer| {
+            let Answer::Point(point) = answer else { return None };
+            Some(point)
+        },
+    );
+    // Of each scenario, stop by stop.
+    let points = move || {
+        let count = stops.with(Vec::len).max(1);
+        found.heard.with(|heard| {
+            let known: Vec<Point> = heard.iter().map(|point| point.flatten()).collect();
+            known.chunks(count).map(<[Point]>::to_vec).collect::<Vec<_>>()
+        })
+    };
+    // What is far beyond the card would press all that fits flat.
+    let count = Memo::new(move |_| {
+        let capacity = state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory));
+        drawn(&points(), stops.with(Vec::len), capacity.unwrap_or_default())
+    });
+    let now = move || state.current().scenario.with(|scenario| axis.get().get(scenario));
+    let set = move |value: u64| {
+        let axis = axis.get_untracked();
+        if untrack(now) != value {
+            state.change(|scenario| axis.set(scenario, value));
+        }
+    };
+    let place_of = NodeRef::<html::Div>::new();
+    let width = RwSignal::new(USUAL_WIDTH);
+    follow_width(place_of, width);
+    let drawing = move || {
+        let unit = state.unit();
+        let (alone, active) = (state.alone(), state.active.get());
+        let curve = |(position, points): (usize, Vec<Point>)| Curve {
+            name: if alone { String::new() } else { letter(position).to_owned() },
+            points: points.into_iter().take(count.get()).map(|point| point.map(|(bytes, _)| bytes)).collect(),
+            active: position == active,
+        };
+        let curves: Vec<Curve> = points().into_iter().enumerate().map(curve).collect();
+        let written: Vec<String> =
+            stops.with(|stops| stops.iter().take(count.get()).map(|stop| grouped(*stop)).collect());
+        let name = format!("Memory against {}", axis.get().label().to_lowercase());
+        state.current().answer(|_, memory, gpu| {
+            let at = stops.with(|stops| place(stops, now())).min(count.get().saturating_sub(1) as f64);
+            let chosen = (at, memory.needed());
+            draw(
+                &curves,
+                &Frame { stops: &written, capacity: gpu.memory, chosen, name: &name },
+                unit,
+                width.get(),
+            )
+        })
+    };
+    let own = move || points().get(state.active.get()).cloned().unwrap_or_default();
+    let told = move || match found.busy.get() {
+        true => "Looking at every value …".to_owned(),
+        false => stops.with(|stops| gist(axis.get(), stops, &own(), state.unit())),
+    };
+    let stop_at = move |event: &PointerEvent| {
+        let room = (f64::from(width.get_untracked()) - f64::from(TICKS) - END).max(1.);
+        let last = count.get_untracked().saturating_sub(1);
+        let index = (f64::from(event.offset_x()) - f64::from(TICKS)) / room * last as f64;
+        stops.with_untracked(|stops| stops[(index.round().max(0.) as usize).min(last)])
+    };
+    let press = move |event: KeyboardEvent| {
+        let (now, scale) = (untrack(now) as f64, axis.get_untracked().scale());
+        let to = match event.key().as_str() {
+            "ArrowLeft" | "ArrowDown" => scale.step(now, false) as u64,
+            "ArrowRight" | "ArrowUp" => scale.step(now, true) as u64,
+            "Home" => stops.with_untracked(|stops| stops.first().copied().unwrap_or(1)),
+            "End" => stops.with_untracked(|stops| stops.last().copied().unwrap_or(1)),
+            _ => return,
+        };
+        event.prevent_default();
+        set(to);
+    };
+    let spoken = Signal::derive(move || {
+        let unit = state.unit();
+        let needed = state.current().answer(|_, memory, _| unit.amount(memory.needed())).unwrap_or_default();
+        format!("{}, {needed}", axis.get().scale().spoken(now() as f64))
+    });
+    let choice = move |one: Axis| {
+        let idle = move || {
+            one == Axis::Rank && state.current().scenario.with(|scenario| scenario.method == Method::Full)
+        };
+        view! {
+            <button
+                type="button"
+                hidden=idle
+                aria-pressed=Signal::derive(move || (axis.get() == one).to_string())
+                on:click=move |_| axis.set(one)
+            >
+                {one.label()}
+            </button>
+        }
+    };
+    let open = RwSignal::new(false);
+    let columns = Signal::derive(move || {
+        let letters =
+            (0..state.count.get()).map(|position| if state.alone() { "Needs" } else { letter(position) });
+        [axis.get().label()]
+            .into_iter()
+            .chain(letters)
+            .map(|name| (name.to_owned(), None))
+            .collect::<Vec<Column>>()
+    });
+    let rows = Signal::derive(move || {
+        let (unit, points) = (state.unit(), points());
+        let row = |(index, stop): (usize, &u64)| Row {
+            head: Cell::of(grouped(*stop)),
+            cells: points.iter().map(|points| cell(points.get(index).copied().flatten(), unit)).collect(),
+            ..Row::default()
+        };
+        stops.with(|stops| stops.iter().enumerate().map(row).collect::<Vec<_>>())
+    });
+    view! {
+        <section class="panel" aria-labelledby="curves-title">
+            <h2 id="curves-title">"How far can I go?"</h2>
+            <div class="units" role="group" aria-label="Against">
+                {Axis::ALL.map(choice)}
+            </div>
+            <p class="remark">{told}</p>
+            <figure class="chart timeline" aria-label="How far can I go?">
+                <div class="drawing" node_ref=place_of inner_html=drawing></div>
+                <div
+                    class="scrubber"
+                    role="slider"
+                    tabindex="0"
+                    aria-label=Signal::derive(move || format!("{} on the curve", axis.get().label()))
+                    aria-valuemin=Signal::derive(move || stops.with(|stops| stops.first().copied().unwrap_or(1)).to_string())
+                    aria-valuemax=Signal::derive(move || stops.with(|stops| stops.last().copied().unwrap_or(1)).max(now()).to_string())
+                    aria-valuenow=Signal::derive(move || now().to_string())
+                    aria-valuetext=spoken
+                    on:pointerdown=move |event| set(stop_at(&event))
+                    on:pointermove=move |event| {
+                        if event.buttons() == 1 {
+                            set(stop_at(&event));
+                        }
+                    }
+                    on:keydown=press
+                ></div>
+            </figure>
+            <details class="twin" on:toggle=move |_| open.set(true)>
+                <summary>"As a table"</summary>
+                {move || {
+                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" columns=columns rows=rows /> })
+                }}
+            </details>
+        </section>
+    }
+}
+
+fn cell(point: Point, unit: Unit) -> Cell {
+    match point {
+        None => Cell::of("–"),
+        Some((bytes, verdict)) => Cell {
+            small: verdict.label().to_lowercase(),
+            class: verdict.slug(),
+            ..Cell::of(unit.amount(bytes))
+        },
+    }
+}
+
+/// How many stops are drawn: up to the first at which nothing comes near its card any more.
+fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
+    let is_near =
+        |point: &Point| point.is_none_or(|(bytes, _)| (bytes.0 as f64) < capacity.0 as f64 * BEYOND);
+    let last = |points: &Vec<Point>| points.iter().take_while(|point| is_near(point)).count() + 1;
+    points.iter().map(last).max().unwrap_or(count).clamp(2, count.max(2)).min(count)
+}
+
+/// Up to which value it fits, and what the next needs.
+fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
+    let runs = |point: &Point| matches!(point, Some((_, Verdict::Fits | Verdict::Close)));
+    let spoken = |stop: u64| match axis {
+        Axis::Sequence | Axis::Batch => axis.scale().spoken(stop as f64),
+        Axis::Rank => format!("rank {}", grouped(stop)),
+    };
+    let fitting = points.iter().take_while(|point| runs(point)).count();
+    let last = fitting.checked_sub(1).and_then(|last| stops.get(last)).map(|stop| spoken(*stop));
+    let next = stops.get(fitting).zip(points.get(fitting).copied().flatten());
+    let beyond = next.map(|(stop, (bytes, verdict))| {
+        format!("{} would need {}: {}", spoken(*stop), unit.amount(bytes), verdict.label().to_lowercase())
+    });
+    match (last, beyond) {
+        (Some(last), Some(beyond)) => format!("Fits at {last}; {beyond}."),
+        (Some(last), None) => format!("Fits at every value, up to {last}."),
+        (None, Some(beyond)) => format!("Fits at no value: {beyond}."),
+        (None, None) => "There is no answer for this scenario.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_axis_is_an_input() {
+        for axis in Axis::ALL {
+            assert!(!axis.label().is_empty());
+            let other = axis.at(&Scenario::default(), 64);
+            assert_eq!(axis.get(&other), 64);
+            assert!(axis.stops(&other).len() > 5);
+        }
+    }
+
+    #[test]
+    fn values_lie_among_the_stops() {
+        let stops = [128, 256, 1024];
+        for (value, at) in [(1, 0.), (128, 0.), (256, 1.), (512, 1.5), (1024, 2.), (9999, 2.)] {
+            assert!((place(&stops, value) - at).abs() < 1e-9, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_card_is_told() {
+        let stops = [1024, 2048, 4096];
+        let point = |gib, verdict| Some((Bytes::gib(gib), verdict));
+        let points = [point(10., Verdict::Fits), point(12., Verdict::Fits), point(17., Verdict::Over)];
+        assert_eq!(
+            gist(Axis::Sequence, &stops, &points, Unit::Binary),
+            "Fits at 2,048 tokens; 4,096 tokens would need 17.0 GiB: does not fit."
+        );
+        let rank = gist(Axis::Rank, &stops, &points[..2], Unit::Binary);
+        assert_eq!(rank, "Fits at every value, up to rank 2,048.");
+        let batch = gist(Axis::Batch, &stops, &points[2..], Unit::Binary);
+        assert!(batch.starts_with("Fits at no value: 1,024 sequences"), "{batch}");
+    }
+
+    #[test]
+    fn what_is_far_beyond_the_card_is_not_drawn() {
+        let point = |gib| Some((Bytes::gib(gib), Verdict::Fits));
+        let points = vec![vec![point(4.), point(8.), point(40.), point(80.)]];
+        assert_eq!(drawn(&points, 4, Bytes::gib(10.)), 3);
+        assert_eq!(drawn(&points, 4, Bytes::gib(100.)), 4);
+        assert_eq!(drawn(&[vec![None; 4]], 4, Bytes::gib(1.)), 4);
+        assert_eq!(drawn(&[], 1, Bytes::gib(1.)), 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! Which card the scenario needs: cards by methods, and what a machine with each costs to rent.
+
+use leptos::prelude::*;
+
+use super::rows::pieces;
+use crate::plan::{NeedCell, NeedRow, Verdict, usual_cards};
+use crate::scenario::{Method, Scenario};
+use crate::ui::browser;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::ui::summary;
+
+/// How many cards are asked about at once: the worker is free again in between.
+const AT_ONCE: usize = 8;
+
+/// How many cards are listed before all are asked for.
+const LISTED: usize = 12;
+
+/// What the rows can be sorted by: the numbers of columns.
+const MEMORY: usize = 1;
+const PRICE: usize = 2;
+
+/// The table of cards.
+#[component]
+pub fn Cards() -> impl IntoView {
+    let state = State::of_page();
+    let scenario = move || state.current().scenario.get();
+    let found = pieces(
+        state,
+        scenario,
+        |scenario| {
+            let blocks = usual_cards().len().div_ceil(AT_ONCE);
+            let ask = |block| Question::Cards(Box::new(scenario.clone()), block * AT_ONCE, AT_ONCE);
+            (0..blocks).map(ask).collect()
+        },
+        Place::Cards,
+        |answer| {
+            let Answer::Cards(rows) = answer else { return None };
+            Some(rows)
+        },
+    );
+    let sorted = RwSignal::new(MEMORY);
+    let all = RwSignal::new(false);
+    // Cards on which nothing fits are left out.
+    let fitting = Memo::new(move |_| {
+        let mut rows: Vec<NeedRow> =
+            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
+        rows.retain(|row| row.cells.iter().any(NeedCell::fits));
+        if sorted.get() == PRICE {
+            rows.sort_by(|one, other| price(one).total_cmp(&price(other)));
+        }
+        rows
+    });
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        let listed = if all.get() { usize::MAX } else { LISTED };
+        fitting
+            .with(|rows| rows.iter().take(listed).map(|row| in_words(state, row, unit)).collect::<Vec<_>>())
+    });
+    let columns = Signal::derive(|| {
+        let mut columns: Vec<Column> = vec![
+            ("Card".to_owned(), None),
+            ("Memory".to_owned(), Some(MEMORY)),
+            ("Rented from".to_owned(), Some(PRICE)),
+        ];
+        columns.extend(Method::ALL.iter().map(|method| (method.label().to_owned(), None)));
+        columns
+    });
+    let told = move || {
+        let method = state.current().scenario.with(|scenario| scenario.method);
+        let words = fitting.with(|rows| gist(rows, method));
+        match (words, found.busy.get()) {
+            (_, true) => "Looking at every card …".to_owned(),
+            (Some(words), false) => words,
+            (None, false) => {
+                "Nothing fits any card that is listed here: several cards are needed, or a smaller model."
+                    .to_owned()
+            }
+        }
+    };
+    let more = Signal::derive(move || fitting.with(Vec::len).saturating_sub(LISTED));
+    view! {
+        <section class="panel" aria-labelledby="need-title">
+            <h2 id="need-title">"Which card do I need?"</h2>
+            <p class="remark">{told}</p>
+            <Table caption="Cards by method" class="fits cards" columns=columns sorted=sorted rows=rows busy=found.busy />
+            <button
+                type="button"
+                class="explain"
+                hidden=Signal::derive(move || more.get() == 0)
+                on:click=move |_| all.update(|all| *all = !*all)
+            >
+                {move || if all.get() { "Fewer cards".to_owned() } else { format!("{} more cards", more.get()) }}
+            </button>
+            <p class="remark">
+                "The settings as above, on each card alone. Methods other than the scenario’s own have the precision and \
+                 optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
+                 with such a card, for an hour of the whole machine, on the day that is named."
+            </p>
+        </section>
+    }
+}
+
+fn price(row: &NeedRow) -> f64 {
+    row.machine.as_ref().map_or(f64::INFINITY, |machine| machine.per_hour)
+}
+
+/// The smallest card that the scenario's own method fits, and the one that costs least to rent.
+fn gist(rows: &[NeedRow], method: Method) -> Option<String> {
+    let own = Method::ALL.iter().position(|other| *other == method)?;
+    let fits = |row: &&NeedRow| row.cells.get(own).is_some_and(NeedCell::fits);
+    let smallest = rows.iter().filter(fits).min_by_key(|row| row.memory)?;
+    let cheapest = rows.iter().filter(fits).min_by(|one, other| price(one).total_cmp(&price(other)))?;
+    let rent = cheapest.machine.as_ref().map(|machine| {
+        format!(" The cheapest to rent is the {}, ${:.2} an hour.", cheapest.name, machine.per_hour)
+    });
+    Some(format!(
+        "As it is, it fits {} of {} cards; the smallest is the {}.{}",
+        rows.iter().filter(fits).count(),
+        usual_cards().len(),
+        smallest.name,
+        rent.unwrap_or_default(),
+    ))
+}
+
+fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
+    let rent = match &row.machine {
+        None => Cell::of("–"),
+        Some(machine) => {
+            let cards = if machine.gpus == 1 { String::new() } else { format!(", {} cards", machine.gpus) };
+            Cell {
+                small: format!("{} {}{cards}, {}", machine.provider, machine.name, machine.dated),
+                ..Cell::of(format!("${:.2}/h", machine.per_hour))
+            }
+        }
+    };
+    let methods = row.cells.iter().map(|cell| match cell {
+        NeedCell::Needs { needed, verdict, scenario } => {
+            let opened = scenario.clone();
+            let told = format!("Opened {} on the {}", summary::title(scenario), row.name);
+            let act = move |()| open(state, &opened, &told);
+            let fits = *verdict == Verdict::Fits;
+            let text = if *verdict == Verdict::WouldNotRun { "–".to_owned() } else { unit.amount(*needed) };
+            Cell {
+                hint: format!("{}: open {}", verdict.label(), summary::title(scenario)),
+                small: if fits { String::new() } else { verdict.label().to_lowercase() },
+                act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
+                class: verdict.slug(),
+                ..Cell::of(text)
+            }
+        }
+        NeedCell::Unknown(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
+    });
+    let cells = [Cell::of(unit.amount(row.memory)), rent].into_iter().chain(methods).collect();
+    Row { head: Cell::of(&row.name), cells, ..Row::default() }
+}
+
+/// Opens what a cell of a table is about, which can be undone.
+pub fn open(state: State, scenario: &Scenario, told: &str) {
+    state.open(scenario.clone(), told);
+    browser::scroll_to_top();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::need;
+    use crate::ui::desk::Desk;
+
+    #[test]
+    fn a_row_says_memory_price_and_methods() {
+        let cards = usual_cards();
+        let row = |slug: &str| {
+            let card = cards.iter().find(|card| &*card.slug == slug).expect("a card of the catalogue");
+            need(&Scenario::default(), card)
+        };
+        let rows = [row("l4"), row("rtx-3060-12gb"), row("rtx-4090")];
+        let said = gist(&rows, Method::Qlora).expect("two fit");
+        assert!(said.starts_with("As it is, it fits 2 of "), "{said}");
+        assert!(said.contains(" cards; the smallest is the L4."), "{said}");
+        assert!(said.contains("cheapest to rent is the L4, $0."), "{said}");
+        assert_eq!(gist(&rows, Method::Full), None);
+        let told =
+            Owner::new().with(|| in_words(State::new(Vec::new(), Desk::default()), &rows[0], Unit::Binary));
+        let [_, rent, full, _, qlora] = &told.cells[..] else { panic!("five cells") };
+        assert!(
+            rent.text.starts_with("$0.") && rent.small.contains(", 2026-"),
+            "{} {}",
+            rent.text,
+            rent.small
+        );
+        assert!(full.act.is_none() && full.small == "does not fit", "{}", full.small);
+        assert!(qlora.act.is_some() && qlora.small.is_empty() && qlora.hint.starts_with("Fits: open "));
+    }
+}

@@ -1,0 +1,25 @@
+//! What to do about it: what to change, which card, what else the card is good for.
+
+use leptos::prelude::*;
+
+use super::curves::Curves;
+use super::fit::Models;
+use super::levers::Changes;
+use super::need::Cards;
+
+/// The questions that a plan answers.
+#[component]
+pub fn Plan() -> impl IntoView {
+    view! {
+        <div class="panels">
+            <div class="column">
+                <Curves />
+                <Changes />
+            </div>
+            <div class="column">
+                <Cards />
+                <Models />
+            </div>
+        </div>
+    }
+}

@@ -1,0 +1,71 @@
+//! What is asked of the worker piece by piece: the rows of a table, the points of a curve.
+
+use leptos::prelude::*;
+
+use crate::ui::browser::Later;
+use crate::ui::desk::Place;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+
+/// How long, in milliseconds, the controls must rest before the pieces are asked for anew.
+const REST: u32 = 200;
+
+/// The pieces that were heard of so far.
+pub struct Pieces<T: Send + Sync + 'static> {
+    /// Each, once it is there.
+    pub heard: RwSignal<Vec<Option<T>>>,
+    /// Whether some are still to come.
+    pub busy: RwSignal<bool>,
+}
+
+impl<T: Send + Sync + 'static> Clone for Pieces<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Send + Sync + 'static> Copy for Pieces<T> {}
+
+/// Asks so many questions about what is `wanted`, one after the other, and anew whenever that changes; what was asked of
+/// something earlier, or for a view that is gone, is dropped.
+pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'static>(
+    state: State,
+    wanted: impl Fn() -> K + Send + Sync + 'static,
+    questions: fn(&K) -> Vec<Question>,
+    place: fn(usize) -> Place,
+    read: fn(Answer) -> Option<T>,
+) -> Pieces<T> {
+    let pieces = Pieces { heard: RwSignal::new(Vec::new()), busy: RwSignal::new(true) };
+    let wanted = Memo::new(move |_| wanted());
+    let forget = move |from: usize| {
+        let count = pieces.heard.with_untracked(Vec::len);
+        state.desk.with_value(|desk| (from..count).for_each(|index| desk.forget(place(index))));
+    };
+    let later = StoredValue::new_local(Later::default());
+    Effect::new(move || {
+        forget(0);
+        wanted.track();
+        pieces.busy.set(true);
+        later.with_value(|later| {
+            later.run(REST, move || {
+                let questions = wanted.with_untracked(questions);
+                let count = questions.len();
+                pieces.heard.set(vec![None; count]);
+                for (index, question) in questions.into_iter().enumerate() {
+                    let take = move |answer: Option<Answer>| {
+                        pieces.heard.update(|heard| heard[index] = answer.and_then(read));
+                        if index + 1 == count {
+                            pieces.busy.set(false);
+                        }
+                    };
+                    state.desk.with_value(|desk| desk.ask(place(index), question, take));
+                }
+            });
+        });
+    });
+    on_cleanup(move || {
+        later.with_value(Later::cancel);
+        forget(0);
+    });
+    pieces
+}

@@ -1,0 +1,75 @@
+//! The views under the answer: their tabs, and the one that is shown. The others are not there and do nothing.
+
+use leptos::ev::KeyboardEvent;
+use leptos::prelude::*;
+
+use super::accuracy::Accuracy;
+use super::answer::Fit;
+use super::compare::Compare;
+use super::plan::Plan;
+use super::timeline::Timeline;
+use crate::ui::browser;
+use crate::ui::state::State;
+use crate::ui::view::View;
+
+/// The tabs and the view.
+#[component]
+pub fn Views() -> impl IntoView {
+    let state = State::of_page();
+    let shown = Memo::new(move |_| state.view.get());
+    let press = move |event: KeyboardEvent| {
+        let now = View::ALL.iter().position(|view| *view == shown.get_untracked()).unwrap_or_default();
+        let last = View::ALL.len() - 1;
+        let to = match event.key().as_str() {
+            "ArrowLeft" => now.checked_sub(1).unwrap_or(last),
+            "ArrowRight" if now < last => now + 1,
+            "ArrowRight" | "Home" => 0,
+            "End" => last,
+            _ => return,
+        };
+        event.prevent_default();
+        state.view.set(View::ALL[to]);
+        browser::focus(&tab_id(View::ALL[to]));
+    };
+    let tab = move |view: View| {
+        let is_shown = move || shown.get() == view;
+        view! {
+            <button
+                type="button"
+                role="tab"
+                id=tab_id(view)
+                aria-selected=Signal::derive(move || is_shown().to_string())
+                aria-controls="view"
+                tabindex=Signal::derive(move || if is_shown() { "0" } else { "-1" }.to_owned())
+                on:click=move |_| state.view.set(view)
+            >
+                {view.label()}
+            </button>
+        }
+    };
+    let view = move || match shown.get() {
+        View::Fit => view! { <Fit /> }.into_any(),
+        View::Timeline => view! { <Timeline /> }.into_any(),
+        View::Plan => view! { <Plan /> }.into_any(),
+        View::Compare => view! { <Compare /> }.into_any(),
+        View::Accuracy => view! { <Accuracy /> }.into_any(),
+    };
+    view! {
+        <div class="views" role="tablist" aria-label="Views" on:keydown=press>
+            {View::ALL.map(tab)}
+        </div>
+        <div
+            class="view"
+            id="view"
+            role="tabpanel"
+            aria-labelledby=Signal::derive(move || tab_id(shown.get()))
+        >
+            {view}
+        </div>
+    }
+}
+
+/// The id of a view's tab.
+fn tab_id(view: View) -> String {
+    format!("view-{}", view.slug())
+}

@@ -1,0 +1,148 @@
+// The views under the answer: their tabs, their links, and that only what is shown does any work.
+import { AxeBuilder } from "@axe-core/playwright";
+import { expect, test } from "./support/test.js";
+
+const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+
+/** Each view, and what stands in it. */
+const VIEWS = [
+  ["Fit", "Memory at the peak"],
+  ["Timeline", "Over one step"],
+  ["Plan", "Which card do I need?"],
+  ["Compare", "Compare with"],
+  ["Accuracy", "How we know"],
+];
+
+test("every view has a tab, a link and its keys", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=2");
+  const heading = (name) => page.getByRole("tabpanel").getByRole("heading", { name, exact: true });
+  for (const [name, title] of VIEWS) {
+    await headroom.view(name);
+    await expect(page.getByRole("tabpanel", { name })).toBeVisible();
+    await expect(heading(title)).toBeVisible();
+    if (name === "Fit") await expect.poll(() => headroom.link().has("view")).toBe(false);
+    else await headroom.expectLink("view", name.toLowerCase());
+    await headroom.expectLink("b", "2");
+    await page.goto("about:blank");
+    await page.goBack();
+    await expect(heading(title)).toBeVisible();
+  }
+  // one stop for the keyboard, arrows between them
+  const tabs = page.getByRole("tab");
+  expect(await tabs.evaluateAll((all) => all.map((tab) => tab.tabIndex))).toEqual([-1, -1, -1, -1, 0]);
+  await tabs.last().focus();
+  await page.keyboard.press("ArrowRight");
+  await expect(tabs.first()).toBeFocused();
+  await expect(heading("Memory at the peak")).toBeVisible();
+  await page.keyboard.press("End");
+  await expect(heading("How we know")).toBeVisible();
+  await tabs.last().blur();
+  await page.keyboard.press("2");
+  await expect(heading("Over one step")).toBeVisible();
+});
+
+test("a link without a view, and one with a view that is none, open Fit", async ({ headroom, page }) => {
+  for (const link of ["?v=1&b=3", "#v=1&b=3&view=everything"]) {
+    await headroom.open(link);
+    await expect(page.getByRole("tab", { name: "Fit" })).toHaveAttribute("aria-selected", "true");
+    await expect(headroom.box("Micro-batch size")).toHaveValue("3");
+    await expect(headroom.notice).toBeHidden();
+  }
+});
+
+test("what is not shown is not there", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(page.getByRole("table")).toHaveCount(1);
+  await headroom.view("Timeline");
+  await expect(headroom.parts).toHaveCount(0);
+});
+
+test("the first change is four strokes away", async ({ headroom, page }) => {
+  await headroom.open();
+  await expect(page.locator(".lever").first()).toBeVisible();
+  for (const key of ["Tab", "Tab", "Enter", "Tab"]) await page.keyboard.press(key);
+  await expect(page.locator(".lever").first()).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => headroom.link().size).toBeGreaterThan(1);
+});
+
+test("cards by method: what is needed, whether it fits, what it costs to rent", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  const table = page.getByRole("table", { name: "Cards by method" });
+  await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 90_000 });
+  await expect(page.getByText(/^As it is, it fits \d+ of \d+ cards; the smallest is the .+ The cheapest to rent is/)).toBeVisible();
+  const rows = table.locator("tbody tr");
+  const listed = await rows.count();
+  const memories = await rows.locator("td:nth-child(2)").allInnerTexts();
+  expect(memories.map(parseFloat)).toEqual(memories.map(parseFloat).sort((one, other) => one - other));
+  await expect(rows.filter({ hasText: "$" }).first()).toContainText(/\$\d+\.\d\d\/h\s+\w+ \S+.*2026-\d\d-\d\d/);
+
+  await table.getByRole("button", { name: "Rented from" }).click();
+  await expect(table.getByRole("columnheader", { name: "Rented from" })).toHaveAttribute("aria-sort", "ascending");
+  const prices = (await rows.locator("td:nth-child(3)").allInnerTexts()).map((text) => parseFloat(text.slice(1)));
+  expect(prices[0]).toBeLessThanOrEqual(prices[1]);
+
+  await page.getByRole("button", { name: /more cards/ }).click();
+  expect(await rows.count()).toBeGreaterThan(listed);
+  // a cell is that scenario
+  await rows.first().locator("td:last-child").getByRole("button").click();
+  await expect(headroom.verdict).toContainText(/Fits/);
+  await expect.poll(() => headroom.link().has("gpu")).toBe(true);
+  await page.keyboard.press("Control+z");
+  await expect.poll(() => headroom.link().has("gpu")).toBe(false);
+});
+
+test("another question cancels what was asked of the cards", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.1-405B&method=lora");
+  await headroom.open("#v=1&view=plan&m=openai-community/gpt2&s=512");
+  await headroom.box("Micro-batch size").fill("2");
+  await expect(page.getByRole("table", { name: "Cards by method" })).toHaveAttribute("aria-busy", "false", { timeout: 90_000 });
+});
+
+test("the budget of the table of models stands in the link, for its card", async ({ headroom }) => {
+  await headroom.open("#v=1&view=plan&budget=80");
+  await expect(headroom.box("On a card with")).toHaveValue("80");
+  await headroom.search("GPU", "h100");
+  await expect(headroom.box("On a card with")).not.toHaveValue("80");
+  await expect.poll(() => headroom.link().has("budget")).toBe(false);
+});
+
+test("the methods stand side by side in one click, with their differences", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=compare");
+  await page.getByRole("tabpanel").getByRole("button", { name: /^LoRA/ }).click();
+  const differs = page.getByRole("table", { name: "Inputs in which the scenarios differ" });
+  await expect(differs.getByRole("row", { name: /^Method/ })).toContainText(/QLoRA.*LoRA/s);
+  await expect(differs.getByRole("row", { name: /^Needs/ })).toContainText(/GiB.*GiB\s+\+/s);
+  await expect(differs.getByRole("row", { name: /^On its card/ })).toContainText("Fits");
+  await expect(headroom.button("Remove B")).toBeVisible();
+});
+
+test("what was measured of the family is listed", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const own = page.getByRole("table", { name: "Measured runs of this family" });
+  await expect(own.getByRole("row").nth(1)).toContainText("as here");
+  await expect(own.getByRole("row").nth(1)).toContainText(/\d\.\d\d%/);
+  const all = page.getByRole("table", { name: "All measured runs by training library" });
+  expect(await all.getByRole("row").count()).toBeGreaterThan(5);
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [320, 390, 1280, 1920]) {
+    test.describe(`${width} pixels wide, ${colorScheme}`, () => {
+      test.use({ colorScheme, viewport: { width, height: 800 }, reducedMotion: "reduce" });
+
+      test("axe finds nothing in any view, and none is too wide", async ({ headroom, page }) => {
+        await headroom.open("#v=1&gpu=rtx-3060-12gb");
+        for (const [name, title] of VIEWS) {
+          await headroom.view(name);
+          await expect(page.getByRole("heading", { name: title, exact: true })).toBeVisible();
+          const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
+          const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(" ")}`);
+          expect(found, name).toEqual([]);
+          const overflow = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
+          expect(overflow, name).toBeLessThanOrEqual(0);
+        }
+      });
+    });
+  }
+}

@@ -1,0 +1,124 @@
+"""Measures one rank of a many-GPU job, or prints its allocations and frees: rank_steps.py ROW.json [--trace | --all]
+
+ROW.json is a row of data/measurements/multi.json, or its "case" alone, or a list of cases, which are measured one after the
+other, one row a line. Needs the harness that these rows were measured with (measure_multi.py, on PYTHONPATH) on its null device:
+the process is rank 0 of the job, its collectives return at once and move nothing, and all else is the engine's own code. --trace
+prints every allocation and free of the last iteration, as tools/compare_trace.py reads them, --all those of the whole run.
+
+Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (the last for engine "ddp" alone), lora,
+lora_autocast_adapter, qlora_prepare, qlora_double_quant, and weights "bf16" where DDP's autocast runs over bfloat16 weights.
+"""
+import json
+import os
+import subprocess
+import sys
+
+os.environ.update(DS_ACCELERATOR="cuda", LOCAL_RANK="0", RANK="0", MASTER_ADDR="localhost", MASTER_PORT="29511", CUDA_HOME="/nonexistent")
+
+
+def adapt(case):
+    """Has the harness make the model as measure.py does where it is adapted."""
+    import measure
+    import torch
+    from transformers import AutoModelForCausalLM
+    own = {key: case[key] for key in ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights") if key in case}
+    own_type = "fp32" if case["engine"] == "fsdp2" else "amp_bf16"
+    dtype = own_type if case.get("dtype", "fp32") == "fp32" else case["dtype"]
+    settings = dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config"), method=case["method"], dtype=dtype,
+                    attention=case.get("attention", "sdpa"), **own)
+    settings["lora"] = {**measure.DEFAULTS["lora"], **(case.get("lora") or {})}
+    plain = AutoModelForCausalLM.from_config
+
+    def adapted(*_, **__):
+        AutoModelForCausalLM.from_config = plain
+        model = measure.build_model(settings, "meta" if case["engine"] == "fsdp2" else torch.device("cuda"))
+        # the harness looks for them one module further out
+        type(model.base_model.model).layers = property(lambda self: self.model.layers)
+        return model
+
+    AutoModelForCausalLM.from_config = adapted
+
+
+def run(row, show):
+    import measure
+    import measure_multi
+    import torch
+    case = {"id": row.get("id", "traced"), **row.get("case", row)}
+    os.environ["WORLD_SIZE"] = str(case.get("world", 8))
+    method, marks = case.get("method", "full"), []
+    reset = torch.cuda.reset_peak_memory_stats
+
+    def mark(*_):
+        """The harness asks for this where a phase begins; the first time when the model is loaded."""
+        torch.cuda.synchronize()
+        torch._C._cuda_setMemoryMetadata("MARK:")
+        block = torch.empty(1, device="cuda")
+        marks.append(block.untyped_storage().data_ptr())
+        torch._C._cuda_setMemoryMetadata("")
+        del block
+        reset()
+
+    if show:
+        torch.cuda.reset_peak_memory_stats = mark
+        torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)
+    if method != "full":
+        adapt(case)
+    result = measure_multi.run(case)
+    if show:
+        events = torch.cuda.memory._snapshot()["device_traces"][0]
+        # the phases of an iteration are those that the harness lists, by order
+        phases = list(result["phases"])
+        iterations = (len(marks) - 1) // len(phases)
+        names = ["loaded"] + phases * iterations
+        print_events(measure, events, names, len(names) - len(phases), show == "--trace")
+    else:
+        head = {key: result.pop(key) for key in ("id", "source", "versions", "device", "case")}
+        print("ROW " + json.dumps({**head, "measured": result}, separators=(",", ":")))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def print_events(measure, events, names, last, only_last):
+    ids, current, number, phase = {}, 0, 0, -1
+    for event in events:
+        kind, address = event["action"], event["addr"]
+        shown = not only_last or phase >= last
+        if kind == "alloc":
+            if (event.get("user_metadata") or "").startswith("MARK:"):
+                phase += 1
+                if only_last and phase == last:
+                    print("BASE %d" % current)
+                if not only_last or phase >= last:
+                    print("MARK %s %d" % (names[min(phase, len(names) - 1)], current))
+                ids[address] = ("mark", 0)
+                continue
+            number += 1
+            size = measure.rnd(event["size"])
+            current += size
+            ids[address] = (number, size)
+            if shown:
+                frames = " < ".join(measure.short_frame(event.get("frames")))
+                print("A %d %d %d s%d %s" % (number, event["size"], current, event["stream"] % 100003, frames))
+        elif kind == "free_requested":
+            known, size = ids.pop(address, ("mark", 0))
+            if known != "mark":
+                current -= size
+                if shown:
+                    print("F %d %d %d" % (known, size, current))
+
+
+def main():
+    rows = json.load(open(sys.argv[1]))
+    if isinstance(rows, dict):
+        return run(rows, sys.argv[2] if len(sys.argv) > 2 else "")
+    for row in rows:
+        env = dict(os.environ, NULLCUDA_REMEMBER=str(int(row.get("case", row).get("engine") == "ddp")))
+        with open(sys.argv[1] + ".one", "w") as one:
+            json.dump(row, one)
+        done = subprocess.run([sys.executable, __file__, one.name], capture_output=True, text=True, env=env)
+        lines = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+        print(lines[-1] if lines else "failed: %s: %s" % (row.get("id"), done.stderr[-600:]), file=sys.stdout if lines else sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Runs the files that `headroom script` writes and holds what they took against the estimate: run_script.py HEADROOM LINK...
+
+HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
+liger-kernel in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
+harness that such a device belongs to (measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
+else is the file as it is written.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+MODELS = Path(__file__).parent.parent / "data" / "models"
+
+
+def run(text, config, scenario):
+    """What the file takes: allocated and reserved bytes."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore")
+    import datasets
+    import measure
+    import torch
+    import transformers
+
+    def from_pretrained(_, dtype, attn_implementation, device_map, quantization_config=None, config=None):
+        assert device_map == {"": 0}, device_map
+        config = config or a_config(None)
+        keywords = dict(attn_implementation=attn_implementation)
+        if quantization_config is None:
+            with torch.device("cuda"):
+                return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **keywords)
+        case = dict(measure.DEFAULTS, qlora_double_quant=quantization_config.bnb_4bit_use_double_quant,
+                    dtype="fp16" if quantization_config.bnb_4bit_compute_dtype == torch.float16 else "bf16")
+        assert quantization_config.load_in_4bit and quantization_config.bnb_4bit_quant_type == "nf4"
+        return measure.build_4bit(case, config, dtype, keywords, "cuda")
+
+    def a_config(_):
+        own = dict(config)
+        return transformers.AutoConfig.for_model(own.pop("model_type"), **own)
+
+    transformers.AutoConfig.from_pretrained = a_config
+    transformers.AutoModelForCausalLM.from_pretrained = from_pretrained
+    transformers.AutoTokenizer.from_pretrained = lambda _: tokenizer()
+    transformers.PreTrainedModel.save_pretrained = lambda *_, **__: None
+    # texts of a row's length: a word is a token, and the end of a text one more
+    words = " ".join(["w"] * (scenario["seq-length"] - 1))
+    rows = 4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8
+    datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict({"text": [words] * rows})
+    kept = answer_as_data_would(scenario)  # as long as it is kept
+    if "SFTTrainer" in text:
+        import trl
+        real = trl.SFTConfig
+        trl.SFTConfig = lambda **keywords: real(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True, **keywords)
+        trl.SFTTrainer.save_model = lambda *_: None
+        real_trainer = trl.SFTTrainer
+        trl.SFTTrainer = lambda **keywords: real_trainer(processing_class=tokenizer(), **keywords)
+    text = re.sub(r"(STEPS = .*, )1000\n", r"\g<1>3\n", text)
+    # what loading takes for a moment is not the run
+    before, mark = re.split(r"(?m)^(?=rows = batches\(\)|trainer\.train\(\))", text)
+    space = {}
+    exec(compile(before, "train.py", "exec"), space)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    exec(compile(mark, "train.py", "exec"), space)
+    stats = torch.cuda.memory_stats()
+    del kept
+    return stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    tokens = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1, "w": 2}, unk_token="w"))
+    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="w")
+
+
+def answer_as_data_would(scenario):
+    """A device without data reads back zeros: what is asked of the data is answered as it is."""
+    if scenario["stack"] == "trl":
+        import trl_steps
+        free = scenario["mask"] == "padding-free"
+        return trl_steps.answer_as_data_would(dict(
+            batch=scenario["batch-size"], seq=scenario["seq-length"], labels=None,
+            attention_mask="padding-free" if free else "ones"))
+    else:
+        import measure
+        measure.patch_value_reads(dict(attention_mask=scenario["mask"]), True)
+
+
+def main():
+    if sys.argv[1] == "--one":
+        text, config, scenario = json.load(sys.stdin)
+        print("RESULT", json.dumps(run(text, config, scenario)), flush=True)
+        os._exit(0)
+    headroom, *links = sys.argv[1:]
+    worst = 0.0
+    for link in links:
+        ask = lambda *arguments: subprocess.run([headroom, *arguments, link], capture_output=True, text=True)
+        written, estimated = ask("script"), ask("estimate", "--json")
+        if written.returncode or estimated.returncode:
+            print(link, "refused:", (written.stderr or estimated.stderr).strip())
+            continue
+        text, answer = written.stdout, json.loads(estimated.stdout)
+        scenario = answer["scenario"]
+        config = json.loads((MODELS / (scenario["model"].replace("/", "__") + ".json")).read_text())
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]))
+        if "expandable_segments" in text:
+            environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        done = subprocess.run([sys.executable, __file__, "--one"], input=json.dumps([text, config, scenario]),
+                              capture_output=True, text=True, env=environment)
+        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        if not found:
+            print(link, "FAILED", done.stderr[-1500:])
+            worst = float("inf")
+            continue
+        allocated, reserved = json.loads(found[0][7:])
+        off = [100 * (ours / theirs - 1) for ours, theirs in
+               ((answer["peak"]["bytes"], allocated), (answer["reserved"], reserved))]
+        worst = max(worst, abs(off[0]))
+        print(f"{link}: allocated {allocated:,} {off[0]:+.3f} %, reserved {reserved:,} {off[1]:+.2f} %", flush=True)
+    sys.exit(worst > 1.0)
+
+
+if __name__ == "__main__":
+    main()
