@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::Category;
 use crate::scenario::{Scenario, Stack};
-use crate::step::{Dims, Happening, Pass, Rank, Rows, TensorGroup};
+use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup};
 use crate::units::{Bytes, grouped};
 pub use notes::{Note, Switch, notes};
 
@@ -66,10 +66,15 @@ fn rest(groups: &[TensorGroup], stack: Stack) -> Option<Line> {
         Category::Optimizer => {
             ("smaller ones, steps and scales among them".to_owned(), "PyTorch, torch/optim".to_owned())
         }
+        Category::QuantState => (
+            "scales and code books that turn 4-bit weights back into numbers".to_owned(),
+            first.what.source.of(stack).to_owned(),
+        ),
+        Category::Buffers => {
+            ("tensors of the model that are not trained".to_owned(), Source::Modeling.of(stack).to_owned())
+        }
         Category::Weights
         | Category::Adapters
-        | Category::QuantState
-        | Category::Buffers
         | Category::Gradients
         | Category::WeightCopies
         | Category::Workspace

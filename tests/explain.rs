@@ -160,7 +160,7 @@ fn what_is_said_is_true_of_the_tensor() {
     assert!(rest.unwrap().why.starts_with("smaller ones"), "{rest:?}");
     let hidden = find(&gpt2, Category::Logits, "lm_head: cast");
     assert!(
-        hidden.why.starts_with("the hidden states") && hidden.formula.contains("1,024 tokens × 768"),
+        hidden.why.starts_with("the layer's input") && hidden.formula.contains("1,024 tokens × 768"),
         "{hidden:?}"
     );
     let loss = gpt2

@@ -108,7 +108,7 @@ impl<'a> Pass<'_, 'a> {
             let transformed = self.transformed(hidden);
             let head = self.bound_head();
             self.keep_on_device(head.name == "lm_head");
-            let logits = transformed.through(&head).as_logits();
+            let logits = transformed.through(&head).named_logits();
             self.keep_on_device(false);
             logits
         };
@@ -160,7 +160,7 @@ impl<'a> Pass<'_, 'a> {
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let copies = batch > 1 && self.machine.with(|state| state.trains(head));
             let whole = |chunk: &Tensor<'a>| if copies { chunk.copied() } else { chunk.clone() };
-            chunks.iter().map(|chunk| self.finished(whole(chunk).through(head).as_logits())).collect()
+            chunks.iter().map(|chunk| self.finished(whole(chunk).through(head).named_logits())).collect()
         };
         let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         let losses = logits.iter().zip(&rows).map(|(chunk, rows)| {
@@ -183,7 +183,7 @@ impl<'a> Pass<'_, 'a> {
 
 impl Tensor<'_> {
     /// The same, known as the logits.
-    pub(super) fn as_logits(self) -> Self {
+    pub(super) fn named_logits(self) -> Self {
         self.machine.with(|state| state.note_role(self.value.storage, &roles::LOGITS));
         self
     }

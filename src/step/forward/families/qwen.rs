@@ -145,7 +145,7 @@ impl<'a> Pass<'_, 'a> {
     /// `QWenLMHeadModel.forward` from the last hidden state on.
     pub(in crate::step::forward) fn qwen_head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let logits = hidden.through(&head).as_logits();
+        let logits = hidden.through(&head).named_logits();
         let loss = {
             let row = self.batch.sequences.saturating_mul(head.shape.output);
             let shifted = logits.slice(logits.value.numel.saturating_sub(row));

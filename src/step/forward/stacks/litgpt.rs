@@ -262,9 +262,9 @@ impl<'a> Pass<'_, 'a> {
         let logits: Vec<Tensor<'a>> = if in_chunks {
             let width = batch.saturating_mul(head.shape.input);
             let numels: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(width)).collect();
-            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head).as_logits()).collect()
+            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head).named_logits()).collect()
         } else {
-            vec![hidden.through(&head).as_logits()]
+            vec![hidden.through(&head).named_logits()]
         };
         drop(hidden);
         // Fabric's `convert_output`

@@ -338,7 +338,7 @@ impl<'a> Pass<'_, 'a> {
         let output = match super::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
-                    let logits = normed.torchtune_through(&head).as_logits();
+                    let logits = normed.torchtune_through(&head).named_logits();
                     logits.to(Dtype::F32)
                 };
                 drop(normed);
