@@ -77,6 +77,11 @@ impl Params {
         self.list.get(own.clone()).unwrap_or_default()
     }
 
+    /// Whether that is a leaf of the running graph and no parameter.
+    pub fn is_leaf(&self, id: ParamId) -> bool {
+        id as usize >= self.list.len() - self.leaves
+    }
+
     /// The leaves of the running graph that are no parameters.
     pub fn leaves(&self) -> &[Parameter] {
         &self.list[self.list.len() - self.leaves..]
@@ -103,7 +108,8 @@ impl Parameter {
 }
 
 /// The door to weights: every operation that reads one comes by here, and gives back the reference that it is given when it
-/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]. A sharded one was gathered when
+/// has read it. The engine comes by here too, before a derivative runs, for each parameter among the inputs of its node. A
+/// whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]. A sharded one was gathered when
 /// its unit was entered and goes when that is left, whoever saved it: FSDP2 resizes the storage to nothing.
 impl State {
     /// A parameter as an operation reads it.
@@ -113,7 +119,7 @@ impl State {
         }
         let param = self.params.get(id);
         let wanted = param.trainable && self.graph.enabled;
-        let edge = if wanted { Edge::Param(id) } else { Edge::None };
+        let edge = if wanted { Edge::Param(id) } else { Edge::Frozen(id) };
         Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
@@ -146,11 +152,27 @@ impl State {
         let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
         let storage = self.persistent(bytes, kept.dtype, times, category, &PARAMETER);
         self.note_shape(storage, (kept.rows, kept.numel / kept.rows.max(1)));
+        self.list_parameter(storage, (rows, numel), (read, kept), (trainable, times))
+    }
+
+    /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
+    pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
+        let kept = Kept { numel: rows.saturating_mul(columns), rows, dtype: Dtype::U8 };
+        self.list_parameter(storage, (rows, kept.numel), (kept.dtype, kept), (false, times))
+    }
+
+    fn list_parameter(
+        &mut self,
+        storage: StorageId,
+        (rows, numel): (u64, u64),
+        (dtype, kept): (Dtype, Kept),
+        (trainable, times): (bool, u32),
+    ) -> ParamId {
         let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {
             module,
             numel,
-            dtype: read,
+            dtype,
             rows,
             kept,
             trainable,

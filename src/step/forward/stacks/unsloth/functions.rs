@@ -221,7 +221,9 @@ impl State {
     /// `matmul_lora`: a product, to which that of the adapter is added in place. A 4-bit weight is dequantised into a buffer
     /// that stays.
     fn adapted_product(&mut self, rows: u64, layer: &Layer, dtype: Dtype) -> StorageId {
+        let weight = self.weight(layer.weight.id());
         let output = self.alloc_product(rows.saturating_mul(layer.shape.output), dtype, &torch::LINEAR);
+        self.release(weight.storage);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
             let low = self.alloc_product(rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
@@ -244,11 +246,16 @@ impl State {
         copy
     }
 
-    /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
+    /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise, or as it is.
     fn dequantised_anew(&mut self, layer: &Layer, dtype: Dtype) -> StorageId {
+        let weight = self.weight(layer.weight.id());
         match layer.weight {
-            Weight::Plain(_) => NOTHING,
-            Weight::Quantised(_) => self.alloc(layer.shape.weights(), dtype, &DEQUANTISED),
+            Weight::Plain(_) => weight.storage,
+            Weight::Quantised(_) => {
+                let dequantised = self.alloc(layer.shape.weights(), dtype, &DEQUANTISED);
+                self.release(weight.storage);
+                dequantised
+            }
         }
     }
 
