@@ -36,6 +36,8 @@ pub(super) enum Edge {
     },
     /// To a parameter's `.grad`.
     Param(u32),
+    /// Nowhere, from a parameter that is not trained.
+    Frozen(u32),
 }
 
 /// Stands for a node of the graph that a recomputation builds and throws away.

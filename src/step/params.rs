@@ -79,6 +79,11 @@ impl Params {
         self.list.get(own.clone()).unwrap_or_default()
     }
 
+    /// Whether that is a leaf of the running graph and no parameter.
+    pub fn is_leaf(&self, id: ParamId) -> bool {
+        id as usize >= self.list.len() - self.leaves
+    }
+
     /// The leaves of the running graph that are no parameters.
     pub fn leaves(&self) -> &[Parameter] {
         &self.list[self.list.len() - self.leaves..]
@@ -105,7 +110,8 @@ impl Parameter {
 }
 
 /// The door to weights: every operation that reads one comes by here, and gives back the reference that it is given when it
-/// has read it. A whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]. A sharded one was gathered when
+/// has read it. The engine comes by here too, before a derivative runs, for each parameter among the inputs of its node. A
+/// whole weight is there whether it is read or not, so the reference is one to [`NOTHING`]. A sharded one was gathered when
 /// its unit was entered and goes when that is left, whoever saved it: FSDP2 resizes the storage to nothing.
 impl State {
     /// A parameter as an operation reads it.
@@ -115,7 +121,7 @@ impl State {
         }
         let param = self.params.get(id);
         let wanted = param.trainable && self.graph.enabled;
-        let edge = if wanted { Edge::Param(id) } else { Edge::None };
+        let edge = if wanted { Edge::Param(id) } else { Edge::Frozen(id) };
         Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
@@ -164,11 +170,27 @@ impl State {
         let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
         let storage = self.persistent(bytes, kept.dtype, times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
+        self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
+    }
+
+    /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
+    pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
+        let kept = Kept { numel: rows.saturating_mul(columns), rows, dtype: Dtype::U8 };
+        self.list_parameter(storage, (rows, kept.numel, Rank::None), (kept.dtype, kept), (false, times))
+    }
+
+    fn list_parameter(
+        &mut self,
+        storage: StorageId,
+        (rows, numel, rank): (u64, u64, Rank),
+        (dtype, kept): (Dtype, Kept),
+        (trainable, times): (bool, u32),
+    ) -> ParamId {
         let (module, body) = (self.module, self.params.body);
         self.params.list.push(Parameter {
             module,
             numel,
-            dtype: read,
+            dtype,
             rows,
             kept,
             rank,

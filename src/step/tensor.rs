@@ -82,7 +82,10 @@ impl Value {
 
     /// Whether a gradient flows to it.
     pub fn requires_grad(&self) -> bool {
-        self.edge != Edge::None
+        match self.edge {
+            Edge::None | Edge::Frozen(_) => false,
+            Edge::Node { .. } | Edge::Param(_) => true,
+        }
     }
 }
 

@@ -8,8 +8,7 @@
 use super::derivative::{Derivative, validate};
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
-use crate::step::heap::NOTHING;
-use crate::step::heap::Repeat;
+use crate::step::heap::{NOTHING, Repeat, StorageId};
 use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor};
 use crate::step::what::{ENGINE, What, roles, torch};
@@ -21,7 +20,7 @@ impl State {
     /// Hands a gradient to an edge; takes over its reference.
     pub fn give(&mut self, edge: Edge, grad: Grad) {
         match edge {
-            Edge::None => self.release(grad.storage),
+            Edge::None | Edge::Frozen(_) => self.release(grad.storage),
             Edge::Param(param) => {
                 // a tied weight's gradients are summed before the parameter gets them
                 let index = param as usize;
@@ -114,7 +113,9 @@ impl State {
             }
             let outer = std::mem::replace(&mut self.category, node.category);
             (self.module, self.role) = (node.module, node.role);
+            let weights = self.weights_of(&node);
             let mut results = derivative.run(self, &node, &mut grads);
+            weights.into_iter().for_each(|weight| self.release(weight));
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
             if hooked || node.frame != 0 && !reentrant {
@@ -147,6 +148,15 @@ impl State {
                 self.leave_frame(&node);
             }
         }
+    }
+
+    /// The parameters among a node's inputs, which its derivative reads: they come through the door for weights, as they do
+    /// in the forward pass.
+    fn weights_of(&mut self, node: &Node) -> [StorageId; INPUTS] {
+        node.inputs.map(|input| match input.edge {
+            Edge::Param(id) | Edge::Frozen(id) if !self.params.is_leaf(id) => self.weight(id).storage,
+            Edge::Param(_) | Edge::Frozen(_) | Edge::Node { .. } | Edge::None => NOTHING,
+        })
     }
 
     /// SplitBackward: the gradients of all chunks are joined into the whole's.
@@ -226,7 +236,7 @@ impl State {
     /// The gradient that waits at an edge.
     fn waiting(&self, edge: Edge) -> Option<Grad> {
         match edge {
-            Edge::None => None,
+            Edge::None | Edge::Frozen(_) => None,
             Edge::Param(param) => self.params.list[param as usize].waiting,
             Edge::Node { node, output } => {
                 self.graph.pending[self.graph.pending_of(node).start + usize::from(output)]

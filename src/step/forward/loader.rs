@@ -148,7 +148,7 @@ impl Loader<'_> {
         let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
         let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
             let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
-            state.persistent(bytes, dtype, times, category, what);
+            state.persistent(bytes, dtype, times, category, what)
         };
         let state = &mut *self.state;
         let mut meanwhile = NOTHING;
@@ -157,7 +157,7 @@ impl Loader<'_> {
         } else {
             store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
-        store(state, numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
+        let packed = store(state, numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
         store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
             store(state, 4, Dtype::F32, &torch::OFFSET);
@@ -170,6 +170,7 @@ impl Loader<'_> {
         state.release(meanwhile);
         state.release(whole);
         state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
+        let weight = state.list_packed(packed, (spec.output, spec.input), times);
         let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -188,7 +189,7 @@ impl Loader<'_> {
             Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
         };
         let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
-        Quantised { format, compute, origin, opened, double }
+        Quantised { weight, format, compute, origin, opened, double }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
@@ -196,10 +197,11 @@ impl Loader<'_> {
         let dtype = self.dtype;
         let first = self.state.storages.len();
         let times = self.times;
-        let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
+        let (packed, original) = self.state.store_nf4(spec.weight_numel(), dtype, times);
         self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
+        let weight = self.state.list_packed(packed, (spec.output, spec.input), times);
         let [compute, origin, opened] = [dtype; 3];
-        (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
+        (Quantised { weight, format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two

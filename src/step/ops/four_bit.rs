@@ -7,6 +7,7 @@ mod torchao;
 use super::linear::Shape;
 use crate::dtype::Dtype;
 use crate::step::machine::State;
+use crate::step::params::ParamId;
 use crate::step::tensor::Value;
 use crate::step::what::{Source, What};
 
@@ -34,6 +35,8 @@ pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 /// How a 4-bit weight is dequantised.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct Quantised {
+    /// The packed weight.
+    pub weight: ParamId,
     pub format: Format,
     /// Element type of the computation (`bnb_4bit_compute_dtype`).
     pub compute: Dtype,
@@ -62,7 +65,7 @@ impl State {
         match quantised.format {
             Format::Bitsandbytes => self.linear_bitsandbytes(x, shape, quantised, false),
             Format::BitsandbytesEarly => self.linear_bitsandbytes(x, shape, quantised, true),
-            Format::Nf4Tensor => self.linear_nf4(x, shape, quantised.origin),
+            Format::Nf4Tensor => self.linear_nf4(x, shape, quantised),
         }
     }
 }

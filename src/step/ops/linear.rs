@@ -81,6 +81,16 @@ pub(in crate::step) enum Weight {
     Quantised(Quantised),
 }
 
+impl Weight {
+    /// The parameter, packed or not.
+    pub fn id(self) -> ParamId {
+        match self {
+            Weight::Plain(id) => id,
+            Weight::Quantised(quantised) => quantised.weight,
+        }
+    }
+}
+
 /// A LoRA adapter.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct Adapter {

@@ -25,8 +25,9 @@ impl State {
     ) -> Value {
         let input_dtype = x.dtype;
         let x = self.cast_as(x, quantised.compute, &INPUT);
-        let node =
-            self.node([&x], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
+        let packed = self.weight(quantised.weight);
+        let node = self
+            .node([&x, &packed], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
         if early {
             self.hold(node, x.storage);
         }
@@ -45,6 +46,7 @@ impl State {
         let output = output.at(node.output(0));
         let result = self.cast_as(&output, input_dtype, &OUTPUT);
         self.release(output.storage);
+        self.release(packed.storage);
         self.release(x.storage);
         result
     }

@@ -3,7 +3,7 @@
 //! Source: torchao 0.10 dtypes/nf4tensor.py (`from_tensor`, `get_original_weight`, `dequantize_scalers`, `LinearNF4`).
 //! Compared with the allocator's trace of that code.
 
-use super::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK};
+use super::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, Node, Results, only};
@@ -43,9 +43,9 @@ static SECOND_SCALED: What = What::own(
 const CHUNK: u64 = 1 << 20;
 
 impl State {
-    /// `to_nf4` of a weight of its own, which is returned: its five tensors. What quantising takes meanwhile is followed where events are
-    /// recorded: it decides out of which cached blocks the tensors that stay are cut.
-    pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> StorageId {
+    /// `to_nf4`: its five tensors. Returned are the packed weight and the one that it was made of. What quantising takes
+    /// meanwhile is followed where events are recorded: it decides out of which cached blocks the tensors that stay are cut.
+    pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> (StorageId, StorageId) {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
         let weight = self.while_loading(numel, dtype);
@@ -87,14 +87,14 @@ impl State {
             self.release(small);
         }
         let shifted = self.while_loading(numel / 2, Dtype::U8);
-        self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, &PACKED_WEIGHT);
+        let packed = self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, &PACKED_WEIGHT);
         [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
-        weight
+        (packed, weight)
     }
 
-    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, what: &'static What) {
+    fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, what: &'static What) -> StorageId {
         let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
-        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, what);
+        self.persistent(count.saturating_mul(dtype.bytes()), dtype, times, category, what)
     }
 
     /// `get_block_absmax`.
@@ -108,12 +108,16 @@ impl State {
     }
 
     /// `linear_nf4`.
-    pub(super) fn linear_nf4(&mut self, x: &Value, shape: Shape, origin: Dtype) -> Value {
-        let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
+    pub(super) fn linear_nf4(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
+        let origin = quantised.origin;
+        let packed = self.weight(quantised.weight);
+        let node =
+            self.node([x, &packed], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
         let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
         let storage = self.alloc_product_for(x.storage, numel, x.dtype, &torch::LINEAR_4BIT);
         self.release(weight);
+        self.release(packed.storage);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 

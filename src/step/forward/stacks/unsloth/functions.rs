@@ -234,8 +234,10 @@ impl State {
     /// that stays.
     fn adapted_product(&mut self, x: &Value, rows: u64, layer: &Layer, what: &'static What) -> StorageId {
         let dtype = x.dtype;
+        let weight = self.weight(layer.weight.id());
         let numel = rows.saturating_mul(layer.shape.output);
         let output = self.alloc_product_for(x.storage, numel, dtype, what);
+        self.release(weight.storage);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
             let low = self.alloc_product_for(x.storage, rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
@@ -258,14 +260,16 @@ impl State {
         copy
     }
 
-    /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise.
+    /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise, or as it is.
     fn dequantised_anew(&mut self, layer: &Layer, dtype: Dtype) -> StorageId {
+        let weight = self.weight(layer.weight.id());
         match layer.weight {
-            Weight::Plain(_) => NOTHING,
+            Weight::Plain(_) => weight.storage,
             Weight::Quantised(_) => {
-                let weight = self.alloc(layer.shape.weights(), dtype, &DEQUANTISED);
-                self.note_dims(weight, layer.shape.dims());
-                weight
+                let dequantised = self.alloc(layer.shape.weights(), dtype, &DEQUANTISED);
+                self.note_dims(dequantised, layer.shape.dims());
+                self.release(weight.storage);
+                dequantised
             }
         }
     }
