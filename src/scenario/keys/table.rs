@@ -516,7 +516,7 @@ pub static KEYS: &[Key] = &[
         help: "What each of several GPUs keeps of the model",
         field: Field::Sharding,
         group: Group::Model,
-        place: Place::Folded,
+        place: Place::Front,
         value: choice!(Sharding, cluster.sharding),
         matters: on_many,
         band: |scenario| if on_many(scenario) { scenario.cluster.sharding.slug() } else { "" },
