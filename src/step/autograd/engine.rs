@@ -25,6 +25,10 @@ impl State {
             Edge::Param(param) => {
                 // a tied weight's gradients are summed before the parameter gets them
                 let index = param as usize;
+                if self.params.list[index].trainable {
+                    let dims = self.params.list[index].dims();
+                    self.note_dims(grad.storage, dims);
+                }
                 let sum = match self.params.list[index].waiting.take() {
                     None => grad,
                     Some(waiting) => self.sum(waiting, grad, Category::Temporaries),
@@ -59,6 +63,7 @@ impl State {
         }
         let bytes = old.numel.saturating_mul(old.dtype.bytes());
         let storage = self.alloc_as(category, bytes, old.dtype, &GRADIENT_SUM);
+        self.take_dims(storage, old.storage);
         self.release(old.storage);
         self.release(grad.storage);
         Grad { storage, view: false, ..old }
@@ -71,11 +76,7 @@ impl State {
             parameter.grad = grad.storage;
             // the gradient of a leaf that is no parameter stays what the layers pass on to each other
             if parameter.trainable {
-                let (rows, numel) = (parameter.rows, parameter.numel);
                 self.recategorise(grad.storage, Category::Gradients);
-                if self.record.is_some() {
-                    self.note_shape(grad.storage, (rows, numel / rows.max(1)));
-                }
                 self.deliver(param);
             }
         } else {
@@ -155,6 +156,7 @@ impl State {
         let whole = node.inputs[0];
         let bytes = whole.numel.saturating_mul(first.dtype.bytes());
         let storage = self.alloc_as(node.category, bytes, first.dtype, &torch::CAT);
+        self.take_dims(storage, first.storage);
         let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
         grads.into_iter().for_each(|grad| self.release(grad.storage));
         self.give(whole.edge, joined);
@@ -210,7 +212,7 @@ impl State {
                     waiting.storage
                 }
                 None => {
-                    let zeros = self.alloc(value.numel, value.dtype, &torch::ZEROS);
+                    let zeros = self.alloc_for(value.storage, value.numel, value.dtype, &torch::ZEROS);
                     self.retain(zeros);
                     self.expect_gradient(Some(value));
                     self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));

@@ -19,8 +19,8 @@ use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quanti
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
-use crate::step::what::What;
 use crate::step::what::torch;
+use crate::step::what::{Dims, What};
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -64,11 +64,11 @@ impl Loader<'_> {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
         let opened = weights_dtype(self.member.precision);
         if dtype == opened {
-            return self.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+            return self.state.add_parameter(shape, dtype, trainable, times);
         }
         let half = self.state.while_loading(shape.0.saturating_mul(shape.1), opened);
         self.load_in(Loading::Upcasts, |own| {
-            let id = own.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+            let id = own.state.add_parameter(shape, dtype, trainable, times);
             own.state.release(half);
             id
         })
@@ -120,7 +120,7 @@ impl Loader<'_> {
         let bias = spec.bias.then(|| match weight {
             // the first forward turns it into the type of the computation for good
             Weight::Quantised(Quantised { compute, .. }) => {
-                self.state.add_parameter((1, spec.output), compute, false, self.times, Category::Weights)
+                self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
@@ -169,7 +169,7 @@ impl Loader<'_> {
         }
         state.release(meanwhile);
         state.release(whole);
-        state.note_shapes(first, (spec.output, spec.input));
+        state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
@@ -197,7 +197,7 @@ impl Loader<'_> {
         let first = self.state.storages.len();
         let times = self.times;
         let original = self.state.store_nf4(spec.weight_numel(), dtype, times);
-        self.state.note_shapes(first, (spec.output, spec.input));
+        self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let [compute, origin, opened] = [dtype; 3];
         (Quantised { format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }

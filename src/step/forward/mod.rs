@@ -306,6 +306,7 @@ impl<'a> Pass<'_, 'a> {
     pub fn enter(&self) {
         self.machine.with(|state| {
             state.sequences = self.batch.sequences;
+            state.length = self.batch.length;
             state.graph.reentrant = self.reentrant;
         });
     }

@@ -14,13 +14,13 @@ impl<'a> Pass<'_, 'a> {
         let tokens = self.batch.tokens();
         let mut hidden = self.embed_tokens();
         let given = self.batch.mask.is_given();
-        let ones = (!given).then(|| self.constant(tokens, Dtype::F32, &torch::MASK_OF_ONES));
+        let ones = (!given).then(|| self.of_tokens(tokens, Dtype::F32, &torch::MASK_OF_ONES));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
         let positions = {
-            let summed = self.constant(tokens, counted, &torch::POSITIONS);
+            let summed = self.of_tokens(tokens, counted, &torch::POSITIONS);
             let shifted = {
-                let _masked = self.constant(tokens, counted, &torch::POSITIONS);
-                self.constant(tokens, counted, &torch::POSITIONS)
+                let _masked = self.of_tokens(tokens, counted, &torch::POSITIONS);
+                self.of_tokens(tokens, counted, &torch::POSITIONS)
             };
             let positions = shifted.to(Dtype::I64);
             drop(shifted);
@@ -31,7 +31,7 @@ impl<'a> Pass<'_, 'a> {
         let mut locals = Vec::with_capacity(3);
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
-                let ids = self.constant(tokens, Dtype::I64, &torch::POSITIONS);
+                let ids = self.of_tokens(tokens, Dtype::I64, &torch::POSITIONS);
                 self.lookup(param, Some(&ids), tokens, table.width)
             });
             if let Some(linear) = &embeddings.project_in {

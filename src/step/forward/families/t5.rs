@@ -11,7 +11,7 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, LayerGroup, Pass};
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::norm::NormLayer;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
@@ -66,9 +66,9 @@ impl<'a> Pass<'_, 'a> {
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let ids = self.constant(tokens, Dtype::I64, &DECODER_IDS);
+        let ids = self.of_tokens(tokens, Dtype::I64, &DECODER_IDS);
         drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, &torch::CLONE));
-        drop(self.constant(tokens, Dtype::Bool, &IGNORED));
+        drop(self.of_tokens(tokens, Dtype::Bool, &IGNORED));
         ids
     }
 
@@ -315,7 +315,7 @@ impl<'a> Pass<'_, 'a> {
             }
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.batch.sequences.max(1);
-                let zeros = self.constant(numel, heads.q.value.dtype, &torch::ZEROS);
+                let zeros = self.of_queries(numel, heads.q.value.dtype, &torch::ZEROS);
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.with(|state| state.recomputing);
                 match (self.checkpointing(), recomputing) {
@@ -329,7 +329,7 @@ impl<'a> Pass<'_, 'a> {
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
             let batch = self.batch.sequences;
-            let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+            let shape = Product { numel: scores.numel(), batch, groups: 1, second: Second::Keys };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
                 product.scale()
@@ -340,7 +340,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.dropout(drops));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))
         } else {
