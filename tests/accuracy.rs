@@ -40,7 +40,7 @@ const PUBLISHED_ROWS: usize = 149;
 const MULTI_ROWS: usize = 50;
 
 /// Rows of [`DRAWN`].
-const DRAWN_ROWS: usize = 459;
+const DRAWN_ROWS: usize = 764;
 
 /// Limits in percent: median, 95th percentile, worst.
 #[track_caller]
@@ -138,8 +138,8 @@ fn random_steps_are_predicted() {
 fn drawn_steps_are_predicted() {
     let report = check::check(&read(DRAWN), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
-    within(&report.summary.allocated, DRAWN_ROWS, [0.01, 0.5, 2.0]);
-    within(&report.summary.reserved, DRAWN_ROWS, [0.02, 3.5, 20.0]);
+    within(&report.summary.allocated, DRAWN_ROWS, [0.01, 0.15, 1.5]);
+    within(&report.summary.reserved, DRAWN_ROWS, [0.02, 1.5, 13.0]);
 }
 
 /// One rank of many, as the engines' own code runs it. DeepSpeed's rows wait for its engine.

@@ -52,7 +52,7 @@ impl State {
         // a flattened view is no leaf
         let leaf = x.dtype != target && x.dtype == Dtype::F32 && !x.flat && x.requires_grad();
         let of_function = leaf && self.graph.gives_leaf(x.storage);
-        if !of_function && !(leaf && matches!(x.edge, Edge::Param(_))) {
+        if !(of_function || leaf && matches!(x.edge, Edge::Param(_))) {
             return self.cast_as(x, target, what);
         }
         // that function's first pass is given what is no leaf yet
