@@ -33,7 +33,7 @@ const LAYERS: [&str; 21] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 9] = [
+const INSIDE: [(&str, &[&str]); 12] = [
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -60,7 +60,6 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "mod",
             "compact",
             "custom",
-            "nearest",
             "recurrent",
             "savings",
             "cluster",
@@ -69,6 +68,12 @@ const INSIDE: [(&str, &[&str]); 9] = [
             "serde",
             "defaults",
         ],
+    ),
+    ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "table", "mod"]),
+    ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
+    (
+        "check",
+        &["error", "measurement", "parts", "summary", "verdicts", "trainer", "truth", "reading", "mod"],
     ),
     (
         "model/families",

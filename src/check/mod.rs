@@ -3,6 +3,8 @@
 //! A row has a `case`, as the harness of null-device.json writes it, or a `reading`: a scenario and one figure. A row that
 //! cannot be expressed is listed with the reason; none is dropped.
 
+mod error;
+mod measurement;
 mod parts;
 mod ranks;
 mod reading;
@@ -11,67 +13,24 @@ mod trainer;
 mod truth;
 mod verdicts;
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::accuracy::band;
 use crate::estimate::estimate;
 use crate::hardware::Gpu;
-use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::plan::Replayed;
 use crate::scenario::Scenario;
 use crate::step::Milestone;
 use crate::units::Bytes;
 
+pub use error::CheckError;
+use measurement::error_pct;
+pub use measurement::{Case, Format, Measured, Metric, Row};
 pub use parts::PartRow;
 pub use summary::{Errors, Summary};
 pub use verdicts::{Confusion, Verdicts};
-
-/// What a measurement is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Metric {
-    /// `torch.cuda.max_memory_allocated`.
-    Allocated,
-    /// `torch.cuda.max_memory_reserved`.
-    Reserved,
-    /// What the driver reports, as `nvidia-smi` shows it.
-    Driver,
-}
-
-impl Metric {
-    /// Every metric, in the order of summaries.
-    pub const ALL: [Metric; 3] = [Metric::Allocated, Metric::Reserved, Metric::Driver];
-
-    /// The name in files and reports.
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Metric::Allocated => "allocated",
-            Metric::Reserved => "reserved",
-            Metric::Driver => "driver",
-        }
-    }
-}
-
-/// One measured figure beside the predicted one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Row {
-    /// The measurement's name.
-    pub id: String,
-    /// Which of PyTorch's figures was measured.
-    pub metric: Metric,
-    /// Measured bytes.
-    pub measured: Bytes,
-    /// Predicted bytes.
-    pub predicted: Bytes,
-    /// Predicted over measured less one, in percent; negative where too little was predicted.
-    pub error_pct: f64,
-}
 
 /// A row that cannot be expressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -99,61 +58,6 @@ pub struct Report {
     /// Measured and predicted by part of the peak, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartRow>,
-}
-
-/// A measurement, read: what ran and what was measured of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// What ran.
-    pub scenario: Scenario,
-    /// Whether the run had the memory of the scenario's card and no more, as a real one has.
-    pub bounded: bool,
-    /// The figures.
-    pub measured: Vec<Measured>,
-}
-
-/// A measured figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// What it is of.
-    pub metric: Metric,
-    /// When it was read: peaks are those up to then.
-    pub milestone: Milestone,
-    /// The figure.
-    pub bytes: Bytes,
-}
-
-/// Why a measurement cannot be read or predicted: one clause.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckError(String);
-
-impl From<String> for CheckError {
-    fn from(reason: String) -> CheckError {
-        CheckError(reason)
-    }
-}
-
-impl From<Issue> for CheckError {
-    fn from(issue: Issue) -> CheckError {
-        CheckError(issue.to_string())
-    }
-}
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CheckError {}
-
-/// A format of measurements.
-#[derive(Clone, Copy, Debug)]
-pub struct Format {
-    /// Reads a row.
-    pub read: fn(&Value) -> Result<Case, CheckError>,
-    /// Which settings of a row it inferred rather than read, by their names in a scenario file, and from what.
-    pub inferred: fn(&Value) -> BTreeMap<&'static str, String>,
 }
 
 /// Reads a JSON array of measurements and predicts its rows.
@@ -194,8 +98,8 @@ pub fn check_with(
         let id =
             row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned);
         let checked = read(row).and_then(|case| check_case(row, &case, &id, with_parts, &mut report));
-        if let Err(CheckError(reason)) = checked {
-            report.unsupported.push(Unsupported { id, reason });
+        if let Err(error) = checked {
+            report.unsupported.push(Unsupported { id, reason: error.to_string() });
         }
     }
     report.summary = Summary::of(&report.rows, report.unsupported.len());
@@ -205,7 +109,7 @@ pub fn check_with(
 fn rows(text: &str) -> Result<Vec<Value>, CheckError> {
     match serde_json::from_str(text).map_err(|error| format!("this is not JSON: {error}"))? {
         Value::Array(rows) => Ok(rows),
-        _ => Err("this is not an array of measurements".to_owned().into()),
+        _ => Err("this is not an array of measurements".into()),
     }
 }
 
@@ -233,9 +137,9 @@ pub fn scenario(row: &Value) -> Result<Scenario, CheckError> {
 /// Where the row cannot be expressed.
 pub fn read(row: &Value) -> Result<Case, CheckError> {
     match (row.get("case"), row.get("reading")) {
-        (Some(_), _) => Ok(truth::read(row)?),
+        (Some(_), _) => truth::read(row),
         (None, Some(reading)) => reading::read(reading),
-        (None, None) => Err("neither a case nor a reading says what ran".to_owned().into()),
+        (None, None) => Err("neither a case nor a reading says what ran".into()),
     }
 }
 
@@ -291,36 +195,15 @@ fn check_case(
 /// A card on which nothing runs out of memory, as that of the null device.
 const UNLIMITED: Bytes = Bytes(1 << 60);
 
-fn predict(scenario: &Scenario) -> Result<Memory, String> {
+fn predict(scenario: &Scenario) -> Result<Memory, CheckError> {
     let answer = estimate(scenario);
     let problems = || answer.errors().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    answer.memory.clone().ok_or_else(problems)
-}
-
-/// Predicted over measured less one, in percent. Of nothing measured: 0 where nothing was predicted, else 100.
-fn error_pct(measured: Bytes, predicted: Bytes) -> f64 {
-    match (measured.0, predicted.0) {
-        (0, 0) => 0.0,
-        (0, _) => 100.0,
-        (measured, predicted) => (predicted as f64 / measured as f64 - 1.0) * 100.0,
-    }
+    answer.memory.clone().ok_or_else(|| problems().into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn errors_have_a_sign_and_no_infinity() {
-        for (measured, predicted, error) in
-            [(200, 210, 5.0), (200, 150, -25.0), (0, 0, 0.0), (0, 7, 100.0), (7, 0, -100.0)]
-        {
-            assert!(
-                (error_pct(Bytes(measured), Bytes(predicted)) - error).abs() < 1e-9,
-                "{measured} {predicted}"
-            );
-        }
-    }
 
     #[test]
     fn nothing_is_dropped() {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::error_pct;
+use super::measurement::error_pct;
 use crate::memory::{Category, Memory, Stage};
 use crate::units::Bytes;
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Case, CheckError, Format, Measured, Metric};
+use super::error::CheckError;
+use super::measurement::{Case, Format, Measured, Metric};
 use crate::scenario::Scenario;
 use crate::step::Milestone;
 use crate::units::Bytes;
@@ -33,9 +34,9 @@ enum Until {
 }
 
 pub(super) fn read(reading: &Value) -> Result<Case, CheckError> {
-    let wrong = |error| CheckError(format!("its reading cannot be read: {error}"));
+    let wrong = |error| CheckError::from(format!("its reading cannot be read: {error}"));
     if let Some(reason) = reading.get("not-predicted").and_then(Value::as_str) {
-        return Err(reason.to_owned().into());
+        return Err(reason.into());
     }
     let Read { scenario, metric, bytes, until, bounded } = Read::deserialize(reading).map_err(wrong)?;
     let milestone = match until {
@@ -53,7 +54,7 @@ pub(super) fn beside(row: Value, format: Format) -> Value {
     let stated = Value::Object(row.clone());
     let reading = match (format.read)(&stated) {
         Ok(case) => write(&case, &(format.inferred)(&stated)),
-        Err(CheckError(reason)) => json!({ "not-predicted": reason }),
+        Err(error) => json!({ "not-predicted": error.to_string() }),
     };
     row.insert("reading".to_owned(), reading);
     Value::Object(row)

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Metric, Row};
+use super::measurement::{Metric, Row};
 
 /// Absolute errors over some rows, in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

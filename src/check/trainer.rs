@@ -3,14 +3,16 @@
 
 use serde_json::{Map, Value, json};
 
+use super::error::CheckError;
+
 /// The case of a row in the words of [`super::truth`], where it is one of a trainer.
 ///
 /// # Errors
 /// What no other case has a word for.
-pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
+pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
     let Some(trainer) = case.get("trainer") else { return Ok(None) };
     if trainer != "sft" {
-        return Err(format!("the trainer {trainer} is not modelled: it runs several passes in a step"));
+        return Err(format!("the trainer {trainer} is not modelled: it runs several passes in a step").into());
     }
     let get = |key: &str| case.get(key).cloned().unwrap_or_default();
     let lora = get("lora");
@@ -30,7 +32,7 @@ pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
             | "steps"
             | "args"
             | "batch_shapes" => None,
-            other => return Err(format!("the key {other:?} is unknown")),
+            other => return Err(format!("the key {other:?} is unknown").into()),
         };
     }
     let mut set = |key: &str, value: Value| out.insert(key.to_owned(), value);
@@ -64,7 +66,7 @@ pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
             ("max_grad_norm", Value::Number(norm)) => {
                 set("clip", json!(norm.as_f64() != Some(0.0)));
             }
-            _ => return Err(format!("the argument {name}={value} is not modelled")),
+            _ => return Err(format!("the argument {name}={value} is not modelled").into()),
         }
     }
     Ok(Some(Value::Object(out)))
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn translation(key: &str, value: Value) -> Result<Value, String> {
+    fn translation(key: &str, value: Value) -> Result<Value, CheckError> {
         let mut case =
             json!({ "trainer": "sft", "batch": 2, "seq": 8, "weights": "fp32", "optimizer": "adamw_torch" });
         case[key] = value;
@@ -122,7 +124,7 @@ mod tests {
             ("moon", json!(1), "the key \"moon\" is unknown"),
             ("args", json!({ "packing": true }), "the argument packing=true is not modelled"),
         ] {
-            assert_eq!(translation(key, value), Err(reason.to_owned()));
+            assert_eq!(translation(key, value), Err(reason.into()));
         }
     }
 }

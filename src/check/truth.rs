@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::{Case, Measured, Metric};
+use super::error::CheckError;
+use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
@@ -20,7 +21,7 @@ use crate::units::Bytes;
 /// Keys that only name the case or the run.
 const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
 
-pub(super) fn read(row: &Value) -> Result<Case, String> {
+pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
     let translated = match super::trainer::translated(case)? {
         Some(translated) => Some(translated),
@@ -38,12 +39,13 @@ pub(super) fn read(row: &Value) -> Result<Case, String> {
 }
 
 /// A measured figure; `None` where it is null or left out.
-fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, String> {
+fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
     match row.pointer(pointer).filter(|value| !value.is_null()) {
         None => Ok(None),
         Some(value) => match value.as_u64() {
             Some(0) | None => {
-                Err(format!("{} is {value} where a number of bytes belongs", &pointer.replace('/', ".")[1..]))
+                let key = pointer.replace('/', ".");
+                Err(format!("{} is {value} where a number of bytes belongs", &key[1..]).into())
             }
             Some(bytes) => Ok(Some(Bytes(bytes))),
         },
@@ -63,23 +65,23 @@ impl<'a> Fields<'a> {
         self.case.get(key).filter(|value| !value.is_null())
     }
 
-    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, String> {
+    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, CheckError> {
         self.typed(key, "a text", Value::as_str)
     }
 
-    fn text_or(&mut self, key: &'static str, default: &'static str) -> Result<&'a str, String> {
+    fn text_or(&mut self, key: &'static str, default: &'static str) -> Result<&'a str, CheckError> {
         Ok(self.text(key)?.unwrap_or(default))
     }
 
-    fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, String> {
+    fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, CheckError> {
         Ok(self.typed(key, "true or false", Value::as_bool)?.unwrap_or(default))
     }
 
-    fn count(&mut self, key: &'static str, default: u64) -> Result<u64, String> {
+    fn count(&mut self, key: &'static str, default: u64) -> Result<u64, CheckError> {
         Ok(self.typed(key, "a whole number", Value::as_u64)?.unwrap_or(default))
     }
 
-    fn probability(&mut self, key: &'static str) -> Result<Option<f64>, String> {
+    fn probability(&mut self, key: &'static str) -> Result<Option<f64>, CheckError> {
         let probability = |value: &Value| value.as_f64().filter(|p| (0.0..=1.0).contains(p));
         self.typed(key, "a probability", probability)
     }
@@ -90,25 +92,27 @@ impl<'a> Fields<'a> {
         key: &'static str,
         what: &str,
         read: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, String> {
-        let wrong = |value: &Value| format!("{key} is {} where {what} belongs", short(&value.to_string()));
+    ) -> Result<Option<T>, CheckError> {
+        let wrong = |value: &Value| {
+            CheckError::from(format!("{key} is {} where {what} belongs", short(&value.to_string())))
+        };
         self.get(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
     }
 
-    fn nothing_is_left(&self) -> Result<(), String> {
+    fn nothing_is_left(&self) -> Result<(), CheckError> {
         let keys = self.case.as_object().into_iter().flat_map(|map| map.iter());
         match keys.filter(|(_, value)| !value.is_null()).find(|(key, _)| !self.seen.contains(&key.as_str())) {
-            Some((key, _)) => Err(format!("the key {key:?} is unknown")),
+            Some((key, _)) => Err(format!("the key {key:?} is unknown").into()),
             None => Ok(()),
         }
     }
 }
 
-fn unknown(key: &str, value: impl std::fmt::Display) -> String {
-    format!("{key} {value} is not modelled")
+fn unknown(key: &str, value: impl std::fmt::Display) -> CheckError {
+    format!("{key} {value} is not modelled").into()
 }
 
-fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
+fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError> {
     let method = match fields.text_or("method", "full")? {
         "full" => Method::Full,
         "lora" => Method::Lora,
@@ -121,7 +125,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
         other => return Err(unknown("experts", other)),
     }
     if fields.count("iters", 3)? < 2 {
-        return Err("a single iteration has no steady state".to_owned());
+        return Err("a single iteration has no steady state".into());
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
@@ -205,7 +209,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, String> {
 }
 
 /// How many ranks there were, and how they worked together.
-fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, String> {
+fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     let sharding = fields.text_or("shard", one.sharding.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
@@ -218,24 +222,24 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, String> {
 }
 
 /// Whose code ran; rows with Liger's kernels say so by a switch.
-fn stack(fields: &mut Fields<'_>) -> Result<Stack, String> {
+fn stack(fields: &mut Fields<'_>) -> Result<Stack, CheckError> {
     let default = if fields.switch("liger", false)? { Stack::Liger } else { Stack::Transformers };
     let slug = fields.text_or("stack", default.slug())?;
     Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
 }
 
-fn loss(slug: &str) -> Result<LossKernel, String> {
+fn loss(slug: &str) -> Result<LossKernel, CheckError> {
     LossKernel::from_slug(slug).ok_or_else(|| unknown("loss", slug))
 }
 
-fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
+fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError> {
     let name = row.pointer("/case/model").and_then(Value::as_str).unwrap_or("model");
     let mut config = fields.get("config").cloned().ok_or("there is no config")?;
     let overrides = fields.typed("overrides", "a table", Value::as_object)?;
     if let (Some(map), Some(over)) = (config.as_object_mut(), overrides) {
         map.extend(over.clone());
     }
-    let model = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
+    let model = CustomModel::read(name, &config.to_string())?;
     let head = fields.text_or("head", "causal")?;
     match (head, model.architecture.head.objective) {
         ("causal" | "image", Objective::CausalLm)
@@ -245,7 +249,7 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, String> {
     }
 }
 
-fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
+fn precision(fields: &mut Fields<'_>) -> Result<Precision, CheckError> {
     let dtype = fields.text_or("dtype", "bf16")?;
     let (autocast, own) = match dtype {
         "amp_bf16" => (Some("bf16"), "fp32"),
@@ -265,7 +269,7 @@ fn precision(fields: &mut Fields<'_>) -> Result<Precision, String> {
 }
 
 /// The harness writes a slug with underscores, but for those that were named before there were slugs.
-fn optimizer(name: &str) -> Result<Optimizer, String> {
+fn optimizer(name: &str) -> Result<Optimizer, CheckError> {
     let slug = match name {
         "adamw_forloop" => "adamw-for-loop",
         "adamw8bit" => "adamw-8bit",
@@ -276,7 +280,7 @@ fn optimizer(name: &str) -> Result<Optimizer, String> {
     Optimizer::from_slug(slug).ok_or_else(|| unknown("optimizer", name))
 }
 
-fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
+fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true)?;
     let trains_embeddings = fields.switch("train_embeddings", false)?;
     let Some(lora) = fields.typed("lora", "a table", |value| value.is_object().then_some(value))? else {
@@ -306,7 +310,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, String> {
     Ok(own)
 }
 
-fn modules(names: &[Value]) -> Result<Modules, String> {
+fn modules(names: &[Value]) -> Result<Modules, CheckError> {
     names.iter().try_fold(Modules::NONE, |set, name| {
         let known = name.as_str().and_then(|name| set.with(name));
         known.ok_or_else(|| {
@@ -316,7 +320,7 @@ fn modules(names: &[Value]) -> Result<Modules, String> {
 }
 
 /// A card of the device's compute capability: it decides kernels and workspaces, and nothing else of the card matters.
-fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, String> {
+fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, CheckError> {
     let asked = fields.text("cc")?;
     let mut device = Fields { case: row.get("device").unwrap_or(&Value::Null), seen: Vec::new() };
     let text = device.text("cc")?.or(asked).unwrap_or("9.0");
@@ -333,7 +337,7 @@ mod tests {
 
     /// A row of a small llama with one key of its case set.
     #[track_caller]
-    fn with(key: &str, value: Value) -> Result<Scenario, String> {
+    fn with(key: &str, value: Value) -> Result<Scenario, CheckError> {
         let mut row = json!({
             "id": "a", "device": { "cc": "9.0" },
             "case": {
@@ -411,7 +415,7 @@ mod tests {
             ("moon", json!("full"), "the key \"moon\" is unknown"),
             ("lora", json!({ "moon": 1 }), "the key \"moon\" is unknown"),
         ] {
-            assert_eq!(with(key, value), Err(reason.to_owned()));
+            assert_eq!(with(key, value), Err(reason.into()));
         }
     }
 
@@ -435,7 +439,7 @@ mod tests {
             ("lora", json!({ "r": "8" }), "r is \"8\" where a whole number belongs"),
             ("lora", json!({ "dropout": "0.1" }), "dropout is \"0.1\" where a probability belongs"),
         ] {
-            assert_eq!(with(key, value), Err(reason.to_owned()), "{key}");
+            assert_eq!(with(key, value), Err(reason.into()), "{key}");
         }
         let row = json!({ "case": { "config": { "model_type": "llama", "hidden_size": 64,
             "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100 } },
@@ -460,7 +464,7 @@ mod tests {
         ] {
             let mut row = row.clone();
             *row.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(read(&row).map(|_| ()), Err(reason.to_owned()));
+            assert_eq!(read(&row).map(|_| ()), Err(reason.into()));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The answer to a scenario: what it needs, what it does on its card, and the verdict on both.
 
-use super::{Fit, OnCard, Outcome, Replayed, Verdict, fits};
+use super::fit::{Fit, fits};
+use super::on_card::{OnCard, Outcome, Replayed};
+use super::verdict::Verdict;
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Field, Issue, Severity};

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::Answer;
 use super::table::{asked, with_method};
-use super::{Answer, Verdict};
+use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};

@@ -1,7 +1,7 @@
 //! Solvers: the largest batch and the longest sequence that run.
 
-use super::on_card::outcome_of;
-use super::{Fit, Outcome, fits, within};
+use super::fit::{Fit, fits, within};
+use super::on_card::{Outcome, outcome_of};
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
 use crate::issue::Issue;

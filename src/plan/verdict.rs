@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fit, OnCard, Outcome};
+use super::fit::Fit;
+use super::on_card::{OnCard, Outcome};
 use crate::hardware::Vendor;
 use crate::scenario::Scenario;
 

@@ -8,7 +8,6 @@ mod defaults;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
-mod nearest;
 mod recurrent;
 mod savings;
 mod serde;

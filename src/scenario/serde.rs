@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::keys::{KEYS, Key, ValueKind};
-use super::{CustomModel, ModelChoice, Scenario};
+use super::{CustomModel, Issue, ModelChoice, Scenario};
 use crate::text::short;
 
 impl Serialize for Scenario {
@@ -29,14 +29,14 @@ impl<'de> Deserialize<'de> for Scenario {
         let Members(members) = Members::deserialize(deserializer)?;
         let mut scenario = Scenario::default();
         let mut problems = String::new();
-        let mut note = |problem: String| {
+        let mut note = |problem: &dyn fmt::Display| {
             let separator = if problems.is_empty() { "" } else { "; " };
             // Writing to a `String` cannot fail.
             let _ = write!(problems, "{separator}{problem}");
         };
         for (name, _) in members.iter().filter(|(name, _)| Key::find(name).is_none()) {
             let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-            note(format!("there is no key {:?} (use {})", short(name), names.join(", ")));
+            note(&format_args!("there is no key {:?} (use {})", short(name), names.join(", ")));
         }
         for key in KEYS {
             let given: Vec<_> =
@@ -45,14 +45,14 @@ impl<'de> Deserialize<'de> for Scenario {
                 [] => {}
                 [(_, value)] => {
                     if let Err(problem) = from_json(key, &mut scenario, value) {
-                        note(problem);
+                        note(&problem);
                     }
                 }
                 [(one, _), (other, _), ..] if one == other => {
-                    note(format!("{one} is given twice (leave one out)"))
+                    note(&format_args!("{one} is given twice (leave one out)"));
                 }
                 [(one, _), (other, _), ..] => {
-                    note(format!("{one} and {other} are the same key (leave one out)"));
+                    note(&format_args!("{one} and {other} are the same key (leave one out)"));
                 }
             }
         }
@@ -109,7 +109,11 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
     }
 }
 
-fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), String> {
+fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), Issue> {
+    let no_such = |what: &str| {
+        Issue::error(key.field, format!("{}: this is a {what}", key.name))
+            .with_fix(format!("use {}", key.valid()))
+    };
     let text = match value {
         Value::Null => return Ok(()),
         Value::Bool(value) => value.to_string(),
@@ -119,21 +123,21 @@ fn from_json(key: &Key, scenario: &mut Scenario, value: &Value) -> Result<(), St
             let names = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
             match (key.kind(), names) {
                 (ValueKind::Targets, Some(names)) => names.join(","),
-                _ => return Err(format!("{}: this is a list (use {})", key.name, key.valid())),
+                _ => return Err(no_such("list")),
             }
         }
         Value::Object(map) => match (key.kind(), map.get("config")) {
             (ValueKind::Model, Some(config)) => {
                 let name = map.get("name").and_then(Value::as_str).unwrap_or("custom model");
                 let custom = CustomModel::read(name, &config.to_string())
-                    .map_err(|issue| format!("model: {issue}"))?;
+                    .map_err(|issue| Issue { message: format!("model: {}", issue.message), ..issue })?;
                 scenario.model = ModelChoice::Custom(custom.into());
                 return Ok(());
             }
-            _ => return Err(format!("{}: this is a table (use {})", key.name, key.valid())),
+            _ => return Err(no_such("table")),
         },
     };
-    key.read(scenario, &text).map_err(|issue| issue.to_string())
+    key.read(scenario, &text)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
-use crate::step::what::{Source, What};
+use crate::step::what::{Dims, Role, Source, What, roles};
 use crate::units::Bytes;
 
 static BLOCK_REST: What = What::own(
@@ -85,14 +85,16 @@ pub struct TensorGroup {
     pub category: Category,
     /// The module that made them, without the layer's number.
     pub module: &'static str,
-    /// The operation that made them.
-    pub operation: &'static str,
+    /// What they are.
+    pub what: &'static What,
+    /// What the operation that made them was run for.
+    pub role: &'static Role,
+    /// Their dimensions.
+    pub dims: Dims,
+    /// When they were made.
+    pub pass: Pass,
     /// Their element type.
     pub dtype: Dtype,
-    /// Rows and columns of the parameter that each is, or is made for; 0 where there is none.
-    pub shape: (u64, u64),
-    /// Whether checkpointing's recomputation made them.
-    pub recomputed: bool,
     /// Bytes of one.
     pub bytes: Bytes,
     /// How many.
@@ -105,10 +107,11 @@ impl TensorGroup {
         TensorGroup {
             category: Category::Rounding,
             module: "",
-            operation: BLOCK_REST.name,
+            what: &BLOCK_REST,
+            role: &roles::RESIDUAL,
+            dims: Dims::Elements,
+            pass: Pass::Forward,
             dtype: Dtype::U8,
-            shape: (0, 0),
-            recomputed: false,
             bytes: Bytes::ZERO,
             count: 1,
         }
@@ -146,6 +149,7 @@ impl Recording {
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.run_up_to(schedule.accumulated);
         rounds.prepare();
         let recorded = || machine.with(|state| state.events());
         let loaded = recorded();
@@ -297,10 +301,11 @@ impl Recording {
                 groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
                     category,
                     module: maker.module,
-                    operation: maker.what.name,
+                    what: maker.what,
+                    role: maker.role,
+                    dims: maker.dims,
+                    pass: maker.pass,
                     dtype: storage.dtype,
-                    shape: maker.shape,
-                    recomputed: maker.pass == Pass::Recomputation,
                     bytes: Bytes(storage.requested),
                     count: 0,
                 });

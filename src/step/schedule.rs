@@ -1,7 +1,7 @@
 //! How much of a run is recorded.
 
 use super::forward::{Apart, Model};
-use super::iteration::Rounds;
+use super::iteration::{DIFFERENT, Rounds};
 use super::machine::Machine;
 use super::ready::{Built, Ready};
 use crate::issue::{Field, Issue};
@@ -12,6 +12,9 @@ use crate::units::grouped;
 /// Iterations that are run at least: the first, in which the optimizer makes its state, one that finds what that left in the
 /// allocator's cache, and one like every later.
 pub(super) const ITERATIONS: usize = 3;
+
+/// Micro-batches of a step that are recorded where their lengths are equal: after these the blocks go round.
+const RECORDED: usize = 4;
 
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;
@@ -33,6 +36,8 @@ pub(super) struct Schedule {
     pub per_iteration: usize,
     /// Tokens of a sequence of the longest.
     pub longest: u64,
+    /// The most micro-batches of a step that are run where all lengths are equal.
+    pub accumulated: u64,
 }
 
 impl Schedule {
@@ -44,12 +49,12 @@ impl Schedule {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
-        // every micro-batch after the second repeats the second
-        if affordable < ITERATIONS * accumulated.min(2) {
+        if affordable < ITERATIONS * accumulated.min(DIFFERENT as usize) {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            return Ok(Schedule { batches: Vec::new(), per_iteration: 1, longest: 0 });
+            let accumulated = (affordable / ITERATIONS).min(RECORDED) as u64;
+            return Ok(Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated });
         };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
@@ -67,7 +72,7 @@ impl Schedule {
             Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
-        Ok(Schedule { batches, per_iteration, longest: whole.length })
+        Ok(Schedule { batches, per_iteration, longest: whole.length, accumulated: DIFFERENT })
     }
 }
 

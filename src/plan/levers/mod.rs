@@ -7,7 +7,8 @@ mod rules;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Verdict};
+use super::answer::Answer;
+use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::Scenario;
 use crate::scenario::keys::{KEYS, Key};

@@ -7,7 +7,8 @@ use crate::accuracy;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::plan::{Largest, Verdict, largest_batch, longest_sequence};
+use crate::plan::solve::{Largest, largest_batch, longest_sequence};
+use crate::plan::verdict::Verdict;
 use crate::scenario::{Checkpointing, Method, Scenario};
 use crate::units::Bytes;
 

@@ -1,11 +1,12 @@
 //! The rows of the table, in the order in which they are written.
 
+use super::key::{Count, Group, Key, Place, Value, ValueKind};
+use super::nearest::nearest;
 use super::values::{
     choice, count, exact_amount, set_count, set_dropout, set_gpu, set_lengths, set_model, set_switch,
     set_targets, switch, write_model,
 };
-use super::{Count, Group, Key, Place, Value, ValueKind, words};
-use crate::scenario::nearest::nearest;
+use super::words;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,

@@ -1,10 +1,9 @@
 //! How values of each kind are read and written.
 
-use super::super::validate::LARGEST;
-use super::super::{
-    CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, ParseLengthsError, Scenario, compact,
-};
+use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
+use crate::scenario::validate::LARGEST;
+use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
 use crate::text::short;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped};
 
@@ -65,18 +64,18 @@ pub(super) fn write_model(model: &ModelChoice) -> String {
     }
 }
 
-pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    let (name, config) =
-        compact::read(text).map_err(|problem| format!("cannot read this model: {problem}"))?;
+pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
+    let (name, config) = compact::read(text)
+        .map_err(|problem| InvalidValue::new(format!("cannot read this model: {problem}")))?;
     scenario.model = match config {
         Some(config) => {
-            let custom = CustomModel::read(&name, &config.to_string()).map_err(|issue| issue.to_string())?;
+            let custom = CustomModel::read(&name, &config.to_string())?;
             ModelChoice::Custom(custom.into())
         }
-        None if name.is_empty() => return Err("there is no model".to_owned()),
+        None if name.is_empty() => return Err(InvalidValue::new("there is no model")),
         None => match size_in_billions(&name) {
             Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
-            Some(_) => return Err(format!("{} is out of range", short(&name))),
+            Some(_) => return Err(InvalidValue::new(format!("{} is out of range", short(&name)))),
             None => ModelChoice::Catalogue(name),
         },
     };
@@ -92,21 +91,16 @@ fn size_in_billions(name: &str) -> Option<f64> {
         .flatten()
 }
 
-pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
     if let Some(group) = LoraTargets::from_slug(text).filter(|group| *group != LoraTargets::Named) {
         (scenario.lora.targets, scenario.lora.modules) = (group, Modules::NONE);
         return Ok(());
     }
-    match text.parse::<Modules>() {
-        Ok(modules) => {
-            (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, modules);
-            Ok(())
-        }
-        Err(error) => Err(error.to_string()),
-    }
+    (scenario.lora.targets, scenario.lora.modules) = (LoraTargets::Named, text.parse::<Modules>()?);
+    Ok(())
 }
 
-pub(super) fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
+pub(super) fn set_count(place: &mut u64, text: &str) -> Result<(), InvalidValue> {
     let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
     let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
     // The cast saturates.
@@ -115,40 +109,41 @@ pub(super) fn set_count(place: &mut u64, text: &str) -> Result<(), String> {
         *place = count;
         return Ok(());
     }
-    Err(format!("{} is out of range or not whole", short(text)))
+    Err(InvalidValue::new(format!("{} is out of range or not whole", short(text))))
 }
 
-fn not_a_number(text: &str) -> String {
+fn not_a_number(text: &str) -> InvalidValue {
     let comma = if text.contains(',') { ": a comma separates thousands" } else { "" };
-    format!("{:?} is not a number{comma}", short(text))
+    InvalidValue::new(format!("{:?} is not a number{comma}", short(text)))
 }
 
-pub(super) fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), String> {
-    scenario.lengths = text.parse().map_err(|error: ParseLengthsError| error.to_string())?;
+pub(super) fn set_lengths(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
+    scenario.lengths = text.parse()?;
     Ok(())
 }
 
-pub(super) fn set_switch(place: &mut bool, text: &str) -> Result<(), String> {
+pub(super) fn set_switch(place: &mut bool, text: &str) -> Result<(), InvalidValue> {
     *place = match text.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => true,
         "off" | "false" | "no" | "0" => false,
         other => match other.parse::<f64>() {
             // lora-dropout 0.05: only whether it is above 0 matters.
             Ok(number) if number >= 0.0 => number > 0.0,
-            _ => return Err(format!("{:?} is neither on nor off", short(text))),
+            _ => return Err(InvalidValue::new(format!("{:?} is neither on nor off", short(text)))),
         },
     };
     Ok(())
 }
 
-pub(super) fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+pub(super) fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
     if text == "config" {
         scenario.dropout = None;
         return Ok(());
     }
-    let p: f64 = text.parse().map_err(|_| format!("{:?} is not a probability", short(text)))?;
+    let p: f64 =
+        text.parse().map_err(|_| InvalidValue::new(format!("{:?} is not a probability", short(text))))?;
     if !(0.0..=1.0).contains(&p) {
-        return Err(format!("{} is not within 0 and 1", short(text)));
+        return Err(InvalidValue::new(format!("{} is not within 0 and 1", short(text))));
     }
     scenario.dropout = Some((p * 10_000.0).round() as u16);
     Ok(())
@@ -158,18 +153,18 @@ pub(super) fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), Str
 /// a card of a million gigabytes.
 const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
 
-pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), String> {
+pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
         let memory = match text.parse::<u64>() {
             Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
-            _ => text.parse::<Bytes>().map_err(|error| error.to_string())?,
+            _ => text.parse::<Bytes>()?,
         };
         if memory == Bytes::ZERO {
-            return Err("a card has more memory than none".to_owned());
+            return Err(InvalidValue::new("a card has more memory than none"));
         }
         scenario.gpu = GpuChoice::Custom(memory);
     } else if text.is_empty() {
-        return Err("there is no card".to_owned());
+        return Err(InvalidValue::new("there is no card"));
     } else {
         scenario.gpu = GpuChoice::Catalogue(text.to_ascii_lowercase());
     }

@@ -112,7 +112,7 @@ impl State {
         let node = self.node([x], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
         let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR_4BIT);
+        let storage = self.alloc_product_for(x.storage, numel, x.dtype, &torch::LINEAR_4BIT);
         self.release(weight);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
@@ -138,6 +138,7 @@ impl State {
             scaled
         });
         let weight = self.alloc(numel, dtype, &DEQUANTISED);
+        self.note_dims(weight, shape.dims());
         let locals = [first, second].into_iter().chain(looked_up).chain([scales]).chain(scaled);
         locals.for_each(|local| self.release(local));
         weight
@@ -148,7 +149,7 @@ impl State {
 fn nf4_backward(state: &mut State, node: &Node, grad: &Grad, shape: Shape, origin: Dtype) -> Results {
     let x = node.inputs[0];
     let weight = state.original_weight(shape, origin);
-    let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+    let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -1,7 +1,9 @@
 //! Which choice a misspelt word means.
 
+use super::invalid::InvalidValue;
+
 /// The slug that was meant: its index, and whether it was written exactly.
-pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), String>), String> {
+pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), InvalidValue>), InvalidValue> {
     let plain = text.to_ascii_lowercase().replace('_', "-");
     if let Some(index) = slugs.iter().position(|slug| *slug == plain) {
         return Ok((index, Ok(())));
@@ -15,7 +17,7 @@ pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), S
     if let Some(index) = slugs.iter().position(|slug| *slug == word) {
         return Ok((index, Ok(())));
     }
-    let unknown = format!("there is no {text:?}");
+    let unknown = InvalidValue::new(format!("there is no {text:?}"));
     let closest = slugs.iter().map(|slug| edits(slug, &plain)).enumerate().min_by_key(|(_, edits)| *edits);
     match closest {
         Some((index, 1..=2)) if plain.len() > 3 => Ok((index, Err(unknown))),

@@ -1,0 +1,209 @@
+//! A key: what is to know about one input of a scenario.
+
+use super::invalid::InvalidValue;
+use crate::model::dimensions::SIZES;
+use crate::scenario::validate::LARGEST;
+use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
+use crate::units::grouped;
+
+/// What values a key takes, and so which control the page has for it.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueKind {
+    /// A Hub id, a size such as `7b`, or a model of the user's own.
+    Model,
+    /// One of a closed set.
+    Choice(&'static [Choice]),
+    /// A group of layers or a list of layer names.
+    Targets,
+    /// A whole number from 1.
+    Count(Count),
+    /// On or off.
+    Switch,
+    /// `equal`, `uniform`, or a mean and a standard deviation such as `3234~2547`.
+    Lengths,
+    /// A probability, or `config` for what the config says.
+    Dropout,
+    /// A card's slug, or an amount of memory such as `24GB`.
+    Gpu,
+}
+
+/// What a whole number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Dimensions of an adapter.
+    Rank,
+    /// Sequences.
+    Sequences,
+    /// Tokens.
+    Tokens,
+    /// Forward and backward passes.
+    Passes,
+    /// Graphics cards.
+    Gpus,
+}
+
+/// Inputs that stand together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What is trained, and on what.
+    Model,
+    /// Which weights are trained, by whose code.
+    Training,
+    /// Element types and the optimizer.
+    Precision,
+    /// The data of one step.
+    Batch,
+    /// What trades time for memory.
+    Savings,
+    /// The training loop's habits.
+    Loop,
+}
+
+impl Group {
+    /// Every group, in the order in which they are shown.
+    pub const ALL: [Group; 6] =
+        [Group::Model, Group::Training, Group::Precision, Group::Batch, Group::Savings, Group::Loop];
+
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Group::Model => "Model and card",
+            Group::Training => "Training",
+            Group::Precision => "Precision and optimizer",
+            Group::Batch => "Batch",
+            Group::Savings => "Save memory",
+            Group::Loop => "Training loop",
+        }
+    }
+}
+
+/// Where an input is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Always, and at the top of the page's form: what a beginner chooses.
+    Surface,
+    /// Always in an export; under "All settings" in the page's form.
+    Front,
+    /// Rarely changed: in an export where it is not at its default.
+    Folded,
+}
+
+/// How a value is read, written and said.
+pub struct Value {
+    pub(super) kind: ValueKind,
+    pub(super) get: fn(&Scenario) -> String,
+    pub(super) set: fn(&mut Scenario, &str) -> Result<(), InvalidValue>,
+    pub(super) words: fn(&Scenario) -> String,
+}
+
+/// One input of a scenario.
+///
+/// A key has two names: the short one is frozen into links, the long one is what people write in files and on the
+/// command line. Both are read everywhere.
+pub struct Key {
+    /// Name in links. Frozen: links that carry it must work for ever.
+    pub link: &'static str,
+    /// Name in JSON and TOML and, after `--`, on the command line. Frozen too.
+    pub name: &'static str,
+    /// The name shown to people.
+    pub label: &'static str,
+    /// One sentence on what it is, without a full stop.
+    pub help: &'static str,
+    /// The field that issues about this input name.
+    pub field: Field,
+    /// The inputs that it is shown with.
+    pub group: Group,
+    /// Where it is shown.
+    pub place: Place,
+    pub(super) value: Value,
+    pub(super) matters: fn(&Scenario) -> bool,
+    pub(super) band: fn(&Scenario) -> &'static str,
+}
+
+impl Key {
+    /// What values it takes.
+    pub fn kind(&self) -> ValueKind {
+        self.value.kind
+    }
+
+    /// The scenario's value as text: equal texts are equal values.
+    pub fn write(&self, scenario: &Scenario) -> String {
+        (self.value.get)(scenario)
+    }
+
+    /// The scenario's value for people.
+    pub fn words(&self, scenario: &Scenario) -> String {
+        (self.value.words)(scenario)
+    }
+
+    /// Whether the value makes a difference under the scenario's other choices: the rank of adapters does not where there
+    /// are none.
+    pub fn matters(&self, scenario: &Scenario) -> bool {
+        (self.matters)(scenario)
+    }
+
+    /// Whether both scenarios have the same value.
+    pub fn is_same(&self, scenario: &Scenario, other: &Scenario) -> bool {
+        self.write(scenario) == self.write(other)
+    }
+
+    /// Whether the value makes a difference and is another than by default.
+    pub fn is_changed(&self, scenario: &Scenario, defaults: &Scenario) -> bool {
+        self.matters(scenario) && !self.is_same(scenario, defaults)
+    }
+
+    /// Sets the value that another scenario has.
+    pub fn copy(&self, scenario: &mut Scenario, from: &Scenario) {
+        // What a key writes it reads.
+        let _ = (self.value.set)(scenario, &self.write(from));
+    }
+
+    /// What the value adds to the kind of run that errors were measured for; nothing where runs of one kind may differ in it.
+    pub fn band(&self, scenario: &Scenario) -> &'static str {
+        (self.band)(scenario)
+    }
+
+    /// Sets the value that the text says.
+    ///
+    /// # Errors
+    /// An [`Issue`] where the text is no such value; the scenario then has the value it had, or the choice whose name is
+    /// nearly that.
+    pub fn read(&self, scenario: &mut Scenario, text: &str) -> Result<(), Issue> {
+        (self.value.set)(scenario, text.trim()).map_err(|invalid| {
+            Issue::error(self.field, format!("{}: {invalid}", self.name))
+                .with_fix(format!("use {}", self.valid()))
+        })
+    }
+
+    /// What would be right, after "use".
+    pub fn valid(&self) -> String {
+        match self.value.kind {
+            ValueKind::Model => {
+                let (least, most) = (SIZES.start(), SIZES.end());
+                format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
+            }
+            ValueKind::Choice(choices) => one_of(&slugs(choices)),
+            ValueKind::Targets => {
+                let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
+                format!("{} or names such as q_proj,v_proj", groups.join(", "))
+            }
+            ValueKind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
+            ValueKind::Switch => "on or off".to_owned(),
+            ValueKind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
+            ValueKind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),
+            ValueKind::Gpu => "a card such as rtx-4090 or an amount such as 24GB".to_owned(),
+        }
+    }
+}
+
+/// The slugs of some choices.
+pub(crate) fn slugs(choices: &[Choice]) -> Vec<&'static str> {
+    choices.iter().map(|choice| choice.slug).collect()
+}
+
+fn one_of(slugs: &[&str]) -> String {
+    match slugs {
+        [head @ .., last] if !head.is_empty() => format!("{} or {last}", head.join(", ")),
+        _ => slugs.concat(),
+    }
+}
