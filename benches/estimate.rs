@@ -2,7 +2,9 @@
 
 use headroom::allocator::Settings;
 use headroom::estimate;
-use headroom::scenario::{Checkpointing, Method, ModelChoice, Optimizer, Precision, Scenario};
+use headroom::scenario::{
+    Checkpointing, Cluster, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding,
+};
 use headroom::step::Recording;
 
 fn main() {
@@ -26,6 +28,13 @@ const LLAMA_405B: &str = "meta-llama/Llama-3.1-405B";
 #[divan::bench(args = Method::ALL)]
 fn one_estimate_of_llama_3_8b(bencher: divan::Bencher, method: &Method) {
     let scenario = scenario(LLAMA_8B, *method);
+    bencher.bench(|| estimate(divan::black_box(&scenario)));
+}
+
+#[divan::bench(args = Sharding::ALL)]
+fn one_estimate_of_llama_3_8b_on_8_gpus(bencher: divan::Bencher, sharding: &Sharding) {
+    let cluster = Cluster { gpus: 8, sharding: *sharding, ..Cluster::ONE };
+    let scenario = Scenario { cluster, ..scenario(LLAMA_8B, Method::Full) };
     bencher.bench(|| estimate(divan::black_box(&scenario)));
 }
 

@@ -1,5 +1,6 @@
-// How fast the built page is in a real browser, against its budgets. It prints and never fails: on a busy machine every
-// figure is too high. Run after the release build.
+// How fast the built page is in a real browser, against its budgets. It prints and never fails: on a busy machine what is
+// painted is painted later. Work is what the processor did for the page's main thread, whoever else is at it. Run after
+// the release build.
 //   node scripts/speed.js
 import { chromium } from "@playwright/test";
 import { fileURLToPath } from "node:url";
@@ -8,17 +9,19 @@ import { serve } from "../tests/e2e/support/server.js";
 const SLOW = { offline: false, latency: 150, downloadThroughput: 200_000, uploadThroughput: 200_000 };
 const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&gpu=b200&2.b=2&3.s=4096&4.s=8192";
 
-/** Collects what the browser says of painting and of tasks that keep it from answering. */
+/** How often the page is opened: the middle one counts. */
+const VISITS = 5;
+
+/** Collects what the browser says of painting. */
 function observe() {
-  window.seen = { lcp: 0, cls: 0, longest: 0, steps: [] };
+  window.seen = { lcp: 0, cls: 0 };
   const watch = (type, each) =>
     new PerformanceObserver((list) => list.getEntries().forEach(each)).observe({ type, buffered: true });
   watch("largest-contentful-paint", ({ startTime }) => (window.seen.lcp = startTime));
   watch("layout-shift", ({ value }) => (window.seen.cls += value));
-  watch("longtask", ({ duration }) => (window.seen.longest = Math.max(window.seen.longest, duration)));
 }
 
-async function visit(browser, url, network) {
+async function open(network) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, serviceWorkers: "block" });
   const page = await context.newPage();
   await page.addInitScript(observe);
@@ -27,27 +30,42 @@ async function visit(browser, url, network) {
     await session.send("Network.enable");
     await session.send("Network.emulateNetworkConditions", network);
   }
-  await page.goto(url);
-  await page.waitForSelector("html[data-state=ready]", { timeout: 120_000 });
-  await page.waitForTimeout(1000);
   return page;
 }
 
-/** Steps a slider and gives the work of each step until it is painted, sorted, in milliseconds. */
+async function visit(page, url) {
+  await page.goto(url);
+  await page.waitForSelector("html[data-state=ready]", { timeout: 120_000 });
+  await page.waitForTimeout(1000);
+}
+
+/** The work of each task of the page's main thread while something is done, in milliseconds, and of those with a mark. */
+async function work(page, act) {
+  await browser.startTracing(page, { categories: ["toplevel", "blink.user_timing"] });
+  await act();
+  await page.evaluate(() => performance.mark("over"));
+  const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
+  const { pid, tid } = traceEvents.find(({ name }) => name === "over");
+  const own = traceEvents.filter((event) => event.pid === pid && event.tid === tid);
+  const tasks = own.filter(({ name }) => name.endsWith("RunTask"));
+  const took = ({ tdur = 0 }) => tdur / 1000;
+  const around = ({ ts }) => tasks.find((task) => task.ts <= ts && ts <= task.ts + task.dur);
+  const marked = own.filter(({ name }) => name === "step").map((mark) => took(around(mark) ?? {}));
+  return { longest: Math.max(...tasks.map(took)), marked: marked.sort((a, b) => a - b) };
+}
+
+/** Steps a slider; the task of each step, until it is laid out, is marked. */
 const steps = (page) =>
   page.evaluate(async () => {
     const slider = document.querySelector("input[type=range][aria-label='Micro-batch size']");
-    const taken = [];
     for (let step = 0; step < 40; step += 1) {
       slider.value = String(step % 10);
-      const began = performance.now();
+      performance.mark("step");
       slider.dispatchEvent(new Event("input", { bubbles: true }));
       await new Promise((done) => queueMicrotask(done));
       document.body.getBoundingClientRect();
-      taken.push(performance.now() - began);
       await new Promise((done) => setTimeout(done, 100));
     }
-    return taken.sort((a, b) => a - b);
   });
 
 const print = (what, figure, budget) => console.log(`${what.padEnd(62)}${figure.padStart(10)}   ${budget}`);
@@ -56,18 +74,31 @@ const ms = (value) => `${Math.round(value)} ms`;
 const server = await serve(fileURLToPath(new URL("../dist", import.meta.url)));
 const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
 const browser = await chromium.launch({ executablePath: process.env.HEADROOM_CHROMIUM ?? "/usr/bin/chromium", args });
+// The browser draws itself first.
+const blank = await open(null);
+await blank.waitForTimeout(3000);
+await blank.context().close();
 for (const [name, network, budget] of [["here", null, "150 ms"], ["at 1.6 Mbit/s, 150 ms away", SLOW, "700 ms"]]) {
-  const page = await visit(browser, server.url, network);
-  const { lcp, cls, longest } = await page.evaluate(() => window.seen);
-  const fcp = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime);
-  print(`first contentful paint ${name}`, ms(fcp), budget);
-  print(`largest contentful paint ${name}`, ms(lcp), budget);
-  print(`longest task on the main thread ${name}`, ms(longest), "50 ms");
-  print(`layout shift ${name}`, cls.toFixed(3), "0");
-  await page.context().close();
+  const visits = [];
+  for (let count = 0; count < VISITS; count += 1) {
+    const page = await open(network);
+    const { longest } = await work(page, () => visit(page, server.url));
+    const seen = await page.evaluate(() => ({
+      ...window.seen,
+      fcp: performance.getEntriesByName("first-contentful-paint")[0].startTime,
+    }));
+    visits.push({ ...seen, longest });
+    await page.context().close();
+  }
+  const middle = (key) => visits.map((visit) => visit[key]).sort((a, b) => a - b)[Math.floor(VISITS / 2)];
+  print(`first contentful paint ${name}`, ms(middle("fcp")), budget);
+  print(`largest contentful paint ${name}`, ms(middle("lcp")), budget);
+  print(`work of the longest task ${name}`, ms(middle("longest")), "50 ms");
+  print(`layout shift ${name}`, middle("cls").toFixed(3), "0");
 }
-const page = await visit(browser, server.url + HEAVY, null);
-const taken = await steps(page);
-print("work of a slider's step, four scenarios of 405B, 95th percentile", ms(taken[Math.floor(taken.length * 0.95)]), "16 ms");
+const page = await open(null);
+await visit(page, server.url + HEAVY);
+const { marked } = await work(page, () => steps(page));
+print("work of a slider's step, four scenarios of 405B, 95th percentile", ms(marked[Math.floor(marked.length * 0.95)]), "16 ms");
 await browser.close();
 server.close();

@@ -37,7 +37,7 @@ const TRL_ROWS: usize = 41;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 45;
+const MULTI_ROWS: usize = 50;
 
 /// Rows of [`DRAWN`].
 const DRAWN_ROWS: usize = 459;

@@ -5,8 +5,8 @@ other, one row a line. Needs the harness that these rows were measured with (mea
 the process is rank 0 of the job, its collectives return at once and move nothing, and all else is the engine's own code. --trace
 prints every allocation and free of the last iteration, as tools/compare_trace.py reads them, --all those of the whole run.
 
-Keys of a case are the harness's, and for engine "ddp" these of measure.py: method "full" | "lora" | "qlora", lora,
-lora_autocast_adapter, qlora_prepare, qlora_double_quant, and weights "bf16" where autocast runs over bfloat16 weights.
+Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (the last for engine "ddp" alone), lora,
+lora_autocast_adapter, qlora_prepare, qlora_double_quant, and weights "bf16" where DDP's autocast runs over bfloat16 weights.
 """
 import json
 import os
@@ -22,7 +22,8 @@ def adapt(case):
     import torch
     from transformers import AutoModelForCausalLM
     own = {key: case[key] for key in ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights") if key in case}
-    dtype = "amp_bf16" if case.get("dtype", "fp32") == "fp32" else case["dtype"]
+    own_type = "fp32" if case["engine"] == "fsdp2" else "amp_bf16"
+    dtype = own_type if case.get("dtype", "fp32") == "fp32" else case["dtype"]
     settings = dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config"), method=case["method"], dtype=dtype,
                     attention=case.get("attention", "sdpa"), **own)
     settings["lora"] = {**measure.DEFAULTS["lora"], **(case.get("lora") or {})}
@@ -30,7 +31,10 @@ def adapt(case):
 
     def adapted(*_, **__):
         AutoModelForCausalLM.from_config = plain
-        return measure.build_model(settings, torch.device("cuda"))
+        model = measure.build_model(settings, "meta" if case["engine"] == "fsdp2" else torch.device("cuda"))
+        # the harness looks for them one module further out
+        type(model.base_model.model).layers = property(lambda self: self.model.layers)
+        return model
 
     AutoModelForCausalLM.from_config = adapted
 

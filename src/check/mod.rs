@@ -155,7 +155,7 @@ fn check_case(
     let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
     let gpu = if case.bounded { gpu } else { Gpu { memory: UNLIMITED, ..gpu } };
     let percent = band(&architecture, scenario).percent;
-    let Replayed { recording, on_card, memory } = Replayed::of(&architecture, scenario, &gpu, &tensors)?;
+    let Replayed { recording, on_card, memory, .. } = Replayed::of(&architecture, scenario, &gpu, &tensors)?;
     for Measured { metric, milestone, bytes: measured } in &case.measured {
         let counters = || recording.allocate_until(*milestone, on_card.settings);
         let predicted = match (metric, milestone) {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
-use crate::scenario::{CustomModel, ModelChoice, Scenario};
+use crate::scenario::{CustomModel, Field, ModelChoice, Scenario};
 use crate::share;
 
 /// The arguments that say a scenario: one flag per key of [`KEYS`].
@@ -59,6 +59,12 @@ impl Input {
         }
         asked.given.extend(self.flags.iter().map(|(key, _)| *key));
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
+        // what each GPU keeps hangs on the method, where only their number is said
+        if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) && !asked.gives("shard") {
+            for scenario in &mut asked.scenarios {
+                scenario.cluster.sharding = scenario.defaults().cluster.sharding;
+            }
+        }
         Ok(asked)
     }
 

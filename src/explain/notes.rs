@@ -36,6 +36,9 @@ pub struct Switch {
     pub scenario: Box<Scenario>,
 }
 
+/// What sets an input.
+type Change = fn(&mut Scenario);
+
 /// What is looked for in a part.
 struct Rule {
     category: Category,
@@ -46,7 +49,7 @@ struct Rule {
     /// The sentence.
     words: fn(&[&TensorGroup], &Scenario) -> String,
     /// The input that changes it, by its name, and its new value; none where nothing does.
-    switch: Option<(&'static str, fn(&mut Scenario))>,
+    switch: Option<(&'static str, Change)>,
 }
 
 const RULES: &[Rule] = &[

@@ -42,19 +42,24 @@ pub struct OnCard {
 impl OnCard {
     /// Runs a recording through the allocator of a card; `percent` is how far the estimate may be off.
     pub fn of(recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) -> OnCard {
-        let (outcome, settings, allocation) = run(recording, allocator, room(gpu, gpu.context, 0.0));
+        OnCard::with_replay(recording, allocator, gpu, percent).0
+    }
+
+    /// The same with the run: up to the failure where it fails.
+    fn with_replay(recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) -> (OnCard, Replay) {
+        let (outcome, settings, replay) = run(recording, allocator, room(gpu, gpu.context, 0.0));
+        let Allocation { retries, reserved_peak: reserved, .. } = replay.allocation;
         let runs = |room| outcome_of(recording, allocator, room) == Outcome::Runs;
         let close = match outcome {
             // what was never asked for cannot be missed: more room than that changes nothing
             Outcome::Runs => {
                 let least = room(gpu, gpu.context_most, percent);
-                (allocation.retries > 0 || allocation.reserved_peak > least) && !runs(least)
+                (retries > 0 || reserved > least) && !runs(least)
             }
             Outcome::RunsExpandable => false,
             Outcome::Fails(_) => runs(room(gpu, gpu.context, -percent)),
         };
-        let reserved = allocation.reserved_peak;
-        OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }
+        (OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }, replay)
     }
 }
 
@@ -69,27 +74,27 @@ pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Byte
     run(recording, allocator, room).0
 }
 
-/// [`outcome_of`], the settings of the run whose figures are shown, and what its allocator counted.
-fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Allocation) {
+/// [`outcome_of`], the settings of the run whose figures are shown, and the run on the card.
+fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Replay) {
     let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
     let chosen = allocator == Allocator::Expandable;
     let settings = set(chosen, Some(room.0));
-    let allocation = recording.allocate(settings);
-    let Some(failure) = allocation.failure else { return (Outcome::Runs, settings, allocation) };
+    let replay = recording.replay(settings);
+    let Some(failure) = replay.allocation.failure else { return (Outcome::Runs, settings, replay) };
     if !chosen {
         let settings = set(true, Some(room.0));
-        let expandable = recording.allocate(settings);
-        if expandable.failure.is_none() {
+        let expandable = recording.replay(settings);
+        if expandable.allocation.failure.is_none() {
             return (Outcome::RunsExpandable, settings, expandable);
         }
     }
-    (Outcome::Fails(failure), set(chosen, None), allocation)
+    (Outcome::Fails(failure), set(chosen, None), replay)
 }
 
 impl Memory {
     /// The estimate with the peaks that the allocator counts, by blocks, in place of those of tensors.
-    pub fn replayed(&self, recording: &Recording, settings: Settings) -> Memory {
-        let Replay { first, steady, resting, .. } = recording.replay(settings);
+    pub fn replayed(&self, replay: Replay) -> Memory {
+        let Replay { first, steady, resting, .. } = replay;
         Memory { counted: Counted::Blocks, first, steady, resting, ..self.clone() }
     }
 }
@@ -103,6 +108,8 @@ pub struct Replayed {
     pub on_card: OnCard,
     /// Its figures: those that are shown, and that `headroom check` holds against measurements.
     pub memory: Memory,
+    /// The number of the event after which it needs most.
+    pub peak: usize,
 }
 
 impl Replayed {
@@ -118,9 +125,14 @@ impl Replayed {
     ) -> Result<Replayed, Issue> {
         let recording = Recording::of(architecture, scenario, gpu)?;
         let percent = accuracy::band(architecture, scenario).percent;
-        let on_card = OnCard::of(&recording, scenario.allocator, gpu, percent);
-        let memory = memory.replayed(&recording, on_card.settings);
-        Ok(Replayed { recording, on_card, memory })
+        let (on_card, mut replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, percent);
+        if replay.allocation.failure.is_some() {
+            // what it would take is shown
+            replay = recording.replay(on_card.settings);
+        }
+        let peak = replay.highest;
+        let memory = memory.replayed(replay);
+        Ok(Replayed { recording, on_card, memory, peak })
     }
 }
 
@@ -150,7 +162,7 @@ mod tests {
     #[test]
     fn the_figures_are_those_of_the_allocator() {
         for memory in [80.0, 8.0].map(Bytes::gib) {
-            let Replayed { recording, on_card, memory } = replayed(memory, Allocator::Native);
+            let Replayed { recording, on_card, memory, .. } = replayed(memory, Allocator::Native);
             let allocation = recording.allocate(on_card.settings);
             assert_eq!(memory.peak().1.bytes, allocation.allocated_peak);
             for (_, peak) in memory.first.phases.iter().chain(&memory.steady.phases) {

@@ -62,6 +62,8 @@ pub struct Replay {
     pub steady: Iteration,
     /// What is allocated when the last iteration is over, in blocks.
     pub resting: Parts,
+    /// The number of the event after which most is allocated.
+    pub highest: usize,
 }
 
 /// A recording on its way through the allocator, event by event.
@@ -72,6 +74,7 @@ pub(super) struct Feed<'a> {
     blocks: Vec<Option<Block>>,
     /// By storage: what it is for now.
     categories: Vec<Category>,
+    /// Bytes of tensors by category.
     parts: Parts,
     /// Bytes of tensors, each rounded up to 512.
     tensors: u64,
@@ -85,7 +88,7 @@ impl<'a> Feed<'a> {
             recording,
             allocator: CachingAllocator::new(settings),
             blocks: vec![None; recording.storages.len()],
-            categories: recording.born.clone(),
+            categories: vec![Category::Temporaries; recording.storages.len()],
             parts: Parts::default(),
             tensors: 0,
             phase: None,
@@ -101,27 +104,29 @@ impl<'a> Feed<'a> {
             self.allocator.empty_cache();
             self.allocator.reset_peaks();
         }
-        match self.recording.events[index] {
-            Event::Alloc(id) => self.alloc(id)?,
-            Event::Free(id) => self.free(id),
-            Event::Becomes(id, category) => {
+        if index == self.recording.repeats_at() {
+            self.recording.hand_over(&mut self.blocks);
+        }
+        match self.recording.event(index) {
+            Some(Event::Alloc(id)) => self.alloc(id)?,
+            Some(Event::Free(id)) => self.free(id),
+            Some(Event::Becomes(id, category)) => {
                 let bytes = self.bytes(id);
                 let from = std::mem::replace(&mut self.categories[id as usize], category);
                 self.parts.subtract(from, bytes);
                 self.parts.add(category, bytes);
             }
-            Event::Mark(phase) => self.phase = Some(phase),
-            Event::EmptyCache => self.allocator.empty_cache(),
+            Some(Event::Mark(phase)) => self.phase = Some(phase),
+            Some(Event::EmptyCache) => self.allocator.empty_cache(),
+            None => {}
         }
-        // what blocks have beyond their tensors
-        self.parts.0[Category::Rounding.index()] =
-            self.allocator.stats().allocated.saturating_sub(self.tensors);
         Ok(())
     }
 
     fn alloc(&mut self, id: StorageId) -> Result<(), OutOfMemory> {
         let storage = &self.recording.storages[id as usize];
         let requested = storage.bytes();
+        self.categories[id as usize] = self.recording.born[id as usize];
         if requested > 0 {
             self.blocks[id as usize] = Some(self.allocator.malloc(requested, storage.stream)?);
             let bytes = rounded(requested);
@@ -149,6 +154,18 @@ impl<'a> Feed<'a> {
         Bytes(self.allocator.stats().allocated)
     }
 
+    /// The same by category, with what blocks have beyond their tensors.
+    pub fn parts(&self) -> Parts {
+        let mut parts = self.parts;
+        parts.add(Category::Rounding, self.allocated().0.saturating_sub(self.tensors));
+        parts
+    }
+
+    /// Bytes of tensors, each rounded up to 512.
+    pub fn tensors(&self) -> Bytes {
+        Bytes(self.tensors)
+    }
+
     /// `memory_reserved()`.
     pub fn reserved(&self) -> Bytes {
         Bytes(self.allocator.stats().reserved)
@@ -165,7 +182,7 @@ impl<'a> Feed<'a> {
     }
 
     /// The same by category.
-    pub fn parts(&self) -> &Parts {
+    pub fn tensor_parts(&self) -> &Parts {
         &self.parts
     }
 
@@ -210,15 +227,19 @@ impl Recording {
     /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
     pub fn replay(&self, settings: Settings) -> Replay {
         let mut iterations = [(); 2].map(|()| Iteration::default());
-        let (feed, allocation) = self.feed(self.events.len(), settings, |index, feed| {
+        let mut highest = (Bytes::ZERO, 0);
+        let (feed, allocation) = self.feed(self.len(), settings, |index, feed| {
             let Some(phase) = feed.phase() else { return };
             let peak = iterations[usize::from(index >= self.first)].phase_mut(phase);
             if feed.allocated() > peak.bytes {
-                *peak = Peak { bytes: feed.allocated(), parts: *feed.parts() };
+                *peak = Peak { bytes: feed.allocated(), parts: feed.parts() };
+                if peak.bytes > highest.0 {
+                    highest = (peak.bytes, index);
+                }
             }
         });
         let [first, steady] = iterations;
-        Replay { allocation, first, steady, resting: *feed.parts() }
+        Replay { allocation, first, steady, resting: feed.parts(), highest: highest.1 }
     }
 
     /// Feeds so many events to the allocator, until there is no memory for one; `each` sees what it left.
@@ -229,7 +250,7 @@ impl Recording {
         mut each: impl FnMut(usize, &Feed<'_>),
     ) -> (Feed<'_>, Allocation) {
         let mut feed = Feed::new(self, settings);
-        for index in 0..end.min(self.events.len()) {
+        for index in 0..end.min(self.len()) {
             if let Err(error) = feed.take(index) {
                 let failed = feed.outcome(Some(error));
                 return (feed, failed);
@@ -244,10 +265,10 @@ impl Recording {
     fn position(&self, milestone: Milestone) -> usize {
         let last_mark = |stage: Stage| {
             let marks = |event: &Event| matches!(event, Event::Mark(phase) if phase.stage == stage);
-            self.events.iter().rposition(marks).unwrap_or(self.events.len())
+            self.last(marks).unwrap_or(self.len())
         };
         match milestone {
-            Milestone::End => self.events.len(),
+            Milestone::End => self.len(),
             Milestone::FirstIteration => self.first,
             Milestone::Loaded => self.loaded,
             Milestone::Forward => last_mark(Stage::Backward),

@@ -336,6 +336,9 @@ impl State {
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
         (0..outputs).for_each(|_| graph.pending.push(None));
         let frame = graph.recording;
+        if let Some(running) = graph.reentrant_frame() {
+            running.nodes += 1;
+        }
         let category =
             if self.heap.category == Category::Logits { Category::Logits } else { Category::Temporaries };
         let (module, role) = (self.heap.module, self.heap.role);
@@ -387,7 +390,7 @@ impl State {
         let entry = if graph.recording != 0 {
             let frame = &mut graph.frames[graph.recording as usize - 1];
             frame.slots += 1;
-            frame.nodes += u32::from(first);
+            frame.nodes += u32::from(first && !graph.reentrant);
             Saved::Slot(frame.slots - 1)
         } else if graph.offload.is_some() {
             let whole = self.storages[storage as usize];

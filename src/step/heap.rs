@@ -12,7 +12,7 @@ use super::device::Device;
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
-use crate::step::what::{Role, Source, What, roles};
+use crate::step::what::{Dims, Role, Source, What, roles};
 use ledger::Ledger;
 use record::{Event, Maker, Pass, Record};
 use repeat::OneRun;
@@ -169,7 +169,7 @@ impl Heap {
                 (false, true) => Pass::Backward,
                 (false, false) => Pass::Forward,
             };
-            record.makers.push(Maker { module, what, role, shape: (0, 0), pass });
+            record.makers.push(Maker { module, what, role, dims: Dims::Elements, pass });
             record.born.push(category);
         }
         id
@@ -191,23 +191,58 @@ impl Heap {
         id
     }
 
-    /// Notes the parameter's shape for the explanation of a storage that is its gradient.
-    pub fn note_shape(&mut self, id: StorageId, (rows, columns): (u64, u64)) {
-        if let Some(maker) = self.record.as_mut().and_then(|record| record.makers.get_mut(id as usize)) {
-            maker.shape = (rows, columns);
+    /// Notes the dimensions of a storage, where a record is wanted.
+    pub fn note_dims(&mut self, id: StorageId, dims: Dims) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].dims = dims;
         }
     }
 
-    /// Notes a parameter's shape for all storages since number `first`: the parameter and what belongs to it.
-    pub fn note_shapes(&mut self, first: usize, shape: (u64, u64)) {
+    /// Notes that a storage has a row for each row of another, of which the numbers for all keys are summed up.
+    pub fn take_product(&mut self, id: StorageId, of: StorageId) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].dims = record.makers[of as usize].dims.without_keys();
+        }
+    }
+
+    /// Notes what a storage is for, where the code that made it did not know.
+    pub fn note_role(&mut self, id: StorageId, role: &'static Role) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].role = role;
+        }
+    }
+
+    /// Notes the dimensions of all storages since number `first`: a parameter and what belongs to it.
+    pub fn note_dims_since(&mut self, first: usize, dims: Dims) {
         if let Some(record) = &mut self.record {
-            record.makers.iter_mut().skip(first).for_each(|maker| maker.shape = shape);
+            record.makers.iter_mut().skip(first).for_each(|maker| maker.dims = dims);
+        }
+    }
+
+    /// Notes that a storage has so many rows of the kind that another has.
+    pub fn take_rows(&mut self, id: StorageId, of: StorageId, rows: u64) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].dims = record.makers[of as usize].dims.with_rows(rows);
+        }
+    }
+
+    /// Notes that a storage has the rows of another, whatever its width is.
+    pub fn take_dims(&mut self, id: StorageId, of: StorageId) {
+        if let (Some(record), true) = (&mut self.record, id != NOTHING) {
+            record.makers[id as usize].dims = record.makers[of as usize].dims;
         }
     }
 
     /// Allocates `numel` elements in the running category.
     pub fn alloc(&mut self, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
         self.alloc_as(self.category, numel.saturating_mul(dtype.bytes()), dtype, what)
+    }
+
+    /// The same with the rows of another tensor.
+    pub fn alloc_for(&mut self, of: StorageId, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+        let id = self.alloc(numel, dtype, what);
+        self.take_dims(id, of);
+        id
     }
 
     /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
@@ -217,6 +252,19 @@ impl Heap {
             self.get_workspace();
         }
         storage
+    }
+
+    /// The same with the rows of an operand.
+    pub fn alloc_product_for(
+        &mut self,
+        of: StorageId,
+        numel: u64,
+        dtype: Dtype,
+        what: &'static What,
+    ) -> StorageId {
+        let id = self.alloc_product(numel, dtype, what);
+        self.take_dims(id, of);
+        id
     }
 
     /// The workspaces that the running thread is due, which stay until the end.
@@ -331,6 +379,12 @@ impl Heap {
         if id != NOTHING {
             self.storages[id as usize].times = self.repeating;
         }
+    }
+
+    /// The storages from that number on that are still there.
+    pub fn survivors(&self, first: usize) -> Vec<StorageId> {
+        let ids = first as StorageId..self.storages.len() as StorageId;
+        ids.filter(|id| self.references(*id) > 0).collect()
     }
 
     /// References of a storage.

@@ -21,6 +21,10 @@ static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Mo
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
 const CUBLASLT_WORKSPACE: u64 = 1 << 20;
 
+/// Micro-batches of a step whose tensors differ: the first finds no gradients, and every one after the second repeats the
+/// second.
+pub(super) const DIFFERENT: u64 = 2;
+
 /// A job on a machine, round after round.
 pub(super) struct Rounds<'a> {
     machine: &'a Machine,
@@ -33,6 +37,8 @@ pub(super) struct Rounds<'a> {
     ids: StorageId,
     /// Events up to the end of the last step.
     stepped: usize,
+    /// The most micro-batches of a step that are run.
+    most: u64,
 }
 
 /// A member in the course of a job.
@@ -78,11 +84,31 @@ impl<'a> Rounds<'a> {
             notes: Notes { machine, peaks: RefCell::new(Vec::with_capacity(8)) },
             ids: NOTHING,
             stepped: 0,
+            most: DIFFERENT,
         }
     }
 
-    /// The batches and the cuBLAS workspaces (one per thread: the script's and autograd's).
+    /// Runs up to so many micro-batches of a step, where it matters what each leaves in the allocator's cache.
+    pub fn run_up_to(&mut self, most: u64) {
+        self.most = most.max(DIFFERENT);
+    }
+
+    /// How many of a step's micro-batches are run. A block that one leaves is often what the next one takes and gives back
+    /// elsewhere: of many an even number stands for an even one and an odd number for an odd one.
+    fn different(&self, times: u64) -> u64 {
+        let run = times.clamp(1, self.most);
+        let other_parity = (times.max(1) - run) % 2 == 1;
+        if other_parity && run > DIFFERENT { run - 1 } else { run }
+    }
+
+    /// Optimizers that have a state from the beginning, the batches and the cuBLAS workspaces (one per thread: the script's
+    /// and autograd's).
     pub fn prepare(&mut self) {
+        for Running { model, has_state, .. } in &mut self.members {
+            if let Some(training) = model.member.training {
+                *has_state = self.machine.with(|state| state.start(training.optimizer, &model.params));
+            }
+        }
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
             let (member, batch, times) = match *act {
@@ -180,8 +206,7 @@ impl<'a> Rounds<'a> {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         match self.round[index] {
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                // every micro-batch after the second repeats the second
-                for _ in 0..times.clamp(1, 2) {
+                for _ in 0..self.different(times) {
                     self.train(act, member, batch, loss);
                 }
             }

@@ -13,7 +13,7 @@ use super::heap::{Heap, StorageId};
 use super::parallel::Parallel;
 use super::params::{ParamId, Params};
 use super::tensor::{Tensor, Value};
-use super::what::Role;
+use super::what::{Dims, Role, Rows};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 
@@ -25,10 +25,14 @@ pub(super) struct State {
     pub params: Params,
     /// Sequences of the running pass's batch.
     pub sequences: u64,
+    /// Tokens of each of them.
+    pub length: u64,
     /// The autocast element type, inside autocast.
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
     pub cast_cache: Vec<ParamId>,
+    /// Leaves that are no parameters, each with its copy in autocast's cache.
+    pub cast_leaves: Vec<(Value, Value)>,
     /// What the process has to do with those on other GPUs.
     pub parallel: Parallel,
     /// What happens to a gradient of the member that is trained as soon as it is there.
@@ -41,6 +45,16 @@ impl State {
     /// Poisons the run: what it came across is not modelled, and whatever it goes on with is no answer. The first is named.
     pub fn meet_unmodelled(&mut self, what: &'static str) {
         self.unmodelled.get_or_insert(what);
+    }
+
+    /// A row for each token of the running pass.
+    pub fn by_tokens(&self) -> Dims {
+        Dims::Rows(Rows::Tokens, self.sequences.saturating_mul(self.length))
+    }
+
+    /// A number for each query and key of the running pass, in each head.
+    pub fn by_queries(&self) -> Dims {
+        Dims::Scores(Rows::Tokens, self.sequences.saturating_mul(self.length), self.length)
     }
 }
 
@@ -76,8 +90,10 @@ impl Machine {
                 graph: Graph::default(),
                 params: Params::default(),
                 sequences: 1,
+                length: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
+                cast_leaves: Vec::new(),
                 parallel: Parallel::Alone,
                 on_grad: OnGrad::Keep,
                 unmodelled: None,

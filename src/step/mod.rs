@@ -33,7 +33,8 @@ mod tensor;
 mod what;
 
 pub use allocate::{Allocation, Failure, Milestone, Replay};
+pub use heap::record::Pass;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
-pub use what::{Role, Source, What};
+pub use what::{Dims, Rank, Role, Rows, Source, What};

@@ -14,7 +14,7 @@ use super::params::{Kept, ParamId, Parameter};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
-use crate::step::what::{Source, What};
+use crate::step::what::{Dims, Rank, Source, What};
 
 static FOREACH: What = What::own(
     "foreach",
@@ -160,6 +160,7 @@ struct Trained {
     module: &'static str,
     numel: u64,
     rows: u64,
+    rank: Rank,
     times: u32,
     body: u32,
     dtype: Dtype,
@@ -169,6 +170,10 @@ struct Trained {
 impl Trained {
     fn columns(&self) -> u64 {
         self.numel / self.rows.max(1)
+    }
+
+    fn dims(&self) -> Dims {
+        Dims::Parameter(self.rows, self.columns(), self.rank)
     }
 
     /// Bytes of a tensor like it, and of those that it stands for.
@@ -200,12 +205,25 @@ impl Stepper {
 
 /// The trained parameters of a model that have a gradient, in order: optimizers and `clip_grad_norm_` pass the others over.
 fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
+    trained_where(state, own, |param| param.grad != NOTHING)
+}
+
+fn trained_where(state: &State, own: &Range<usize>, wanted: fn(&Parameter) -> bool) -> Vec<Trained> {
     let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
-    let wanted = |param: &&Parameter| param.trainable && param.grad != NOTHING;
+    let wanted = |param: &&Parameter| param.trainable && wanted(param);
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, kept, times, body, wide_state, .. } = *param;
-        Trained { module, numel: kept.numel, rows: kept.rows, times, body, dtype: kept.dtype, wide_state }
+        let Parameter { module, kept, rank, times, body, wide_state, .. } = *param;
+        Trained {
+            module,
+            numel: kept.numel,
+            rows: kept.rows,
+            rank,
+            times,
+            body,
+            dtype: kept.dtype,
+            wide_state,
+        }
     }));
     trained
 }
@@ -359,18 +377,33 @@ impl State {
         norms.into_iter().rev().for_each(|storage| self.release(storage));
     }
 
+    /// Makes the state of an optimizer that has one from the beginning; whether it is such a one. torch.optim.Adagrad makes
+    /// its sums in `__init__`, of all parameters that it is given; all others make theirs in the first step.
+    pub fn start(&mut self, optimizer: Optimizer, own: &Range<usize>) -> bool {
+        let starts = optimizer == Optimizer::Adagrad;
+        if starts {
+            let params = trained_where(self, own, |_| true);
+            self.make_states(optimizer, &params);
+        }
+        starts
+    }
+
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
         let params = trained(self, own);
+        self.make_states(optimizer, &params);
+        self.step_all(optimizer, &params);
+    }
+
+    fn make_states(&mut self, optimizer: Optimizer, params: &[Trained]) {
         let mut code_books = false;
-        for param in &params {
+        for param in params {
             self.module = param.module;
             let first = self.storages.len();
             self.make_state(optimizer, param, &mut code_books);
-            self.note_shapes(first, (param.rows, param.columns()));
+            self.note_dims_since(first, param.dims());
         }
         self.module = "";
-        self.step_all(optimizer, &params);
     }
 
     /// The state of a parameter; `code_books` says whether the optimizer has made what all its 8-bit states share.
@@ -448,14 +481,14 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, kept, body, wide_state, .. } = self.params.list[param as usize];
+        let Parameter { module, kept, rank, body, wide_state, .. } = self.params.list[param as usize];
         let Kept { numel, rows, dtype } = kept;
-        let own = Trained { module, numel, rows, times: 1, body, dtype, wide_state };
+        let own = Trained { module, numel, rows, rank, times: 1, body, dtype, wide_state };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();
             self.make_state(stepper.optimizer, &own, &mut false);
-            self.note_shapes(first, (own.rows, own.columns()));
+            self.note_dims_since(first, own.dims());
         }
         self.step_all(stepper.optimizer, &[own]);
         self.module = outer;

@@ -8,7 +8,7 @@ use super::machine::{Machine, State};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::step::what::{Source, What};
+use crate::step::what::{Dims, Rank, Source, What};
 
 static PARAMETER: What =
     What::own("parameter", "the model's own weights: there from load to end", Source::Modeling);
@@ -29,6 +29,8 @@ pub(super) struct Parameter {
     pub rows: u64,
     /// What this rank keeps of it: all of it, or its shard.
     pub kept: Kept,
+    /// Which of them is LoRA's rank.
+    pub rank: Rank,
     pub trainable: bool,
     /// Whether an 8-bit optimizer keeps its state in 32 bits all the same.
     pub wide_state: bool,
@@ -102,8 +104,8 @@ impl Params {
 
 impl Parameter {
     /// Its shape as rows and columns.
-    pub fn shape(&self) -> (u64, u64) {
-        (self.rows, self.numel / self.rows.max(1))
+    pub fn dims(&self) -> Dims {
+        Dims::Parameter(self.rows, self.numel / self.rows.max(1), self.rank)
     }
 }
 
@@ -137,34 +139,50 @@ impl Machine {
 }
 
 impl State {
-    /// Puts a parameter on the machine; it stays until the end.
-    pub fn add_parameter(
+    /// Puts a parameter of the model on the machine; it stays until the end.
+    pub fn add_parameter(&mut self, shape: (u64, u64), dtype: Dtype, trainable: bool, times: u32) -> ParamId {
+        self.add_as(Category::Weights, &PARAMETER, (shape, Rank::None), dtype, (trainable, times))
+    }
+
+    /// Puts something on the machine that is trained beside the model's parameters.
+    pub fn add_trained(
         &mut self,
+        what: &'static What,
         shape: (u64, u64),
+        rank: Rank,
         dtype: Dtype,
-        trainable: bool,
         times: u32,
+    ) -> ParamId {
+        self.add_as(Category::Adapters, what, (shape, rank), dtype, (true, times))
+    }
+
+    fn add_as(
+        &mut self,
         category: Category,
+        what: &'static What,
+        (shape, rank): ((u64, u64), Rank),
+        dtype: Dtype,
+        (trainable, times): (bool, u32),
     ) -> ParamId {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
         let (kept, read) = self.parallel.kept(shape, dtype);
         let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
-        let storage = self.persistent(bytes, kept.dtype, times, category, &PARAMETER);
-        self.note_shape(storage, (kept.rows, kept.numel / kept.rows.max(1)));
-        self.list_parameter(storage, (rows, numel), (read, kept), (trainable, times))
+        let storage = self.persistent(bytes, kept.dtype, times, category, what);
+        self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
+        self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
 
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
     pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
         let kept = Kept { numel: rows.saturating_mul(columns), rows, dtype: Dtype::U8 };
-        self.list_parameter(storage, (rows, kept.numel), (kept.dtype, kept), (false, times))
+        self.list_parameter(storage, (rows, kept.numel, Rank::None), (kept.dtype, kept), (false, times))
     }
 
     fn list_parameter(
         &mut self,
         storage: StorageId,
-        (rows, numel): (u64, u64),
+        (rows, numel, rank): (u64, u64, Rank),
         (dtype, kept): (Dtype, Kept),
         (trainable, times): (bool, u32),
     ) -> ParamId {
@@ -175,6 +193,7 @@ impl State {
             dtype,
             rows,
             kept,
+            rank,
             trainable,
             wide_state: false,
             times,
@@ -206,6 +225,7 @@ impl State {
             dtype: value.dtype,
             rows: 1,
             kept: Kept { numel: value.numel, rows: 1, dtype: value.dtype },
+            rank: Rank::None,
             trainable: false,
             wide_state: false,
             times: 1,

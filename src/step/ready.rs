@@ -100,6 +100,11 @@ impl<'a> Ready<'a> {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
     }
 
+    /// Whether every iteration after the first does the same.
+    pub fn starts_anew(&self) -> bool {
+        Parallel::of(self.cluster).starts_anew()
+    }
+
     /// Micro-batches of the longest training of a round.
     pub fn accumulation(&self) -> u64 {
         let times = |act: &Act| match act {

@@ -7,13 +7,12 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::forward::Apart;
-use super::heap::ledger::Ledger;
 use super::heap::record::{Event, Maker, Pass, Record};
 use super::heap::{Storage, StorageId, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
-use super::schedule::{ITERATIONS, Schedule};
+use super::schedule::Schedule;
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
@@ -22,7 +21,7 @@ use crate::job::Job;
 use crate::memory::{Category, Iteration, Parts, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
-use crate::step::what::{Source, What};
+use crate::step::what::{Dims, Role, Source, What, roles};
 use crate::units::Bytes;
 
 static BLOCK_REST: What = What::own(
@@ -31,7 +30,8 @@ static BLOCK_REST: What = What::own(
     Source::At("c10/cuda/CUDACachingAllocator.cpp, should_split"),
 );
 
-/// Every allocation and every free of the first iterations of a run.
+/// Every allocation and every free of the first iterations of a run. Where all lengths are equal the last one happens once
+/// more: it is recorded once and has further numbers.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub(super) storages: Vec<Storage>,
@@ -39,7 +39,11 @@ pub struct Recording {
     makers: Vec<Maker>,
     /// What each of them was for when it was made.
     pub(super) born: Vec<Category>,
-    pub(super) events: Vec<Event>,
+    events: Vec<Event>,
+    /// How many of them, at the end, happen once more.
+    again: usize,
+    /// What those leave that the next iteration frees, each with the storage that they freed in its place.
+    left: Vec<(StorageId, StorageId)>,
     /// Where the first iteration begins.
     pub(super) loaded: usize,
     /// Where the first iteration ends.
@@ -85,14 +89,16 @@ pub struct TensorGroup {
     pub category: Category,
     /// The module that made them, without the layer's number.
     pub module: &'static str,
-    /// The operation that made them.
-    pub operation: &'static str,
+    /// What they are.
+    pub what: &'static What,
+    /// What the operation that made them was run for.
+    pub role: &'static Role,
+    /// Their dimensions.
+    pub dims: Dims,
+    /// When they were made.
+    pub pass: Pass,
     /// Their element type.
     pub dtype: Dtype,
-    /// Rows and columns of the parameter that each is, or is made for; 0 where there is none.
-    pub shape: (u64, u64),
-    /// Whether checkpointing's recomputation made them.
-    pub recomputed: bool,
     /// Bytes of one.
     pub bytes: Bytes,
     /// How many.
@@ -105,10 +111,11 @@ impl TensorGroup {
         TensorGroup {
             category: Category::Rounding,
             module: "",
-            operation: BLOCK_REST.name,
+            what: &BLOCK_REST,
+            role: &roles::RESIDUAL,
+            dims: Dims::Elements,
+            pass: Pass::Forward,
             dtype: Dtype::U8,
-            shape: (0, 0),
-            recomputed: false,
             bytes: Bytes::ZERO,
             count: 1,
         }
@@ -142,44 +149,77 @@ impl Recording {
     }
 
     fn ready(ready: &Ready<'_>) -> Result<Recording, Issue> {
-        let schedule = Schedule::of(ready)?;
+        Recording::run(ready, &Schedule::of(ready)?)
+    }
+
+    fn run(ready: &Ready<'_>, schedule: &Schedule) -> Result<Recording, Issue> {
         let machine = Machine::new(ready.device, true);
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
+        rounds.run_up_to(schedule.accumulated);
         rounds.prepare();
-        let recorded = || machine.with(|state| state.events());
-        let loaded = recorded();
-        let mut first = None;
+        let made = || machine.with(|state| (state.events(), state.storages.len()));
+        let (loaded, _) = made();
+        let (mut first, mut shown) = (loaded, loaded..loaded);
+        let (mut survivors, mut left) = (Vec::new(), Vec::new());
         let mut highest = Bytes::ZERO;
-        let mut shown = loaded..loaded;
-        let mut run = |longest: bool, iteration: &mut dyn FnMut() -> Iteration| {
-            let start = recorded();
-            highest = highest.max(iteration().highest().1.bytes);
-            let end = recorded();
-            first.get_or_insert(end);
-            if longest {
+        for (index, batches) in schedule.iterations().into_iter().enumerate() {
+            let (start, own) = made();
+            highest = highest.max(rounds.round(batches).highest().1.bytes);
+            let (end, _) = made();
+            if index == 0 {
+                first = end;
+            }
+            if schedule.shows(batches) {
                 shown = start..end;
             }
-        };
-        if schedule.batches.is_empty() {
-            for _ in 0..ITERATIONS {
-                run(true, &mut || rounds.round(&[]));
-            }
-        } else {
-            for batches in schedule.batches.chunks(schedule.per_iteration) {
-                let longest = batches.iter().any(|batch| batch.length == schedule.longest);
-                run(longest, &mut || rounds.round(batches));
+            if schedule.repeats() {
+                let later = machine.with(|state| state.survivors(own));
+                let freed =
+                    survivors.into_iter().filter(|id| machine.with(|state| state.references(*id)) == 0);
+                left = later.iter().copied().zip(freed).collect();
+                survivors = later;
             }
         }
         ready.followed(&machine, highest)?;
-        let first = first.unwrap_or(loaded);
-        let stepped = rounds.stepped();
+        let mut stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
         let Record { events, makers, born, .. } =
             machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
-        Ok(Recording { storages, makers, born, events, loaded, first, shown, stepped })
+        let again = if schedule.repeats() { shown.len() } else { 0 };
+        shown = shown.start + again..shown.end + again;
+        stepped += again;
+        Ok(Recording { storages, makers, born, events, again, left, loaded, first, shown, stepped })
+    }
+
+    /// How many events there are, those that happen once more with them.
+    pub(super) fn len(&self) -> usize {
+        self.events.len() + self.again
+    }
+
+    /// Where the iteration begins that happened before.
+    pub(super) fn repeats_at(&self) -> usize {
+        self.events.len()
+    }
+
+    /// What that one leaves takes the place of what it freed of the one before, as it is freed when it happens again.
+    pub(super) fn hand_over<T>(&self, by_storage: &mut [Option<T>]) {
+        for (left, freed) in &self.left {
+            by_storage[*freed as usize] = by_storage[*left as usize].take();
+        }
+    }
+
+    /// The event of that number.
+    pub(super) fn event(&self, number: usize) -> Option<Event> {
+        let before = if number < self.events.len() { number } else { number.checked_sub(self.again)? };
+        self.events.get(before).copied()
+    }
+
+    /// The number of the last event that is so.
+    pub(super) fn last(&self, is_so: impl Fn(&Event) -> bool) -> Option<usize> {
+        self.events.iter().rposition(is_so).map(|index| index + self.again)
     }
 
     fn storage(&self, id: u32) -> &Storage {
@@ -190,34 +230,17 @@ impl Recording {
     /// by event.
     pub fn iterations(&self) -> [Iteration; 2] {
         let mut iterations = [(); 2].map(|()| Iteration::default());
-        let mut ledger = Ledger::default();
-        let mut categories = self.born.clone();
-        let mut phase = None;
-        for (index, event) in self.events.iter().enumerate() {
-            match *event {
-                Event::Alloc(id) => {
-                    ledger.add(categories[id as usize], rounded(self.storage(id).bytes()));
-                }
-                Event::Free(id) => {
-                    ledger.subtract(categories[id as usize], rounded(self.storage(id).bytes()));
-                }
-                Event::Becomes(id, category) => {
-                    let from = std::mem::replace(&mut categories[id as usize], category);
-                    ledger.move_to(from, category, rounded(self.storage(id).bytes()));
-                }
-                Event::Mark(next) => phase = Some(next),
-                Event::EmptyCache => {}
-            }
-            let Some(phase) = phase else { continue };
+        self.feed(self.len(), Settings::default(), |number, feed| {
+            let Some(phase) = feed.phase() else { return };
             for (iteration, events) in iterations.iter_mut().zip([&(self.loaded..self.first), &self.shown]) {
-                if events.contains(&index) {
+                if events.contains(&number) {
                     let peak = iteration.phase_mut(phase);
-                    if ledger.current > peak.bytes.0 {
-                        *peak = Peak::of(ledger.parts);
+                    if feed.tensors() > peak.bytes {
+                        *peak = Peak::of(*feed.tensor_parts());
                     }
                 }
             }
-        }
+        });
         iterations
     }
 
@@ -255,7 +278,7 @@ impl Recording {
             let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
             let at = (index - events.start) / bucket;
-            let moment = Moment { at: index, phase, parts: *parts, reserved: feed.reserved() };
+            let moment = Moment { at: index, phase, parts, reserved: feed.reserved() };
             if low_and_high
                 .is_some_and(|[low, _]| (low.0 - events.start) / bucket != at || low.1.phase != phase)
             {
@@ -277,13 +300,7 @@ impl Recording {
     /// The tensors alive at the highest point of the run, by category, the largest first; what their blocks have beyond
     /// them is one group at the end.
     pub fn tensors_at_peak(&self, settings: Settings) -> Vec<TensorGroup> {
-        let mut peak = (Bytes::ZERO, 0);
-        self.feed(self.events.len(), settings, |index, feed| {
-            if feed.phase().is_some() && feed.allocated() > peak.0 {
-                peak = (feed.allocated(), index);
-            }
-        });
-        self.tensors_at(peak.1, settings)
+        self.tensors_at(self.replay(settings).highest, settings)
     }
 
     /// The same at the moment after the event of that number.
@@ -297,10 +314,11 @@ impl Recording {
                 groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
                     category,
                     module: maker.module,
-                    operation: maker.what.name,
+                    what: maker.what,
+                    role: maker.role,
+                    dims: maker.dims,
+                    pass: maker.pass,
                     dtype: storage.dtype,
-                    shape: maker.shape,
-                    recomputed: maker.pass == Pass::Recomputation,
                     bytes: Bytes(storage.requested),
                     count: 0,
                 });
@@ -315,7 +333,7 @@ impl Recording {
 
     /// What the event of that number does; nothing where no tensor comes or goes.
     pub fn happening(&self, at: usize) -> Option<Happening> {
-        let (id, comes) = match *self.events.get(at)? {
+        let (id, comes) = match self.event(at)? {
             Event::Alloc(id) => (id, true),
             Event::Free(id) => (id, false),
             Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
@@ -328,19 +346,18 @@ impl Recording {
     /// The last iteration event by event, and the bytes that are alive before it.
     pub fn trace(&self) -> (Bytes, Vec<Traced>) {
         let (feed, _) = self.feed(self.shown.start + 1, Settings::default(), |_, _| ());
-        let rounding = feed.parts().get(Category::Rounding);
-        let before = feed.allocated().saturating_sub(rounding);
+        let before = feed.tensors();
         (before, self.traced(self.shown.clone()).collect())
     }
 
     /// The whole run event by event, from the first that its loading asks for.
     pub fn whole_trace(&self) -> Vec<Traced> {
         let loading = self.traced(0..self.loaded);
-        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.events.len())).collect()
+        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.len())).collect()
     }
 
-    fn traced(&self, events: Range<usize>) -> impl Iterator<Item = Traced> {
-        self.events[events].iter().filter_map(|event| match *event {
+    fn traced(&self, numbers: Range<usize>) -> impl Iterator<Item = Traced> {
+        numbers.filter_map(|number| self.event(number)).filter_map(|event| match event {
             Event::Becomes(..) => None,
             Event::EmptyCache => Some(Traced::EmptyCache),
             Event::Mark(phase) => Some(Traced::Phase(phase)),
@@ -379,4 +396,61 @@ pub enum Traced {
         /// Bytes asked for.
         bytes: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+    use crate::scenario::{
+        Checkpointing, Loop, Method, ModelChoice, Offloading, Precision, Savings, Stack, StepTime,
+    };
+
+    /// What the allocator makes of three iterations, with and without a limit, and what is shown of the last one.
+    #[track_caller]
+    fn is_as_if_run_three_times(scenario: &Scenario) {
+        let (architecture, gpu) =
+            (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
+        let job = Job::from(scenario);
+        let ready = Ready::of(&job, &[&*architecture], &gpu).expect("it is modelled");
+        let [twice, thrice] = [2, 3].map(|run| {
+            let recording = Recording::run(&ready, &Schedule::equal(run)).expect("it is modelled");
+            let unlimited = recording.replay(Settings::default());
+            let capacity = Some(unlimited.allocation.reserved_peak.0 / 100 * 97);
+            let limited = recording.replay(Settings { expandable_segments: true, capacity });
+            let moments = recording.timeline(recording.shown(), 400, Settings::default());
+            let groups = recording.tensors_at(moments[moments.len() / 2].at, Settings::default());
+            (
+                recording.events.len(),
+                (unlimited, limited, moments, groups, recording.snapshot(Settings::default()).events),
+            )
+        });
+        assert!(twice.0 < thrice.0);
+        assert!(twice.1 == thrice.1, "{scenario:?}");
+    }
+
+    #[test]
+    fn every_later_iteration_does_what_the_second_did() {
+        let base = Scenario {
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into()),
+            method: Method::Full,
+            precision: Precision::Bf16,
+            sequence: 256,
+            ..Scenario::default()
+        };
+        let kept = Loop { keeps_outputs: true, grads_to_none: false, ..base.training_loop };
+        let in_backward = Savings { step: StepTime::InBackward, ..base.savings };
+        let offloaded = Savings { offloading: Offloading::On, ..base.savings };
+        for scenario in [
+            base.clone(),
+            Scenario { training_loop: kept, ..base.clone() },
+            Scenario { training_loop: kept, accumulation: 3, precision: Precision::AmpBf16, ..base.clone() },
+            Scenario { method: Method::Qlora, checkpointing: Checkpointing::Reentrant, ..base.clone() },
+            Scenario { savings: in_backward, ..base.clone() },
+            Scenario { savings: offloaded, stack: Stack::Trl, ..base.clone() },
+            Scenario { stack: Stack::Torchtune, training_loop: kept, ..base },
+        ] {
+            is_as_if_run_three_times(&scenario);
+        }
+    }
 }

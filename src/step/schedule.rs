@@ -1,7 +1,7 @@
 //! How much of a run is recorded.
 
 use super::forward::{Apart, Model};
-use super::iteration::Rounds;
+use super::iteration::{DIFFERENT, Rounds};
 use super::machine::Machine;
 use super::ready::{Built, Ready};
 use crate::issue::{Field, Issue};
@@ -9,9 +9,16 @@ use crate::job::{Act, Batch};
 use crate::scenario::{Lengths, Mask};
 use crate::units::grouped;
 
-/// Iterations that are run at least: the first, in which the optimizer makes its state, one that finds what that left in the
-/// allocator's cache, and one like every later.
-pub(super) const ITERATIONS: usize = 3;
+/// Iterations that the allocator is given at least: the first, in which the optimizer makes its state, one that finds what
+/// that left in the allocator's cache, and one like every later.
+const ITERATIONS: usize = 3;
+
+/// Of those, the ones that are run where all lengths are equal and no engine changes after the first iteration: every later
+/// one does what the second did.
+const DIFFERENT_ITERATIONS: usize = 2;
+
+/// Micro-batches of a step that are recorded where their lengths are equal: after these the blocks go round.
+const RECORDED: usize = 4;
 
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;
@@ -28,11 +35,15 @@ const MOST_EVENTS: usize = 3 << 20;
 /// What is run.
 pub(super) struct Schedule {
     /// The micro-batches of varying lengths, the longest halfway; none where all are equal.
-    pub batches: Vec<Batch>,
+    batches: Vec<Batch>,
     /// How many of them are one iteration.
-    pub per_iteration: usize,
+    per_iteration: usize,
     /// Tokens of a sequence of the longest.
-    pub longest: u64,
+    longest: u64,
+    /// The most micro-batches of a step that are run where all lengths are equal.
+    pub accumulated: u64,
+    /// How many iterations are run where all lengths are equal.
+    run: usize,
 }
 
 impl Schedule {
@@ -44,12 +55,13 @@ impl Schedule {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
-        // every micro-batch after the second repeats the second
-        if affordable < ITERATIONS * accumulated.min(2) {
+        if affordable < ITERATIONS * accumulated.min(DIFFERENT as usize) {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            return Ok(Schedule { batches: Vec::new(), per_iteration: 1, longest: 0 });
+            let accumulated = (affordable / ITERATIONS).min(RECORDED) as u64;
+            let run = if ready.starts_anew() { DIFFERENT_ITERATIONS } else { ITERATIONS };
+            return Ok(Schedule { accumulated, ..Schedule::equal(run) });
         };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
@@ -67,7 +79,30 @@ impl Schedule {
             Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
-        Ok(Schedule { batches, per_iteration, longest: whole.length })
+        Ok(Schedule { batches, per_iteration, longest: whole.length, accumulated: DIFFERENT, run: 0 })
+    }
+
+    /// So many iterations of equal lengths.
+    pub fn equal(run: usize) -> Schedule {
+        Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated: DIFFERENT, run }
+    }
+
+    /// Whether the last iteration that is run happens once more.
+    pub fn repeats(&self) -> bool {
+        self.batches.is_empty() && self.run < ITERATIONS
+    }
+
+    /// The micro-batches of each iteration that is run; none where they are those of the job.
+    pub fn iterations(&self) -> Vec<&[Batch]> {
+        if self.batches.is_empty() {
+            return vec![&[]; self.run];
+        }
+        self.batches.chunks(self.per_iteration).collect()
+    }
+
+    /// Whether an iteration of those micro-batches is one to show: it has the longest.
+    pub fn shows(&self, batches: &[Batch]) -> bool {
+        batches.is_empty() || batches.iter().any(|batch| batch.length == self.longest)
     }
 }
 

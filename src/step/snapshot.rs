@@ -50,10 +50,13 @@ impl Recording {
         let mut placed: Vec<Option<SnapshotBlock>> = vec![None; self.storages.len()];
         let mut events = Vec::new();
         let (feed, _) = self.feed(shown.end, settings, |index, feed| {
-            let (id, comes) = match self.events[index] {
-                Event::Alloc(id) => (id, true),
-                Event::Free(id) => (id, false),
-                Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return,
+            if index == self.repeats_at() {
+                self.hand_over(&mut placed);
+            }
+            let (id, comes) = match self.event(index) {
+                Some(Event::Alloc(id)) => (id, true),
+                Some(Event::Free(id)) => (id, false),
+                Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => return,
             };
             let slot = &mut placed[id as usize];
             let block = if comes {

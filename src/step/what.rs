@@ -47,6 +47,65 @@ impl Role {
     }
 }
 
+/// The dimensions of a tensor, by what gives them; what they leave of its elements is its width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dims {
+    /// A number of elements.
+    Elements,
+    /// Rows and columns of the parameter that it is, or is made for: several of its elements may share one of the tensor's.
+    Parameter(u64, u64, Rank),
+    /// A row for each of so many.
+    Rows(Rows, u64),
+    /// A number for each of so many queries, of so many keys, in each head.
+    Scores(Rows, u64, u64),
+    /// A row for each of so many tokens and each of so many experts that it visits.
+    Chosen(u64, u64),
+}
+
+/// Which side of a matrix is LoRA's rank, if one is, and the rank. Of experts the side has a rank for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// It is no adapter's.
+    None,
+    /// Its rows: what the adapter puts in its low dimension.
+    Rows(u32),
+    /// Its columns: what it makes of that.
+    Columns(u32),
+}
+
+impl Dims {
+    /// Those of a matrix that is no adapter's.
+    pub(super) const fn matrix(rows: u64, columns: u64) -> Dims {
+        Dims::Parameter(rows, columns, Rank::None)
+    }
+
+    /// The same rows without keys.
+    pub(super) fn without_keys(self) -> Dims {
+        match self {
+            Dims::Scores(of, rows, _) => Dims::Rows(of, rows),
+            Dims::Elements | Dims::Parameter(..) | Dims::Rows(..) | Dims::Chosen(..) => self,
+        }
+    }
+
+    /// So many rows of the same kind.
+    pub(super) fn with_rows(self, rows: u64) -> Dims {
+        match self {
+            Dims::Rows(of, _) | Dims::Scores(of, ..) => Dims::Rows(of, rows),
+            Dims::Chosen(tokens, experts) if rows == tokens.saturating_mul(experts) => self,
+            Dims::Chosen(..) | Dims::Elements | Dims::Parameter(..) => Dims::Elements,
+        }
+    }
+}
+
+/// What the rows of a tensor are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rows {
+    /// The tokens of the batch, or of a part of it.
+    Tokens,
+    /// The positions of a sequence, whatever the batch is.
+    Positions,
+}
+
 /// Where something is written or was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {

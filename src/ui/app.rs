@@ -15,6 +15,7 @@ use super::own;
 use super::panel::{Configure, Footer, Header, Panels, Sentence, Tabs, Verdict};
 use super::question::{self, Question};
 use super::state::State;
+use super::summary;
 use super::sync;
 use super::theme::Theme;
 use crate::issue::Issue;
@@ -96,6 +97,7 @@ pub fn App(
     let address = sync::follow_address(state, &start.link);
     sync::remember_unit(state);
     own::accept_drops(state);
+    Effect::new(move || browser::mark_root("data-embed", state.embedded.get().then_some("")));
     let theme = RwSignal::new(start.theme);
     let turn = Callback::new(move |()| {
         theme.update(|theme| *theme = theme.next());
@@ -105,6 +107,7 @@ pub fn App(
         <Header address=address theme=theme turn=turn />
         <main>
             <Notices />
+            {move || state.embedded.get().then(|| view! { <Whole /> })}
             <Sentence />
             <Configure />
             <div class="answer">
@@ -118,6 +121,26 @@ pub fn App(
         <Footer />
         <Toast />
         <Keyboard turn=turn />
+    }
+}
+
+/// Where the page stands in another one: what it is about, and the way to all of it.
+#[component]
+fn Whole() -> impl IntoView {
+    let state = State::of_page();
+    let title = move || state.current().scenario.with(summary::title);
+    let follow = move |event: leptos::ev::MouseEvent| {
+        event.prevent_default();
+        browser::open(&sync::embedding(&browser::address()).1);
+    };
+    view! {
+        <p class="whole">
+            <b>{title}</b>
+            " "
+            <a href="." on:click=follow>
+                "Open in Headroom"
+            </a>
+        </p>
     }
 }
 

@@ -63,6 +63,12 @@ pub fn address() -> String {
     window().location().href().unwrap_or_default()
 }
 
+/// Opens an address in a tab of its own.
+pub fn open(address: &str) {
+    // A browser that forbids it does nothing.
+    drop(window().open_with_url_and_target(address, "_blank"));
+}
+
 /// Runs when the visitor goes back or forward.
 pub fn on_travel(mut run: impl FnMut() + 'static) {
     EventListener::new(&window(), "popstate", move |_| run()).forget();
@@ -172,9 +178,9 @@ pub fn scroll_to_top() {
     window().scroll_to_with_x_and_y(0., 0.);
 }
 
-/// Tells the width of an element in CSS pixels, now and whenever it changes, until the component is gone.
+/// Tells the width of an element in CSS pixels, before it is painted for the first time and whenever it changes, until the
+/// component is gone.
 pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'static) {
-    tell(element.get_bounding_client_rect().width());
     let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {
         if let Ok(entry) = entries.get(0).dyn_into::<web_sys::ResizeObserverEntry>() {
             tell(entry.content_rect().width());

@@ -61,7 +61,7 @@ pub fn largest(lines: &[Line]) -> Vec<Line> {
 }
 
 /// A scenario, looked at closely.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 pub struct Detail {
     /// Which scenario.
     pub scenario: Scenario,
@@ -94,8 +94,8 @@ impl Detail {
         let scenario = scenario.clone();
         Some(match replayed {
             Ok(replayed) => {
-                let Replayed { recording, on_card, memory } = &replayed;
-                let tensors = recording.tensors_at_peak(on_card.settings);
+                let Replayed { recording, on_card, memory, peak } = &replayed;
+                let tensors = recording.tensors_at(*peak, on_card.settings);
                 let detail = Detail {
                     lines: explain(&tensors, &scenario),
                     notes: notes(&tensors, &scenario),

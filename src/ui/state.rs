@@ -30,25 +30,42 @@ pub struct Slot {
     pub estimate: Memo<Estimate>,
     /// The scenario looked at closely; a moment behind it.
     pub detail: RwSignal<Option<Arc<Detail>>>,
+    /// The same, as long as it is of just this scenario.
+    look: Memo<Option<Arc<Detail>>>,
+    gpu: Memo<Option<Gpu>>,
 }
 
 impl Slot {
+    fn new() -> Slot {
+        let scenario = RwSignal::new(Scenario::default());
+        let detail = RwSignal::new(None::<Arc<Detail>>);
+        Slot {
+            scenario,
+            estimate: Memo::new(move |_| scenario.with(estimate)),
+            detail,
+            look: Memo::new(move |_| {
+                let detail = detail.get();
+                scenario.with(|scenario| detail.filter(|detail| detail.is_of(scenario)))
+            }),
+            gpu: Memo::new(move |_| scenario.with(|scenario| scenario.gpu().ok())),
+        }
+    }
+
     /// The close look at the scenario, as soon as there is one of just this scenario.
     pub fn close_look(self) -> Option<Arc<Detail>> {
-        let detail = self.detail.get();
-        self.scenario.with(|scenario| detail.filter(|detail| detail.is_of(scenario)))
+        self.look.get()
     }
 
     /// Looks at the scenario and its figures: those of the close look as soon as there are any, the tensors' until then.
     /// `None` where there are none.
     pub fn answer<T>(self, look: impl FnOnce(&Scenario, &Memory, &Gpu) -> T) -> Option<T> {
         let detail = self.close_look();
-        self.scenario.with(|scenario| {
-            let gpu = scenario.gpu().ok()?;
-            match detail {
-                Some(detail) => Some(look(scenario, &detail.memory, &gpu)),
-                None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, &gpu))),
-            }
+        self.gpu.with(|gpu| {
+            let gpu = gpu.as_ref()?;
+            self.scenario.with(|scenario| match detail {
+                Some(detail) => Some(look(scenario, &detail.memory, gpu)),
+                None => self.estimate.with(|estimate| Some(look(scenario, estimate.memory.as_ref()?, gpu))),
+            })
         })
     }
 
@@ -96,6 +113,8 @@ pub struct State {
     pub names: Memo<Vec<String>>,
     /// What stands under the answer.
     pub view: RwSignal<View>,
+    /// Whether the page stands in another one: the answer alone.
+    pub embedded: RwSignal<bool>,
     /// The memory that the table of models is asked about where it is not that of the card, and the card that this is
     /// said of: another card is asked about as it is.
     pub budget: RwSignal<Option<(GpuChoice, Bytes)>>,
@@ -124,11 +143,7 @@ pub struct Lens<T: Send + Sync + 'static> {
 impl State {
     /// The state for a list of scenarios; an empty list gives the default one.
     pub fn new(scenarios: Vec<Scenario>, desk: Desk) -> State {
-        let slots: [Slot; MOST_SCENARIOS] = std::array::from_fn(|_| {
-            let scenario = RwSignal::new(Scenario::default());
-            let estimate = Memo::new(move |_| scenario.with(estimate));
-            Slot { scenario, estimate, detail: RwSignal::new(None) }
-        });
+        let slots: [Slot; MOST_SCENARIOS] = std::array::from_fn(|_| Slot::new());
         let count = RwSignal::new(1);
         let names = Memo::new(move |_| {
             let shown: Vec<_> = slots.into_iter().take(count.get()).map(|slot| slot.scenario.get()).collect();
@@ -149,6 +164,7 @@ impl State {
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             view: RwSignal::new(View::default()),
+            embedded: RwSignal::new(false),
             budget: RwSignal::new(None),
             levers: RwSignal::new(None),
             unfolded: RwSignal::new(false),
@@ -197,6 +213,14 @@ impl State {
         if self.decimal.get() { Unit::Decimal } else { Unit::Binary }
     }
 
+    /// Something about the active scenario; what hangs on it runs where it comes to be another.
+    pub fn of_scenario<T: PartialEq + Send + Sync + 'static>(
+        self,
+        get: impl Fn(&Scenario) -> T + Send + Sync + 'static,
+    ) -> Signal<T> {
+        Memo::new(move |_| self.current().scenario.with(&get)).into()
+    }
+
     /// The memory that the table of models is asked about, where it is not that of the card.
     pub fn budget(self) -> Option<Bytes> {
         let card = self.current().scenario.with(|scenario| scenario.gpu.clone());
@@ -204,12 +228,12 @@ impl State {
     }
 
     /// One field of the active scenario.
-    pub fn lens<T: Send + Sync + 'static>(
+    pub fn lens<T: PartialEq + Send + Sync + 'static>(
         self,
         get: impl Fn(&Scenario) -> T + Copy + Send + Sync + 'static,
         set: impl Fn(&mut Scenario, T) + Send + Sync + 'static,
     ) -> Lens<T> {
-        let value = Signal::derive(move || self.current().scenario.with(get));
+        let value = self.of_scenario(get);
         let set = Callback::new(move |new: T| self.change(|scenario| set(scenario, new)));
         Lens { value, set }
     }

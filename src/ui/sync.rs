@@ -121,9 +121,13 @@ pub fn follow_address(state: State, opened: &str) -> Address {
 /// The amount of memory that the table of models is asked about, in links: frozen.
 const BUDGET: &str = "budget";
 
+/// Says in links that the page stands in another one: frozen.
+const EMBED: &str = "embed";
+
 /// Shows what a link says beside its scenarios.
 pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
+    state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
     let gib = share::said(link, BUDGET).and_then(|gib| gib.parse::<f64>().ok());
     let budget = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
     let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
@@ -133,7 +137,16 @@ pub fn open_view(state: State, link: &str) {
 /// What a link says beside its scenarios.
 fn shown(state: State) -> String {
     let budget = state.budget().map(|budget| format!("&{BUDGET}={}", number(budget.as_gib())));
-    state.view.get().written() + &budget.unwrap_or_default()
+    let embedded = if state.embedded.get() { format!("&{EMBED}=1") } else { String::new() };
+    state.view.get().written() + &budget.unwrap_or_default() + &embedded
+}
+
+/// The address that shows the same within another page, and the whole page that it leads to.
+pub fn embedding(address: &str) -> (String, String) {
+    let said = format!("&{EMBED}=1");
+    let whole = address.replace(&said, "");
+    let start = if whole.contains('#') { "" } else { "#v=1" };
+    (format!("{whole}{start}{said}"), whole)
 }
 
 /// What tabs, bookmarks and the history show.
@@ -153,4 +166,18 @@ pub fn stored_unit_is_decimal() -> bool {
 /// Remembers the unit that is chosen.
 pub fn remember_unit(state: State) {
     Effect::new(move || browser::store(UNIT, Some(state.unit().label())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_embedded_leads_to_the_whole_page() {
+        let (embedded, whole) = embedding("https://example.org/#v=1&b=4&view=plan");
+        assert_eq!(embedded, "https://example.org/#v=1&b=4&view=plan&embed=1");
+        assert_eq!(whole, "https://example.org/#v=1&b=4&view=plan");
+        assert_eq!(embedding(&embedded), (embedded.clone(), whole));
+        assert_eq!(embedding("https://example.org/").0, "https://example.org/#v=1&embed=1");
+    }
 }

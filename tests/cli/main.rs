@@ -112,7 +112,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             13
+Other settings, at their default             14
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");
@@ -391,4 +391,34 @@ fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
         assert_eq!(answer["up_to_failure"], fails, "{answer:#}");
         assert_eq!(says(&["estimate", link]).contains(" up to the failure\n"), fails);
     }
+}
+
+#[test]
+fn figures_of_several_gpus_are_those_on_each() {
+    let asked = [
+        "estimate",
+        "--model",
+        "Qwen/Qwen3-0.6B",
+        "--method",
+        "full",
+        "--precision",
+        "amp-bf16",
+        "--gpus",
+        "8",
+    ];
+    let out = says(&asked);
+    for part in ["FSDP2", "on each of 8 GPUs", "NCCL's buffers lie outside"] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    let needed = |more: &[&str]| {
+        let json: Value = serde_json::from_str(&says(&[&asked[..], more, &["--json"]].concat())).unwrap();
+        assert_eq!(json["on_each_of_gpus"], 8);
+        json["needed"].as_u64().unwrap()
+    };
+    // a shard of everything, or all of it and a copy of the gradients
+    assert!(needed(&[]) * 2 < needed(&["--shard", "ddp"]));
+    assert!(needed(&[]) < needed(&["--reshard-after-forward", "off"]));
+    let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.err.contains("QLoRA is not modelled under FSDP2 (choose DDP, or LoRA)"), "{}", run.err);
 }

@@ -4,7 +4,7 @@ import { expect, test } from "./support/test.js";
 /** Shows the table, which is computed while it is seen, and waits for all of it. */
 async function filled(headroom) {
   await headroom.view("Plan");
-  await expect(headroom.fits).toHaveAttribute("aria-busy", "false");
+  await expect(headroom.fits).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
   await expect(headroom.fits).not.toContainText("…");
 }
 

@@ -38,6 +38,6 @@ test("everything that the page does keeps the policy", async ({ headroom, page }
   await expect(page.getByRole("dialog")).toBeVisible();
   await page.keyboard.press("Escape");
   await headroom.view("Plan");
-  await expect(headroom.fits).toHaveAttribute("aria-busy", "false");
+  await expect(headroom.fits).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
   expect(await page.evaluate(() => window.violations)).toEqual([]);
 });

@@ -109,7 +109,7 @@ test("the budget of the table of models stands in the link, for its card", async
 
 test("the methods stand side by side in one click, with their differences", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=compare");
-  await page.getByRole("tabpanel").getByRole("button", { name: /^LoRA/ }).click();
+  await page.getByRole("tabpanel").getByRole("button", { name: /^LoRA the same model/ }).click();
   const differs = page.getByRole("table", { name: "Inputs in which the scenarios differ" });
   await expect(differs.getByRole("row", { name: /^Method/ })).toContainText(/QLoRA.*LoRA/s);
   await expect(differs.getByRole("row", { name: /^Needs/ })).toContainText(/GiB.*GiB\s+\+/s);
@@ -132,6 +132,7 @@ for (const colorScheme of ["light", "dark"]) {
       test.use({ colorScheme, viewport: { width, height: 800 }, reducedMotion: "reduce" });
 
       test("axe finds nothing in any view, and none is too wide", async ({ headroom, page }) => {
+        test.slow();
         await headroom.open("#v=1&gpu=rtx-3060-12gb");
         for (const [name, title] of VIEWS) {
           await headroom.view(name);

@@ -9,6 +9,9 @@ use crate::scenario::{
     WeightFormat,
 };
 
+/// A class, and arguments by name.
+type Class = (&'static str, &'static [(&'static str, &'static str)]);
+
 /// Kernels of `scaled_dot_product_attention` by the names of their switches.
 const KERNELS: [(&str, AttentionKernel); 4] = [
     ("flash", AttentionKernel::Flash),
@@ -72,7 +75,7 @@ impl Run<'_> {
     }
 
     /// `AutoModelForCausalLM.from_pretrained(…)`.
-    pub fn from_pretrained(&self) -> Result<Call, Issue> {
+    pub fn loaded(&self) -> Result<Call, Issue> {
         let attention = match self.scenario.attention {
             AttentionKernel::Eager => "eager",
             AttentionKernel::FlashAttn => "flash_attention_2",
@@ -176,7 +179,7 @@ impl Run<'_> {
     }
 
     /// What trains it: a class and its arguments beside the parameters and the learning rate.
-    pub fn optimizer(&self) -> Result<(&'static str, &'static [(&'static str, &'static str)]), Issue> {
+    pub fn optimizer(&self) -> Result<Class, Issue> {
         let no = |message: &str, fix: &str| Err(Issue::error(Field::Optimizer, message).with_fix(fix));
         Ok(match self.scenario.optimizer {
             Optimizer::AdamW => ("torch.optim.AdamW", &[]),

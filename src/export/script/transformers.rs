@@ -126,7 +126,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let mut lines = String::from("\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\n");
     lines.push_str(&run.config().0);
-    lines.push_str(&format!("model = {}\n", run.from_pretrained()?.written(0)));
+    lines.push_str(&format!("model = {}\n", run.loaded()?.written(0)));
     if !scenario.training_loop.fills_cache {
         lines.push_str("model.config.use_cache = False\n");
     }

@@ -46,7 +46,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.kernels(),
         "\n".to_owned(),
         run.config().0,
-        format!("model = {}\n", run.from_pretrained()?.written(0)),
+        format!("model = {}\n", run.loaded()?.written(0)),
         format!(
             "trainer = SFTTrainer(\n    model=model,\n    args={},\n",
             arguments(run, named, run.checkpointing()).written(1)

@@ -20,7 +20,7 @@ pub(in crate::step) struct Frame {
     pub(super) recomputed: Vec<StorageId>,
     /// Whether it was recomputed.
     pub(super) done: bool,
-    /// Nodes that have not released their slots yet.
+    /// Nodes that have not released their slots yet; where checkpointing is reentrant, those that have not run.
     pub(super) nodes: u32,
     /// The layer's input.
     pub(super) input: Value,
@@ -45,9 +45,17 @@ pub(in crate::step) struct Frame {
 
 impl Graph {
     /// The layer whose first pass runs, where checkpointing is reentrant.
-    fn reentrant_frame(&mut self) -> Option<&mut Frame> {
+    pub(super) fn reentrant_frame(&mut self) -> Option<&mut Frame> {
         let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
         self.frames.get_mut(frame)
+    }
+
+    /// Whether the function of a reentrant checkpoint that runs was given that storage, which it detaches before it runs the
+    /// layer again: a leaf.
+    pub fn gives_leaf(&self, storage: StorageId) -> bool {
+        let running = if self.recomputing != 0 { self.recomputing } else { self.recording };
+        let frame = (running as usize).checked_sub(1).filter(|_| self.reentrant);
+        frame.and_then(|frame| self.frames.get(frame)).is_some_and(|frame| frame.held.contains(&storage))
     }
 
     /// Notes which of the running layer's arguments beside its input it is given by name, by their place among them.

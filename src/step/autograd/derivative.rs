@@ -51,7 +51,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
     for (input, result) in node.inputs.iter().zip(results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
-            let storage = state.alloc(input.numel, grad.dtype, &torch::SUM);
+            let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &torch::SUM);
             // what lies head after head is summed over contiguous memory
             if node.sums_columns && grad.layout != Layout::Heads {
                 let rows = grad.numel / input.numel.max(1);
@@ -61,7 +61,7 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
             *grad = Grad::new(storage, input.numel, grad.dtype, grad.layout);
         }
         if grad.dtype != input.dtype {
-            let storage = state.alloc(grad.numel, input.dtype, &torch::GRADIENT_CAST);
+            let storage = state.alloc_for(grad.storage, grad.numel, input.dtype, &torch::GRADIENT_CAST);
             state.release(grad.storage);
             let layout = dense(grad.layout);
             *grad = Grad { storage, dtype: input.dtype, view: false, layout, ..*grad };
@@ -87,7 +87,7 @@ pub(in crate::step) fn share_view(state: &mut State, grad: &Grad) -> Grad {
 
 /// A new gradient of the same shape and, unless it is an expanded view, layout as another.
 pub(in crate::step) fn like(state: &mut State, grad: &Grad, operation: &'static What) -> Grad {
-    let storage = state.alloc(grad.numel, grad.dtype, operation);
+    let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, operation);
     Grad { storage, view: false, layout: dense(grad.layout), ..*grad }
 }
 
@@ -98,7 +98,7 @@ pub(in crate::step) fn fresh(
     (numel, layout): (u64, Layout),
     operation: &'static What,
 ) -> Grad {
-    let storage = state.alloc(numel, grad.dtype, operation);
+    let storage = state.alloc_for(grad.storage, numel, grad.dtype, operation);
     Grad::new(storage, numel, grad.dtype, layout)
 }
 

@@ -24,6 +24,10 @@ impl State {
             Edge::Param(param) => {
                 // a tied weight's gradients are summed before the parameter gets them
                 let index = param as usize;
+                if self.params.list[index].trainable {
+                    let dims = self.params.list[index].dims();
+                    self.note_dims(grad.storage, dims);
+                }
                 let sum = match self.params.list[index].waiting.take() {
                     None => grad,
                     Some(waiting) => self.sum(waiting, grad, Category::Temporaries),
@@ -58,6 +62,7 @@ impl State {
         }
         let bytes = old.numel.saturating_mul(old.dtype.bytes());
         let storage = self.alloc_as(category, bytes, old.dtype, &GRADIENT_SUM);
+        self.take_dims(storage, old.storage);
         self.release(old.storage);
         self.release(grad.storage);
         Grad { storage, view: false, ..old }
@@ -70,11 +75,7 @@ impl State {
             parameter.grad = grad.storage;
             // the gradient of a leaf that is no parameter stays what the layers pass on to each other
             if parameter.trainable {
-                let (rows, numel) = (parameter.rows, parameter.numel);
                 self.recategorise(grad.storage, Category::Gradients);
-                if self.record.is_some() {
-                    self.note_shape(grad.storage, (rows, numel / rows.max(1)));
-                }
                 self.deliver(param);
             }
         } else {
@@ -82,8 +83,17 @@ impl State {
         }
     }
 
-    /// Runs the backward of a node, the youngest of those that did not run.
+    /// Runs the backward of a node, the youngest of those that did not run. The function that runs a layer again returns
+    /// once its last node has passed on what it gives.
     fn run(&mut self, index: u32) {
+        let node = self.graph.nodes[index as usize];
+        self.run_node(index);
+        if self.graph.reentrant {
+            self.leave_frame(&node);
+        }
+    }
+
+    fn run_node(&mut self, index: u32) {
         let range = self.graph.pending_of(index);
         let mut node = self.graph.nodes[index as usize];
         let derivative = match self.graph.derivatives.pop() {
@@ -123,7 +133,9 @@ impl State {
             if node.frame == 0 || reentrant {
                 self.release_saved(&node, false);
             }
-            self.leave_frame(&node);
+            if !reentrant {
+                self.leave_frame(&node);
+            }
             for (input, result) in node.inputs.iter().zip(results) {
                 if let Some(grad) = result {
                     self.give(input.edge, grad);
@@ -132,7 +144,9 @@ impl State {
         } else {
             self.release_saved(&node, true);
             self.release_saved(&node, false);
-            self.leave_frame(&node);
+            if !self.graph.reentrant {
+                self.leave_frame(&node);
+            }
         }
     }
 
@@ -152,6 +166,7 @@ impl State {
         let whole = node.inputs[0];
         let bytes = whole.numel.saturating_mul(first.dtype.bytes());
         let storage = self.alloc_as(node.category, bytes, first.dtype, &torch::CAT);
+        self.take_dims(storage, first.storage);
         let joined = Grad::new(storage, whole.numel, first.dtype, whole.shape);
         grads.into_iter().for_each(|grad| self.release(grad.storage));
         self.give(whole.edge, joined);
@@ -207,7 +222,7 @@ impl State {
                     waiting.storage
                 }
                 None => {
-                    let zeros = self.alloc(value.numel, value.dtype, &torch::ZEROS);
+                    let zeros = self.alloc_for(value.storage, value.numel, value.dtype, &torch::ZEROS);
                     self.retain(zeros);
                     self.expect_gradient(Some(value));
                     self.give(value.edge, Grad::new(zeros, value.numel, value.dtype, value.layout));
@@ -229,9 +244,10 @@ impl State {
         }
     }
 
-    /// The last node of a frame that saved anything lets go of what the frame holds.
+    /// The last node of a frame that saved anything, where checkpointing is reentrant the last of all, lets go of what the
+    /// frame holds.
     fn leave_frame(&mut self, node: &Node) {
-        if node.frame == 0 || node.saved.0 == node.saved.1 {
+        if node.frame == 0 || !self.graph.reentrant && node.saved.0 == node.saved.1 {
             return;
         }
         let frame = &mut self.graph.frames[node.frame as usize - 1];

@@ -33,6 +33,8 @@ struct Packed {
     number: u32,
     bytes: u64,
     dtype: Dtype,
+    /// Where it was.
+    from: StorageId,
     /// Where it is while its node runs.
     back: StorageId,
 }
@@ -120,7 +122,7 @@ impl State {
             self.retain(value.storage);
             value.storage
         } else {
-            self.alloc(value.numel, value.dtype, &torch::CONTIGUOUS)
+            self.alloc_for(value.storage, value.numel, value.dtype, &torch::CONTIGUOUS)
         };
         while let Some((old, storage)) =
             offload.stash.front().copied().filter(|(old, _)| *old + STASHED <= number)
@@ -133,7 +135,7 @@ impl State {
         offload.tracked.extend(key.map(|key| (key, number)));
         offload.bytes.0 = offload.bytes.0.saturating_add(bytes);
         offload.bytes.1 = offload.bytes.1.max(offload.bytes.0);
-        offload.packed.push(Packed { number, bytes, dtype: value.dtype, back: NOTHING });
+        offload.packed.push(Packed { number, bytes, dtype: value.dtype, from: value.storage, back: NOTHING });
         Some(offload.packed.len() as u32 - 1)
     }
 
@@ -150,6 +152,7 @@ impl State {
                 None => {
                     let (bytes, dtype) = (packed.bytes, packed.dtype);
                     let back = self.alloc_on(Stream::Copies, Category::Temporaries, bytes, dtype, &FROM_CPU);
+                    self.take_dims(back, packed.from);
                     offload.back.push(back);
                     back
                 }

@@ -3,13 +3,24 @@
 use super::loader::Loader;
 use crate::dtype::Dtype;
 use crate::job::Member;
-use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::{LoraTargets, Method, Stack};
 use crate::step::heap::Loading;
 use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
+use crate::step::what::{Rank, Source, What};
+
+static LORA: What = What::own(
+    "parameter",
+    "LoRA's trained matrices A and B, of which one side is the rank",
+    Source::Adapters,
+);
+static SAVED_MODULE: What = What::own(
+    "parameter",
+    "a copy that is trained whole beside the frozen original (modules_to_save)",
+    Source::At("peft, utils/other.py"),
+);
 
 /// What a linear layer is to LoRA's targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,15 +112,16 @@ impl Loader<'_> {
             (None, _) => self.dtype,
         };
         // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
-        let made = if peft { quantised.unwrap_or(self.dtype) } else { dtype };
-        let [a, b] = [down, up].map(|shape| {
+        let made = if self.loads_in_parts() { quantised.unwrap_or(self.dtype) } else { dtype };
+        let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
+        let [a, b] = [(down, Rank::Rows(rank)), (up, Rank::Columns(rank))].map(|(shape, rank)| {
             if made == dtype {
-                self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, dtype))
+                self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, rank, dtype))
             } else {
                 let numel = shape.0.saturating_mul(shape.1);
                 let half = self.load_in(Loading::Adapters, |own| own.state.while_loading(numel, made));
                 self.load_in(Loading::AdapterCasts, |own| {
-                    let id = own.trained_parameter(shape, dtype);
+                    let id = own.trained_parameter(shape, rank, dtype);
                     own.state.release(half);
                     id
                 })
@@ -118,8 +130,8 @@ impl Loader<'_> {
         Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
     }
 
-    fn trained_parameter(&mut self, shape: (u64, u64), dtype: Dtype) -> ParamId {
-        self.state.add_parameter(shape, dtype, true, self.times, Category::Adapters)
+    fn trained_parameter(&mut self, shape: (u64, u64), rank: Rank, dtype: Dtype) -> ParamId {
+        self.state.add_trained(&LORA, shape, rank, dtype, self.times)
     }
 
     /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.
@@ -129,7 +141,7 @@ impl Loader<'_> {
         self.state.module = original.module;
         let dtype = self.trained_dtype().unwrap_or(original.dtype);
         self.load_in(Loading::Adapters, |own| {
-            own.state.add_parameter(shape, dtype, true, original.times, Category::Adapters)
+            own.state.add_trained(&SAVED_MODULE, shape, Rank::None, dtype, original.times)
         })
     }
 

@@ -12,6 +12,16 @@ use crate::scenario::Stack;
 use crate::step::ops::four_bit::CODE_BOOK;
 use crate::step::what::{Source, What, torch};
 
+static POSITION_SINES: What = What::own(
+    "positions",
+    "sines of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
+static BUFFERED_MASK: What = What::own(
+    "causal mask",
+    "a causal mask of the longest sequence: a tensor of the model that is not trained",
+    Source::Modeling,
+);
 static INV_FREQ: What = What::own(
     "inv_freq",
     "frequencies of the rotary embedding: a tensor of the model that is not trained",
@@ -164,7 +174,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     for _ in 0..masks {
         // a causal mask of the longest sequence: one for the model, or one for each layer
         let bytes = positions.saturating_mul(positions);
-        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, &torch::CAUSAL_MASK);
+        loader.state.persistent(bytes, Dtype::Bool, 1, Category::Buffers, &BUFFERED_MASK);
     }
     if loader.modeling.positions == PositionIds::CountedSines {
         // sines of the longest sequence and two more, of the encoder and the decoder
@@ -172,7 +182,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
         let bytes = rows.saturating_mul(architecture.hidden).saturating_mul(dtype.bytes());
         for _ in 0..2 {
-            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &torch::POSITIONS);
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &POSITION_SINES);
         }
     }
     if loader.modeling.logits_bias {
@@ -189,7 +199,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let dtype = weights_dtype(member.precision);
         let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
         for _ in &architecture.order {
-            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &torch::CAUSAL_MASK);
+            loader.state.persistent(bytes, dtype, 1, Category::Buffers, &BUFFERED_MASK);
         }
     }
     if loader.modeling.code == Code::Gemma4 {

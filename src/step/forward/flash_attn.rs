@@ -42,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
     /// counted: the longest sequences have none to leave out.
     fn between_paddings(&self, attention: &Attention, heads: Heads<'a>) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let rows = self.constant(tokens, Dtype::I64, &torch::INDICES);
+        let rows = self.of_tokens(tokens, Dtype::I64, &torch::INDICES);
         let pick = |x: &Tensor<'a>| x.rows_at(&rows, tokens, x.value.numel / tokens.max(1));
         let (k, v) = (pick(&heads.k), pick(&heads.v));
         let picked = Heads { q: pick(&heads.q), k, v };
@@ -69,7 +69,7 @@ impl<'a> Pass<'_, 'a> {
     /// `_is_packed_sequence(position_ids)` and, where it is, `prepare_fa_kwargs_from_position_ids`.
     fn look_for_texts(&self) {
         let sequence = self.batch.length;
-        let indices = || self.constant(sequence, Dtype::I64, &torch::INDICES);
+        let indices = || self.of_positions(sequence, Dtype::I64, &torch::INDICES);
         let increasing = {
             let _range = indices();
             indices()
@@ -81,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(increasing);
         if self.sees_texts() {
-            drop(self.constant(sequence, Dtype::Bool, &torch::TEXT_STARTS));
+            drop(self.of_positions(sequence, Dtype::Bool, &torch::TEXT_STARTS));
         }
     }
 }

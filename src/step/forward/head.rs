@@ -10,7 +10,7 @@ use crate::step::heap::NOTHING;
 use crate::step::ops::linear::{Layer, Weight};
 use crate::step::ops::loss;
 use crate::step::tensor::{Tensor, Value};
-use crate::step::what::torch;
+use crate::step::what::{roles, torch};
 
 /// Chunks that torchtune cuts a sequence into (`num_output_chunks`).
 const CHUNKS: u64 = 8;
@@ -50,8 +50,8 @@ impl<'a> Pass<'_, 'a> {
     fn transformed(&self, hidden: &Tensor<'a>) -> Tensor<'a> {
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         match &self.architecture.head.transform {
-            None => self.narrowed(hidden),
-            Some(HeadTransform::Project(linear)) => hidden.through(&bound(linear.name)),
+            // the model's own forward ends with that projection
+            None | Some(HeadTransform::Project(_)) => self.narrowed(hidden),
             Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
                 let active = projected.activated(*act, &[]);
@@ -108,11 +108,11 @@ impl<'a> Pass<'_, 'a> {
             let transformed = self.transformed(hidden);
             let head = self.bound_head();
             self.keep_on_device(head.name == "lm_head");
-            let logits = transformed.through(&head);
+            let logits = transformed.through(&head).named_logits();
             self.keep_on_device(false);
             logits
         };
-        self.finished(logits)
+        self.machine.serving(&roles::LOGITS, || self.finished(logits))
     }
 
     /// Whether what is saved from now on stays on the GPU where activations are offloaded.
@@ -129,7 +129,7 @@ impl<'a> Pass<'_, 'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         match self.architecture.head.objective {
             Objective::CausalLm => {
-                let float = logits.to(Dtype::F32);
+                let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
                 let (padded, labels) = loss::shifted_labels(self.machine, batch, sequence);
                 let loss = float.cross_entropy(&labels);
                 drop(float);
@@ -140,7 +140,9 @@ impl<'a> Pass<'_, 'a> {
                 let labels = self.labels();
                 // `ForMaskedLMLoss` casts; what calls `CrossEntropyLoss` itself does not
                 let casts = self.modeling.casts_masked_loss;
-                let float = if casts { logits.to(Dtype::F32) } else { logits.clone() };
+                let float = self
+                    .machine
+                    .serving(&roles::LOGITS, || if casts { logits.to(Dtype::F32) } else { logits.clone() });
                 float.cross_entropy(&labels)
             }
         }
@@ -158,13 +160,13 @@ impl<'a> Pass<'_, 'a> {
             // frozen matrix does not (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`)
             let copies = batch > 1 && self.machine.with(|state| state.trains(head));
             let whole = |chunk: &Tensor<'a>| if copies { chunk.copied() } else { chunk.clone() };
-            chunks.iter().map(|chunk| self.finished(whole(chunk).through(head))).collect()
+            chunks.iter().map(|chunk| self.finished(whole(chunk).through(head).named_logits())).collect()
         };
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         let losses = logits.iter().zip(&rows).map(|(chunk, rows)| {
             let labels =
                 if batch > 1 { self.constant(*rows, Dtype::I64, &torch::LABELS) } else { labels.clone() };
-            chunk.to(Dtype::F32).cross_entropy(&labels)
+            self.machine.serving(&roles::LOGITS, || chunk.to(Dtype::F32)).cross_entropy(&labels)
         });
         let losses = losses.collect();
         let loss = Tensor::total(losses).unwrap_or_else(|| labels.clone());
@@ -176,5 +178,13 @@ impl<'a> Pass<'_, 'a> {
     fn labels(&self) -> Tensor<'a> {
         let value = Value::plain(NOTHING, self.batch.tokens(), Dtype::I64);
         Tensor { machine: self.machine, value }
+    }
+}
+
+impl Tensor<'_> {
+    /// The same, known as the logits.
+    pub(super) fn named_logits(self) -> Self {
+        self.machine.with(|state| state.note_role(self.value.storage, &roles::LOGITS));
+        self
     }
 }

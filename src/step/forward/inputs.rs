@@ -9,7 +9,7 @@ use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
-use crate::step::what::{What, roles};
+use crate::step::what::{Dims, Rows, What, roles};
 
 /// What every layer is given beside the hidden state.
 #[derive(Clone, Copy)]
@@ -360,7 +360,42 @@ impl<'a> Pass<'_, 'a> {
 
     /// A tensor without gradient.
     pub(super) fn constant(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
-        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
+        self.constant_of(Dims::Elements, numel, dtype, operation)
+    }
+
+    /// The same with a row for each token.
+    pub(super) fn of_tokens(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
+        self.constant_of(Dims::Rows(Rows::Tokens, self.batch.tokens()), numel, dtype, operation)
+    }
+
+    /// The same with a row for each position, which are those of one sequence unless texts share one.
+    pub(super) fn of_positions(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
+        self.constant_of(self.position_dims(), numel, dtype, operation)
+    }
+
+    /// A row for each position.
+    pub(super) fn position_dims(&self) -> Dims {
+        if self.batch.mask.is_packed() {
+            Dims::Rows(Rows::Tokens, self.batch.tokens())
+        } else {
+            Dims::Rows(Rows::Positions, self.batch.length)
+        }
+    }
+
+    /// The same with a number for each query and key, of every sequence or one for all.
+    pub(super) fn of_queries(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
+        let (tokens, length) = (self.batch.tokens(), self.batch.length);
+        let own = numel.is_multiple_of(tokens.saturating_mul(length).max(1));
+        let (rows, of) = if own { (tokens, Rows::Tokens) } else { (length, Rows::Positions) };
+        self.constant_of(Dims::Scores(of, rows, length), numel, dtype, operation)
+    }
+
+    fn constant_of(&self, dims: Dims, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
+        let storage = self.machine.with(|state| {
+            let storage = state.alloc(numel, dtype, operation);
+            state.note_dims(storage, dims);
+            storage
+        });
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
 

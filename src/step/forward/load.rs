@@ -28,6 +28,12 @@ fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     }
 }
 
+/// Whether the first layer casts the embedding's output itself, which autocast's cache then holds.
+fn casts_embeddings(architecture: &Architecture, member: &Member) -> bool {
+    let normed = |block: &Block| !matches!(block.wiring, Wiring::PostNorm { .. } | Wiring::OutputNorm { .. });
+    autocast_dtype(member.precision).is_some() && !architecture.blocks.first().is_none_or(normed)
+}
+
 /// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
 /// quantizers/base.py `get_keys_to_not_convert`).
 fn last_parameter(architecture: &Architecture) -> Option<String> {
@@ -152,6 +158,7 @@ impl<'a> Model<'a> {
         let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
+            || inputs_require_grad && casts_embeddings(architecture, member)
             || apart == Apart::First;
         let whole = apart == Apart::All;
         let mut layers = Vec::new();
@@ -259,7 +266,7 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
-        let quantised = loader.has_quantised;
+        let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);
         }

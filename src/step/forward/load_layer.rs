@@ -75,6 +75,11 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         }
         Mixer::Attention(attention) | Mixer::Cross(attention) => {
             bound.sinks = attention.sinks.then(|| loader.parameter((1, attention.heads)));
+            // phi3
+            let output_first = block.layout.first() == Some(&attention.output.name);
+            if output_first {
+                add(loader, &mut bound, &attention.output, Part::Output);
+            }
             match &attention.projection {
                 Projection::Separate { q, k, v } => {
                     add(loader, &mut bound, q, Part::QueryOrValue);
@@ -93,7 +98,9 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                     add(loader, &mut bound, linear, Part::QueryOrValue);
                 }
             }
-            add(loader, &mut bound, &attention.output, Part::Output);
+            if !output_first {
+                add(loader, &mut bound, &attention.output, Part::Output);
+            }
             if let Some(table) = loader.positions.filter(|table| table.each_layer) {
                 loader.position_table(table);
             }

@@ -19,8 +19,8 @@ use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quanti
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
-use crate::step::what::What;
 use crate::step::what::torch;
+use crate::step::what::{Dims, What};
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(precision: Precision) -> Dtype {
@@ -64,18 +64,27 @@ impl Loader<'_> {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
         let opened = weights_dtype(self.member.precision);
         if dtype == opened {
-            return self.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+            return self.state.add_parameter(shape, dtype, trainable, times);
         }
         let half = self.state.while_loading(shape.0.saturating_mul(shape.1), opened);
         self.load_in(Loading::Upcasts, |own| {
-            let id = own.state.add_parameter(shape, dtype, trainable, times, Category::Weights);
+            let id = own.state.add_parameter(shape, dtype, trainable, times);
             own.state.release(half);
             id
         })
     }
 
+    /// Whether the library builds the model first, quantises it then and has peft add adapters at last. The others make
+    /// adapters with their layers.
+    pub fn loads_in_parts(&self) -> bool {
+        matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+    }
+
     /// Runs `body`, which happens in that part of the loading.
     pub fn load_in<R>(&mut self, part: Loading, body: impl FnOnce(&mut Self) -> R) -> R {
+        if !self.loads_in_parts() {
+            return body(self);
+        }
         let before = self.state.load_in(part);
         let result = body(self);
         self.state.load_in(before);
@@ -111,7 +120,7 @@ impl Loader<'_> {
         let bias = spec.bias.then(|| match weight {
             // the first forward turns it into the type of the computation for good
             Weight::Quantised(Quantised { compute, .. }) => {
-                self.state.add_parameter((1, spec.output), compute, false, self.times, Category::Weights)
+                self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
@@ -133,9 +142,10 @@ impl Loader<'_> {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let times = self.times;
         let first = self.state.storages.len();
-        let opens = matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger);
-        let loaded = if opens { numel } else { 0 };
-        let whole = self.state.while_loading(loaded, weights_dtype(self.member.precision));
+        // none where it is not known how the weight is opened
+        let opened = |count: u64| if self.loads_in_parts() { count } else { 0 };
+        let (whole, absolute) = (opened(numel), opened(scales));
+        let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
         let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
             let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
             state.persistent(bytes, dtype, times, category, what)
@@ -143,7 +153,7 @@ impl Loader<'_> {
         let state = &mut *self.state;
         let mut meanwhile = NOTHING;
         if double {
-            meanwhile = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
+            meanwhile = state.while_loading(absolute, Dtype::F32);
         } else {
             store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
@@ -151,7 +161,7 @@ impl Loader<'_> {
         store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
             store(state, 4, Dtype::F32, &torch::OFFSET);
-            let centred = state.while_loading(if opens { scales } else { 0 }, Dtype::F32);
+            let centred = state.while_loading(absolute, Dtype::F32);
             store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
             store(state, scales, Dtype::U8, &SCALES_8BIT);
             store(state, 256 * 4, Dtype::F32, &CODE_BOOK);
@@ -159,7 +169,7 @@ impl Loader<'_> {
         }
         state.release(meanwhile);
         state.release(whole);
-        state.note_shapes(first, (spec.output, spec.input));
+        state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let weight = state.list_packed(packed, (spec.output, spec.input), times);
         let compute = match self.member.precision {
             Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
@@ -188,7 +198,7 @@ impl Loader<'_> {
         let first = self.state.storages.len();
         let times = self.times;
         let (packed, original) = self.state.store_nf4(spec.weight_numel(), dtype, times);
-        self.state.note_shapes(first, (spec.output, spec.input));
+        self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let weight = self.state.list_packed(packed, (spec.output, spec.input), times);
         let [compute, origin, opened] = [dtype; 3];
         (Quantised { weight, format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)

@@ -21,7 +21,7 @@ impl<'a> Pass<'_, 'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = sequence.saturating_mul(sequence);
         let tokens = self.batch.tokens();
-        let padding = asked.given.then(|| self.constant(tokens, Dtype::Bool, &torch::PADDING_MASK));
+        let padding = asked.given.then(|| self.of_tokens(tokens, Dtype::Bool, &torch::PADDING_MASK));
         let eager = self.is_eager() || asked.eager;
         let windowed = window.is_some_and(|window| sequence >= window);
         let texts = self.batch.mask.is_packed().then(|| self.text_numbers());
@@ -34,8 +34,8 @@ impl<'a> Pass<'_, 'a> {
         if asked.may_skip && !eager && !asked.padded && !windowed && texts.is_none() {
             return None;
         }
-        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, &torch::INDICES);
+        let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
+        let indices = |numel: u64| self.of_positions(numel, Dtype::I64, &torch::INDICES);
         let ranges = [indices(batch), indices(1), self.range(), self.range()];
         let mut mask = if window.is_none() {
             bools(square, &torch::CAUSAL_MASK)
@@ -72,7 +72,7 @@ impl<'a> Pass<'_, 'a> {
     fn looked_for_padding(&self, padded: bool) {
         for _ in 0..if padded { 2 } else { 1 } {
             let sum = self.constant(1, Dtype::I64, &torch::SUM);
-            drop(self.constant(self.batch.tokens(), Dtype::I64, &torch::SUM));
+            drop(self.of_queries(self.batch.tokens(), Dtype::I64, &torch::SUM));
             let all = self.constant(1, Dtype::Bool, &torch::EQ);
             drop(sum);
             drop(all);
@@ -82,13 +82,13 @@ impl<'a> Pass<'_, 'a> {
     /// `find_packed_sequence_indices(position_ids)`: the number of its text for each token.
     fn text_numbers(&self) -> Tensor<'a> {
         let (batch, tokens) = (self.batch.sequences, self.batch.tokens());
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, &TEXT_NUMBERS);
+        let indices = |numel: u64| self.of_positions(numel, Dtype::I64, &TEXT_NUMBERS);
         let first = indices(batch);
         let difference = {
             let _longer = indices(tokens.saturating_add(batch));
             indices(tokens)
         };
-        let starts = self.constant(tokens, Dtype::Bool, &torch::TEXT_STARTS);
+        let starts = self.of_tokens(tokens, Dtype::Bool, &torch::TEXT_STARTS);
         let numbers = indices(tokens);
         drop(indices(tokens));
         drop((starts, first, difference));
@@ -99,13 +99,13 @@ impl<'a> Pass<'_, 'a> {
     fn within_texts(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let square = batch.saturating_mul(sequence).saturating_mul(sequence);
-        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
         let ones = bools(1, &torch::ONES);
         let causal = bools(mask.value.numel, &torch::MASK);
         drop((mask, ones));
         let same = {
             let of_each = || {
-                let indices = || self.constant(self.batch.tokens(), Dtype::I64, &TEXT_NUMBERS);
+                let indices = || self.of_queries(self.batch.tokens(), Dtype::I64, &TEXT_NUMBERS);
                 // the number of the sequence needs no copy where there is but one
                 let _index = [Some(indices()), (batch > 1).then(indices)];
                 indices()
@@ -122,7 +122,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn bidirectional_mask(&self, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let given = self.batch.mask.is_given();
-        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
+        let padding = given.then(|| self.of_queries(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
         if self.batch.mask != Mask::Padded {
             return None;
         }
@@ -131,7 +131,7 @@ impl<'a> Pass<'_, 'a> {
             self.constant(1, Dtype::I64, &torch::INDICES),
         ];
         let more = [self.range(), self.range()];
-        let everywhere = self.constant(sequence, Dtype::Bool, &torch::MASK);
+        let everywhere = self.of_positions(sequence, Dtype::Bool, &torch::MASK);
         let mut mask = self.padded(everywhere);
         drop(ranges);
         drop(more);
@@ -146,15 +146,15 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let tokens = self.batch.tokens();
-        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
+        let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
         let ones = bools(1, &torch::ONES);
         let result = bools(mask.value.numel, &torch::MASK);
         drop(mask);
         drop(ones);
         let row = {
             // the number of the sequence needs no copy where there is but one
-            let of_sequence = (batch > 1).then(|| self.constant(tokens, Dtype::I64, &torch::INDICES));
-            let of_token = self.constant(tokens, Dtype::I64, &torch::INDICES);
+            let of_sequence = (batch > 1).then(|| self.of_tokens(tokens, Dtype::I64, &torch::INDICES));
+            let of_token = self.of_tokens(tokens, Dtype::I64, &torch::INDICES);
             let padding = bools(tokens, &PADDING);
             drop(of_token);
             drop(of_sequence);
@@ -171,7 +171,7 @@ impl<'a> Pass<'_, 'a> {
         let scalars = [self.constant(1, dtype, &torch::ZERO), self.constant(1, dtype, &torch::LOWEST)];
         let square = self.batch.length.saturating_mul(self.batch.length);
         let additive =
-            self.constant(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
+            self.of_queries(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
         drop(scalars);
         drop(mask);
         additive
@@ -179,8 +179,8 @@ impl<'a> Pass<'_, 'a> {
 
     /// `torch.arange(sequence) + offset`.
     pub(super) fn range(&self) -> Tensor<'a> {
-        let range = self.constant(self.batch.length, Dtype::I64, &torch::RANGE);
-        let shifted = self.constant(self.batch.length, Dtype::I64, &torch::RANGE);
+        let range = self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE);
+        let shifted = self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE);
         drop(range);
         shifted
     }

@@ -43,9 +43,9 @@ use super::what::Role;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
-use crate::model::Architecture;
 use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
 use crate::model::modeling::{Code, Modeling};
+use crate::model::{Architecture, HeadTransform};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, MASK, Seen, Shared};
@@ -306,6 +306,7 @@ impl<'a> Pass<'_, 'a> {
     pub fn enter(&self) {
         self.machine.with(|state| {
             state.sequences = self.batch.sequences;
+            state.length = self.batch.length;
             state.graph.reentrant = self.reentrant;
         });
     }
@@ -406,6 +407,9 @@ impl<'a> Pass<'_, 'a> {
                 Stack::Torchtune => hidden,
                 Stack::Unsloth => hidden.unsloth_normed(&norm),
             };
+        }
+        if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
+            hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }
         if self.checkpointing() == Checkpointing::Off {
             self.machine.with(|state| state.drop_left());

@@ -12,7 +12,7 @@ use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::linear::Weight;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
-use crate::step::what::{EXPERTS, What, roles, torch};
+use crate::step::what::{Dims, EXPERTS, What, roles, torch};
 
 static CUMSUM_STORAGE: What =
     What::own("cumsum (temporary storage)", "temporary storage of a running sum", EXPERTS);
@@ -113,7 +113,10 @@ impl<'a> Pass<'_, 'a> {
         let [ids, order] = indices.sorted();
         let selected = {
             let tokens = order.fresh(rows, Dtype::I64, &TOKEN_OF_ROW);
-            x.rows_at(&tokens, rows, moe.hidden)
+            let selected = x.rows_at(&tokens, rows, moe.hidden);
+            let dims = Dims::Chosen(self.batch.tokens(), moe.top_k);
+            self.machine.with(|state| state.note_dims(selected.value.storage, dims));
+            selected
         };
         let row_weights = weights.rows_at(&order, rows, 1);
         let short = ids.fresh(rows, Dtype::I32, &torch::IDS);

@@ -69,7 +69,12 @@ impl<'a> Pass<'_, 'a> {
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
-        let storage = self.machine.with(|state| state.alloc_product(numel, Dtype::F32, &FREQS));
+        let dims = self.position_dims();
+        let storage = self.machine.with(|state| {
+            let storage = state.alloc_product(numel, Dtype::F32, &FREQS);
+            state.note_dims(storage, dims);
+            storage
+        });
         Tensor { machine: self.machine, value: Value::plain(storage, numel, Dtype::F32) }
     }
 
@@ -77,11 +82,11 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn rotary(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
+        let positions = self.of_positions(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel / 2);
-        let emb = self.constant(numel, Dtype::F32, &EMB);
+        let emb = self.of_positions(numel, Dtype::F32, &EMB);
         let make = || {
-            let raw = self.constant(numel, Dtype::F32, &torch::COS);
+            let raw = self.of_positions(numel, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (cos, sin) = (make(), make());
@@ -94,16 +99,16 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_grids(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let tokens = self.batch.tokens();
         let (grids, whole) = (tokens.saturating_mul(dim / 2).saturating_mul(3), tokens.saturating_mul(dim));
-        let positions = self.constant(tokens.saturating_mul(3), Dtype::F32, &torch::POSITIONS);
-        let freqs = self.constant(grids, Dtype::F32, &FREQS);
+        let positions = self.of_positions(tokens.saturating_mul(3), Dtype::F32, &torch::POSITIONS);
+        let freqs = self.of_positions(grids, Dtype::F32, &FREQS);
         let make = || {
-            let raw = self.constant(grids, Dtype::F32, &torch::COS);
+            let raw = self.of_positions(grids, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (raw_cos, raw_sin) = (make(), make());
-        let sin = self.constant(whole, Dtype::F32, &torch::CAT);
+        let sin = self.of_positions(whole, Dtype::F32, &torch::CAT);
         drop(raw_sin);
-        let cos = self.constant(whole, Dtype::F32, &torch::CAT);
+        let cos = self.of_positions(whole, Dtype::F32, &torch::CAT);
         drop(raw_cos);
         let result = (cos.to(dtype), sin.to(dtype));
         drop((positions, freqs));
@@ -116,10 +121,10 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_half(&self, dim: u64, dtype: Dtype) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim) / 2;
-        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
+        let positions = self.of_positions(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel);
         let make = || {
-            let raw = self.constant(numel, Dtype::F32, &torch::COS);
+            let raw = self.of_positions(numel, Dtype::F32, &torch::COS);
             raw.scale()
         };
         let (cos, sin) = (make(), make());
@@ -132,15 +137,15 @@ impl<'a> Pass<'_, 'a> {
     fn rotary_complex(&self, dim: u64) -> (Tensor<'a>, Tensor<'a>) {
         let sequence = self.positions();
         let numel = sequence.saturating_mul(dim);
-        let positions = self.constant(sequence, Dtype::F32, &torch::POSITIONS);
+        let positions = self.of_positions(sequence, Dtype::F32, &torch::POSITIONS);
         let freqs = self.frequencies(numel / 2);
         let complex = {
-            let ones = self.constant(numel / 2, Dtype::F32, &torch::ONES);
-            let complex = self.constant(numel, Dtype::F32, &POLAR);
+            let ones = self.of_positions(numel / 2, Dtype::F32, &torch::ONES);
+            let complex = self.of_positions(numel, Dtype::F32, &POLAR);
             drop(ones);
             complex
         };
-        let scaled = self.constant(numel, Dtype::F32, &torch::MUL);
+        let scaled = self.of_positions(numel, Dtype::F32, &torch::MUL);
         drop(complex);
         drop((positions, freqs));
         (scaled.clone(), scaled)

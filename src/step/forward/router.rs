@@ -87,26 +87,26 @@ impl<'a> Pass<'_, 'a> {
         let rows = numel / moe.experts.max(1);
         let per_group = rows.saturating_mul(groups);
         let group_scores = if pairs {
-            let best = self.constant(per_group.saturating_mul(2), Dtype::F32, &torch::TOPK);
-            let indices = self.constant(per_group.saturating_mul(2), Dtype::I64, &torch::TOPK_INDICES);
+            let best = self.of_tokens(per_group.saturating_mul(2), Dtype::F32, &torch::TOPK);
+            let indices = self.of_tokens(per_group.saturating_mul(2), Dtype::I64, &torch::TOPK_INDICES);
             let sums = {
                 drop(indices);
-                self.constant(per_group, Dtype::F32, &torch::SUM)
+                self.of_tokens(per_group, Dtype::F32, &torch::SUM)
             };
             drop(best);
             sums
         } else {
-            let best = self.constant(per_group, Dtype::F32, &torch::MAX);
-            drop(self.constant(per_group, Dtype::I64, &torch::MAX_INDICES));
+            let best = self.of_tokens(per_group, Dtype::F32, &torch::MAX);
+            drop(self.of_tokens(per_group, Dtype::I64, &torch::MAX_INDICES));
             best
         };
         let chosen = rows.saturating_mul(groups_chosen);
-        let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
-        let index = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
+        let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
+        let index = self.of_tokens(chosen, Dtype::I64, &torch::TOPK_INDICES);
         drop(values);
-        let group_mask = self.constant(per_group, Dtype::F32, &GROUP_MASK);
+        let group_mask = self.of_tokens(per_group, Dtype::F32, &GROUP_MASK);
         // one group for all is expanded without a copy
-        let score_mask = (groups > 1).then(|| self.constant(numel, Dtype::F32, &SCORE_MASK));
+        let score_mask = (groups > 1).then(|| self.of_tokens(numel, Dtype::F32, &SCORE_MASK));
         let mut kept = vec![group_scores, index, group_mask];
         kept.extend(score_mask);
         kept
@@ -115,13 +115,13 @@ impl<'a> Pass<'_, 'a> {
     /// `scores.masked_fill(~score_mask.bool(), …)`.
     fn masked_scores(&self, scores: &Tensor<'a>, with_gradient: bool) -> Tensor<'a> {
         let numel = scores.value.numel;
-        let bools = self.constant(numel, Dtype::Bool, &BOOL);
-        let others = self.constant(numel, Dtype::Bool, &torch::OTHERS);
+        let bools = self.of_tokens(numel, Dtype::Bool, &BOOL);
+        let others = self.of_tokens(numel, Dtype::Bool, &torch::OTHERS);
         drop(bools);
         if with_gradient {
             scores.masked_fill(&others)
         } else {
-            self.constant(numel, Dtype::F32, &torch::MASKED_FILL)
+            self.of_tokens(numel, Dtype::F32, &torch::MASKED_FILL)
         }
     }
 
@@ -129,13 +129,13 @@ impl<'a> Pass<'_, 'a> {
     fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
         let scores = logits.keeping_output(&torch::SIGMOID);
-        let mut for_choice = self.constant(scores.value.numel, Dtype::F32, &torch::ADD);
+        let mut for_choice = self.of_tokens(scores.value.numel, Dtype::F32, &torch::ADD);
         let choice = self.group_choice(moe, &for_choice, true);
         for_choice = self.masked_scores(&for_choice, false);
         let chosen = (scores.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
-            let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
-            let indices = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
+            let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
+            let indices = self.of_tokens(chosen, Dtype::I64, &torch::TOPK_INDICES);
             drop(values);
             indices
         };
@@ -194,9 +194,9 @@ impl<'a> Pass<'_, 'a> {
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
-            let corrected = self.constant(all.value.numel, Dtype::F32, &torch::ADD);
-            let values = self.constant(chosen, Dtype::F32, &torch::TOPK);
-            let indices = self.constant(chosen, Dtype::I64, &torch::TOPK_INDICES);
+            let corrected = self.of_tokens(all.value.numel, Dtype::F32, &torch::ADD);
+            let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
+            let indices = self.of_tokens(chosen, Dtype::I64, &torch::TOPK_INDICES);
             drop(corrected);
             drop(values);
             indices

@@ -6,7 +6,7 @@ use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Norm, Projection, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{roles, torch};
@@ -283,7 +283,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let Heads { q, k, v } = heads;
         let batch = scores.batch;
-        let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+        let shape = Product { numel: scores.numel(), batch, groups: 1, second: Second::Keys };
         let mut weights = self.machine.serving(&roles::SCORES, || {
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
@@ -301,7 +301,7 @@ impl<'a> Pass<'_, 'a> {
             };
             weights.dropout(dropout)
         });
-        let shape = Product { numel: v.value.numel, transposed: false, ..shape };
+        let shape = Product { numel: v.value.numel, second: Second::Plain, ..shape };
         let output = self.machine.product(&weights, v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
     }
@@ -322,7 +322,7 @@ impl<'a> Pass<'_, 'a> {
         let v = repeat_kv(attention, &heads.v);
         let mut weights = machine.serving(&roles::SCORES, || {
             let mut weights = {
-                let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+                let shape = Product { numel: scores.numel(), batch, groups: 1, second: Second::Keys };
                 let product = machine.product(q, &k, shape, self.autocast);
                 product.scale()
             };
@@ -369,7 +369,7 @@ impl<'a> Pass<'_, 'a> {
             }
         });
         weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let output = machine.product(&weights, &v, shape, self.autocast);
         Mixed { output: output.to_tokens(), weights: Some(weights) }
     }

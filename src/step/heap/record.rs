@@ -2,7 +2,7 @@
 
 use super::StorageId;
 use crate::memory::{Category, Phase};
-use crate::step::what::{Role, What, roles, torch};
+use crate::step::what::{Dims, Role, What, roles, torch};
 
 /// What made a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,8 +13,8 @@ pub(in crate::step) struct Maker {
     pub what: &'static What,
     /// What the operation was run for.
     pub role: &'static Role,
-    /// Rows and columns of the parameter that it is, or is made for; 0 where there is none.
-    pub shape: (u64, u64),
+    /// Its dimensions.
+    pub dims: Dims,
     /// When it was made.
     pub pass: Pass,
 }
@@ -87,7 +87,7 @@ impl Record {
                 module: "",
                 what: &torch::ZERO,
                 role: &roles::RESIDUAL,
-                shape: (0, 0),
+                dims: Dims::Elements,
                 pass: Pass::Forward,
             }],
             born: vec![Category::Temporaries],

@@ -18,11 +18,16 @@ use crate::step::what::{What, roles, torch};
 static ERF: What = What::step("erf", "the error function's output");
 static EXPM1: What = What::step("expm1", "an exponential less one, which its own backward needs");
 static GT: What = What::step("gt", "a comparison, one byte per element");
-static GELU: What = What::step("gelu", "the activation function's output");
-static RELU6: What = What::step("relu6", "the activation function's output");
-static HARDSWISH: What = What::step("hardswish", "the activation function's output");
-static LEAKY_RELU: What = What::step("leaky_relu", "the activation function's output");
-static MISH: What = What::step("mish", "the activation function's output");
+static GELU: What =
+    What::step("gelu", "its output, a factor of the next product or the next projection's input");
+static RELU6: What =
+    What::step("relu6", "its output, a factor of the next product or the next projection's input");
+static HARDSWISH: What =
+    What::step("hardswish", "its output, a factor of the next product or the next projection's input");
+static LEAKY_RELU: What =
+    What::step("leaky_relu", "its output, a factor of the next product or the next projection's input");
+static MISH: What =
+    What::step("mish", "its output, a factor of the next product or the next projection's input");
 static SQRT: What = What::step("sqrt", "a square root, which its own backward needs");
 static MINIMUM: What = What::step("minimum", "the smaller of two");
 
@@ -306,9 +311,9 @@ fn bloom_gelu_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results 
 /// `where(self == other, grad / 2, grad).masked_fill_(self > other, 0)`.
 fn minimum_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
     let half = like(state, grad, &torch::DIV);
-    let equal = state.alloc(grad.numel, Dtype::Bool, &torch::EQ);
+    let equal = state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &torch::EQ);
     let result = like(state, grad, &torch::WHERE);
-    let above = state.alloc(grad.numel, Dtype::Bool, &GT);
+    let above = state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &GT);
     [above, equal, half.storage].into_iter().for_each(|storage| state.release(storage));
     only(result)
 }

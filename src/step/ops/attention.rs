@@ -113,6 +113,8 @@ impl State {
     fn additive(&mut self, numel: u64, dtype: Dtype) -> StorageId {
         let scalars = [&torch::ZERO, &torch::LOWEST].map(|name| self.alloc(1, dtype, name));
         let storage = self.alloc(numel, dtype, &torch::ADDITIVE_MASK);
+        let dims = self.by_queries();
+        self.note_dims(storage, dims);
         scalars.into_iter().rev().for_each(|scalar| self.release(scalar));
         storage
     }

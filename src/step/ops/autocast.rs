@@ -3,6 +3,7 @@
 use super::pointwise::cast_backward;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::step::autograd::Edge;
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
@@ -34,7 +35,7 @@ impl State {
         let bytes = param.numel.saturating_mul(target.bytes());
         let category = if self.recomputing { Category::Temporaries } else { Category::WeightCopies };
         let storage = self.alloc_as(category, bytes, target, &WEIGHT_COPY);
-        self.note_shape(storage, param.shape());
+        self.note_dims(storage, param.dims());
         self.release(weight.storage);
         let edge = node.output(0);
         if caches && param.trainable && storage != NOTHING {
@@ -45,8 +46,39 @@ impl State {
         Value::plain(storage, param.numel, target).at(edge)
     }
 
+    /// What a product is given besides weights, cast to `target`. A float32 leaf that needs a gradient is cast once, as a
+    /// weight is: the embedding's output that is made to need one, and what the function that runs a layer again was given.
+    pub fn cast_argument(&mut self, x: &Value, target: Dtype, what: &'static What) -> Value {
+        // a flattened view is no leaf
+        let leaf = x.dtype != target && x.dtype == Dtype::F32 && !x.flat && x.requires_grad();
+        let of_function = leaf && self.graph.gives_leaf(x.storage);
+        if !of_function && !(leaf && matches!(x.edge, Edge::Param(_))) {
+            return self.cast_as(x, target, what);
+        }
+        // that function's first pass is given what is no leaf yet
+        let caches = !of_function || self.recomputing;
+        let known = self.cast_leaves.iter().find(|(of, _)| (of.storage, of.edge) == (x.storage, x.edge));
+        match known.map(|(_, cast)| *cast) {
+            Some(cast) if caches => {
+                self.retain(cast.storage);
+                cast
+            }
+            Some(cast) => self.new_like(x, target, what, cast.edge),
+            None => {
+                let cast = self.cast_as(x, target, what);
+                let kept = if caches { cast.storage } else { NOTHING };
+                self.retain(kept);
+                self.cast_leaves.push((*x, Value { storage: kept, ..cast }));
+                cast
+            }
+        }
+    }
+
     /// Leaves autocast: its cache is dropped.
     pub fn clear_cast_cache(&mut self) {
+        for (_, cast) in std::mem::take(&mut self.cast_leaves) {
+            self.release(cast.storage);
+        }
         for id in std::mem::take(&mut self.cast_cache) {
             if let Some((storage, _)) = self.params.list[id as usize].cached.take() {
                 self.release(storage);

@@ -6,8 +6,10 @@ use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Value};
-use crate::step::what::{Source, What, torch};
+use crate::step::what::{Dims, ENGINE, Rows, Source, What, torch};
 
+static TABLE_GRADIENT: What =
+    What::own("embedding", "the gradient of the table before it is handed to its parameter", ENGINE);
 static EMBEDDING: What = What::own(
     "embedding",
     "rows looked up in a table: the hidden state that enters a layer; all that checkpointing keeps of it",
@@ -24,6 +26,15 @@ impl State {
         self.save(node, if ids == NOTHING { batch } else { ids });
         let numel = rows.saturating_mul(width);
         let storage = self.alloc(numel, table.dtype, &EMBEDDING);
+        let by_tokens = self.by_tokens();
+        self.note_dims(
+            storage,
+            if by_tokens == Dims::Rows(Rows::Tokens, rows) {
+                by_tokens
+            } else {
+                Dims::Rows(Rows::Positions, rows)
+            },
+        );
         self.release(table.storage);
         Value::plain(storage, numel, table.dtype).at(node.output(0))
     }
@@ -33,12 +44,12 @@ impl State {
 fn embedding_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) -> Results {
     let table = node.inputs[0];
     let dense = if grad.layout == Layout::Heads {
-        state.alloc(grad.numel, grad.dtype, &torch::CONTIGUOUS)
+        state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::CONTIGUOUS)
     } else {
         NOTHING
     };
     let sorted = kernels::embedding_order(state, rows);
-    let storage = state.alloc(table.numel, grad.dtype, &EMBEDDING);
+    let storage = state.alloc_for(table.storage, table.numel, grad.dtype, &TABLE_GRADIENT);
     let width = grad.numel / rows.max(1);
     kernels::embedding_scratch(state, rows, width, table.numel / width.max(1));
     sorted.into_iter().for_each(|storage| state.release(storage));

@@ -12,10 +12,9 @@ use crate::step::kernels;
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{EXPERTS, Source, What, torch};
+use crate::step::what::{Source, What, torch};
 
-static GROUPED_MM: What =
-    What::own("grouped_mm", "an expert product's output, a row for each token and expert", EXPERTS);
+static GROUPED_MM: What = What::step("grouped_mm", "what the product with the experts' matrices makes");
 static ADAPTED_WEIGHT: What = What::own(
     "adapted weight",
     "experts' weights with what their adapters add: peft adapts them as whole parameters, so that the sum is as large as they are",
@@ -70,7 +69,7 @@ impl<'m> Tensor<'m> {
                 state.save(node, x.storage);
             }
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let storage = state.alloc(numel, x.dtype, &GROUPED_MM);
+            let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
@@ -90,7 +89,7 @@ impl<'m> Tensor<'m> {
             state.save(node, x.storage);
             state.save(node, w.storage);
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let storage = state.alloc(numel, x.dtype, &GROUPED_MM);
+            let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
@@ -100,7 +99,7 @@ impl<'m> Tensor<'m> {
 fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {
-        let storage = state.alloc(input.numel, grad.dtype, &GROUPED_MM);
+        let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
     });
     let mut results: Results = [None; INPUTS];
@@ -120,7 +119,7 @@ fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) ->
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
         if input.wants() {
-            let storage = state.alloc(input.numel, grad.dtype, &GROUPED_MM);
+            let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
         }
@@ -164,6 +163,12 @@ impl<'m> Delta<'m> {
                 .map(|(id, permuted)| machine.weight(id).factor(permuted));
             let left = b.to(dtype);
             let right = a.to(dtype);
+            machine.with(|state| {
+                for (factor, id) in [(&left, adapter.b), (&right, adapter.a)] {
+                    let dims = state.params.get(id).dims();
+                    state.note_dims(factor.value.storage, dims);
+                }
+            });
             Delta::Factors([left, right])
         } else {
             let scaled = {
@@ -181,10 +186,15 @@ impl<'m> Delta<'m> {
     /// The parameter with what the adapter adds to it.
     pub fn adapted(&self, machine: &'m Machine, expert: &Expert) -> Tensor<'m> {
         let weight = machine.weight(expert.weight);
-        match self {
+        let adapted = match self {
             Delta::Whole(delta) => weight.add(delta),
             Delta::Factors([left, right]) => weight.folded(left, right),
-        }
+        };
+        machine.with(|state| {
+            let dims = state.params.get(expert.weight).dims();
+            state.note_dims(adapted.value.storage, dims);
+        });
+        adapted
     }
 }
 
@@ -209,7 +219,7 @@ impl<'m> Tensor<'m> {
             if l.requires_grad() {
                 state.save(node, r.storage);
             }
-            let storage = state.alloc(weight.numel, weight.dtype, &ADAPTED_WEIGHT);
+            let storage = state.alloc_for(weight.storage, weight.numel, weight.dtype, &ADAPTED_WEIGHT);
             state.scratch(l.numel.saturating_mul(l.dtype.bytes()), &ADAPTED_FACTOR);
             Value { storage, edge: node.output(0), ..*weight }
         })

@@ -54,7 +54,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([&x], topk_backward);
             let values = Value { numel, ..x };
             let values = state.new_like(&values, x.dtype, &torch::TOPK, node.output(0));
-            let indices = state.alloc(numel, Dtype::I64, &torch::TOPK_INDICES);
+            let indices = state.alloc_for(x.storage, numel, Dtype::I64, &torch::TOPK_INDICES);
             state.save(node, indices);
             [values, Value::plain(indices, numel, Dtype::I64)]
         })
@@ -76,7 +76,7 @@ impl<'m> Tensor<'m> {
         let x = self.value;
         self.machine.tensors(|state| {
             let values = state.new_like(&x, x.dtype, &torch::SORT, Edge::None);
-            let order = state.alloc(x.numel, Dtype::I64, &SORT_ORDER);
+            let order = state.alloc_for(x.storage, x.numel, Dtype::I64, &SORT_ORDER);
             kernels::sort_scratch(state, x.numel);
             [values, Value::plain(order, x.numel, Dtype::I64)]
         })
@@ -92,7 +92,7 @@ impl<'m> Tensor<'m> {
 
     /// A new tensor of `numel` elements without gradient.
     pub fn fresh(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'m> {
-        let storage = self.machine.with(|state| state.alloc(numel, dtype, operation));
+        let storage = self.machine.with(|state| state.alloc_for(self.value.storage, numel, dtype, operation));
         Tensor { machine: self.machine, value: Value::plain(storage, numel, dtype) }
     }
 }
@@ -100,7 +100,7 @@ impl<'m> Tensor<'m> {
 /// index_backward: zeros, into which `index_put_(accumulate=True)` adds.
 fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width: u64) -> Results {
     let whole = node.inputs[0];
-    let storage = state.alloc(whole.numel, grad.dtype, &torch::INDEX_ZEROS);
+    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
     only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
 }

@@ -8,8 +8,23 @@ use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
 use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{DERIVATIVES, ENGINE, What, roles, torch};
+use crate::step::what::{DERIVATIVES, Dims, ENGINE, Source, What, roles, torch};
 
+pub(in crate::step) static INPUT: What = What::own(
+    "cast",
+    "the layer's input in the element type that it computes in, saved for its weight's gradient",
+    DERIVATIVES,
+);
+static ADAPTER_INPUT: What = What::own(
+    "cast",
+    "the layer's input in the element type of its adapter, kept for the gradient of LoRA's A",
+    Source::Adapters,
+);
+pub(in crate::step) static ADAPTED: What =
+    What::own("add", "the layer's output with what its adapter adds", Source::Adapters);
+pub(in crate::step) static OUTPUT: What =
+    What::own("cast", "the layer's output in the element type that its input has", DERIVATIVES);
+static BIASED: What = What::own("add", "the layer's output with its bias", DERIVATIVES);
 static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
 static CONVOLUTION_BIAS: What = What::own(
     "convolution (bias gradient)",
@@ -37,6 +52,11 @@ impl Shape {
     /// Elements of the weight.
     pub fn weights(self) -> u64 {
         self.input.saturating_mul(self.output)
+    }
+
+    /// Dimensions of the weight.
+    pub fn dims(self) -> Dims {
+        Dims::matrix(self.output, self.input)
     }
 }
 
@@ -87,7 +107,7 @@ impl State {
     pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
         let target = self.autocast;
         let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
-        let x = self.cast(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype));
+        let x = self.cast_argument(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype), &INPUT);
         let node = self.row_node([&x, &weight], linear_backward);
         if x.requires_grad() {
             self.save_view(node, &weight.transposed());
@@ -97,6 +117,7 @@ impl State {
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
         let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
+        self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         self.release(x.storage);
         self.release(weight.storage);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
@@ -116,15 +137,17 @@ impl State {
         let (bias, weight, x) = match class {
             LinearClass::Linear => {
                 let bias = bias.map(|bias| self.cast_weight(bias, true));
-                (bias, self.cast_weight(weight, true), self.cast(x, target))
+                (bias, self.cast_weight(weight, true), self.cast_argument(x, target, &INPUT))
             }
             LinearClass::Conv1d => {
                 let weight = self.cast_weight(weight, true);
-                let x = self.cast(x, target);
+                let x = self.cast_argument(x, target, &INPUT);
                 (bias.map(|bias| self.cast_weight(bias, true)), weight, x)
             }
             // `x @ weight.T`: a view is no leaf, its copy is not cached
-            LinearClass::Subclass => (None, self.cast_weight(weight, false), self.cast(x, target)),
+            LinearClass::Subclass => {
+                (None, self.cast_weight(weight, false), self.cast_argument(x, target, &INPUT))
+            }
         };
         let with_bias = bias.is_some();
         let bias = bias.unwrap_or(Input::NONE);
@@ -144,6 +167,7 @@ impl State {
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
         let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
+        self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         for argument in [x, weight, bias] {
             self.release(argument.storage);
         }
@@ -164,11 +188,11 @@ impl State {
         let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
         let bias = bias.map_or(Input::NONE, |bias| self.cast_weight(bias, true));
         let weight = self.cast_weight(weight, true);
-        let x = self.cast(x, target);
+        let x = self.cast_as(x, target, &INPUT);
         let node = self.node([&x, &weight, &bias], convolution_backward);
         self.save_view(node, &x);
         self.save(node, weight.storage);
-        let dense = self.alloc(x.numel, x.dtype, &torch::CONTIGUOUS);
+        let dense = self.alloc_for(x.storage, x.numel, x.dtype, &torch::CONTIGUOUS);
         let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };
         let output = self.new_like(&whole, x.dtype, &CONVOLUTION, node.output(0));
         self.release(dense);
@@ -183,7 +207,7 @@ impl State {
         let bias = self.weight(bias);
         let node = self.row_node([x, &bias], add_backward);
         let dtype = if bias.dtype.bytes() > x.dtype.bytes() { bias.dtype } else { x.dtype };
-        let sum = self.new_like(x, dtype, &torch::ADD, node.output(0));
+        let sum = self.new_like(x, dtype, &BIASED, node.output(0));
         self.release(bias.storage);
         sum
     }
@@ -249,7 +273,7 @@ impl<'m> Tensor<'m> {
         match (layer.weight, adapter.peft) {
             (Weight::Plain(_), _) | (Weight::Quantised(_), false) => {
                 let dtype = base.value.dtype;
-                let x = self.to(adapter_dtype);
+                let x = self.to_as(adapter_dtype, &ADAPTER_INPUT);
                 let delta = {
                     let dropped = x.dropout(adapter.dropout);
                     let low = dropped.parameter_product(down, adapter.a);
@@ -258,10 +282,10 @@ impl<'m> Tensor<'m> {
                     drop(low);
                     high.scale()
                 };
-                let sum = base.add(&delta);
+                let sum = base.add_as(&delta, &ADAPTED);
                 drop(delta);
                 drop(base);
-                sum.to(dtype)
+                sum.to_as(dtype, &OUTPUT)
             }
             (Weight::Quantised(_), true) => {
                 let base = {
@@ -270,7 +294,7 @@ impl<'m> Tensor<'m> {
                     copy
                 };
                 let dtype = base.value.dtype;
-                let x = if autocast { self.clone() } else { self.to(adapter_dtype) };
+                let x = if autocast { self.clone() } else { self.to_as(adapter_dtype, &ADAPTER_INPUT) };
                 let delta = {
                     let dropped = x.dropout(adapter.dropout);
                     let low = dropped.parameter_product(down, adapter.a);
@@ -282,11 +306,11 @@ impl<'m> Tensor<'m> {
                 let delta = if autocast {
                     delta
                 } else {
-                    let cast = delta.to(dtype);
+                    let cast = delta.to_as(dtype, &OUTPUT);
                     drop(delta);
                     cast
                 };
-                let sum = base.add(&delta);
+                let sum = base.add_as(&delta, &ADAPTED);
                 drop(base);
                 drop(x);
                 drop(delta);
@@ -307,7 +331,7 @@ fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
     if !transposed {
         return grad;
     }
-    let storage = state.alloc(grad.numel, grad.dtype, &torch::CONTIGUOUS);
+    let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::CONTIGUOUS);
     state.release(grad.storage);
     Grad::new(storage, grad.numel, grad.dtype, Layout::Tokens)
 }
@@ -321,7 +345,7 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
         results[1] = Some(weight_grad(state, &weight, grad.dtype));
     }
     if x.wants() {
-        let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+        let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
         // of more than two dimensions it is a view of the product's
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
@@ -343,17 +367,17 @@ fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
 /// A depthwise convolution.
 fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, third] = node.inputs;
-    let copy = state.alloc(first.numel, first.dtype, &torch::CONTIGUOUS);
+    let copy = state.alloc_for(first.storage, first.numel, first.dtype, &torch::CONTIGUOUS);
     let weight = second.wants().then(|| {
-        let storage = state.alloc(second.numel, grad.dtype, &CONVOLUTION_WEIGHT);
+        let storage = state.alloc_for(second.storage, second.numel, grad.dtype, &CONVOLUTION_WEIGHT);
         Grad::new(storage, second.numel, grad.dtype, Layout::Tokens)
     });
     let own = first.wants().then(|| {
-        let storage = state.alloc(first.numel, grad.dtype, &CONVOLUTION_INPUT);
+        let storage = state.alloc_for(first.storage, first.numel, grad.dtype, &CONVOLUTION_INPUT);
         Grad::new(storage, first.numel, grad.dtype, Layout::Heads)
     });
     let bias = third.wants().then(|| {
-        let storage = state.alloc(third.numel, grad.dtype, &CONVOLUTION_BIAS);
+        let storage = state.alloc_for(third.storage, third.numel, grad.dtype, &CONVOLUTION_BIAS);
         Grad::new(storage, third.numel, grad.dtype, Layout::Tokens)
     });
     state.release(copy);

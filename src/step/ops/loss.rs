@@ -7,6 +7,16 @@ use crate::step::machine::Machine;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
+static LOGITS_GRADIENT: What = What::own(
+    "log_softmax",
+    "the gradient of the logits, one number per token and vocabulary entry",
+    Source::Loss,
+);
+static NLL_GRADIENT: What = What::own(
+    "nll_loss",
+    "the gradient of the log-probabilities: as large as they are, nearly all zeros",
+    Source::Loss,
+);
 static LOG_SOFTMAX: What = What::step("log_softmax", "log-probabilities, saved for backward");
 static NLL_LOSS: What =
     What::own("nll_loss", "the loss itself: one number, kept by the script", Source::Loss);
@@ -42,7 +52,7 @@ impl<'m> Tensor<'m> {
 
     fn losses(&self, labels: &Tensor<'m>, losses: u64) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.node([x], |state, _, grad| only(like(state, grad, &LOG_SOFTMAX)));
+            let node = state.node([x], |state, _, grad| only(like(state, grad, &LOGITS_GRADIENT)));
             let raw = state.new_like(x, x.dtype, &LOG_SOFTMAX, node.output(0));
             state.save(node, raw.storage);
             let dtype = if state.autocast.is_some() { Dtype::F32 } else { raw.dtype };
@@ -50,7 +60,7 @@ impl<'m> Tensor<'m> {
             state.release(raw.storage);
             let node = state.node([&log], |state, node, _| {
                 let log = node.inputs[0];
-                let storage = state.alloc(log.numel, log.dtype, &NLL_LOSS);
+                let storage = state.alloc_for(log.storage, log.numel, log.dtype, &NLL_GRADIENT);
                 only(Grad::new(storage, log.numel, log.dtype, Layout::Tokens))
             });
             let loss = state.alloc(losses, log.dtype, &NLL_LOSS);

@@ -8,7 +8,8 @@ use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{What, torch};
 
-static BADDBMM: What = What::step("baddbmm", "a batched product with a bias added to it");
+static BADDBMM: What = What::step("baddbmm", "scores with a bias by distance, one per query, key and head");
+static SCORES: What = What::step("matmul", "scores, one per query, key and head");
 
 impl Machine {
     /// `torch.matmul(a, b)` under the running autocast.
@@ -45,6 +46,8 @@ impl Machine {
                 state.save_view(node, &b.value);
             }
             let storage = state.alloc_product(numel, a.value.dtype, &BADDBMM);
+            let dims = state.by_queries();
+            state.note_dims(storage, dims);
             let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
             let heads = Value { layout, shape: Layout::Heads, ..a.value };
             Value { storage, numel, edge: node.output(0), ..heads }
@@ -63,8 +66,19 @@ pub(in crate::step) struct Product {
     pub batch: u64,
     /// Heads of the first operand for each of the second.
     pub groups: u64,
-    /// Whether the second is a transposed view, as keys are.
-    pub transposed: bool,
+    /// What the second operand is.
+    pub second: Second,
+}
+
+/// The second operand of a batched product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Second {
+    /// A tensor as it is.
+    Plain,
+    /// A transposed view.
+    Transposed,
+    /// A transposed view of keys: the product with queries is the scores.
+    Keys,
 }
 
 impl State {
@@ -82,7 +96,8 @@ impl State {
 
     /// `torch.matmul` of four-dimensional tensors: a batched product over `batch · heads` matrices.
     pub fn matmul(&mut self, a: &Value, b: &Value, product: Product) -> Value {
-        let Product { numel, batch, groups, transposed } = product;
+        let Product { numel, batch, groups, second } = product;
+        let transposed = second != Second::Plain;
         let a = self.dense(a, batch);
         let b = if groups > 1 {
             let node = self.node([b], expand_backward);
@@ -97,12 +112,12 @@ impl State {
         } else {
             self.dense(b, batch)
         };
-        let second = match (transposed, batch > 1) {
+        let layout = match (transposed, batch > 1) {
             (false, _) => Layout::Heads,
             (true, false) => Layout::Tokens,
             (true, true) => Layout::Columns,
         };
-        let node = self.node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, second));
+        let node = self.node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, layout));
         if a.requires_grad() {
             let layout = if transposed { Layout::Columns } else { b.layout };
             self.save_view(node, &Value { layout, ..b });
@@ -110,7 +125,16 @@ impl State {
         if b.requires_grad() {
             self.save_view(node, &a);
         }
-        let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
+        let storage = if second == Second::Keys {
+            let storage = self.alloc_product(numel, a.dtype, &SCORES);
+            let dims = self.by_queries();
+            self.note_dims(storage, dims);
+            storage
+        } else {
+            let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
+            self.take_product(storage, a.storage);
+            storage
+        };
         let (dtype, shape) = (a.dtype, Layout::Heads);
         let layout = if a.layout == Layout::Either { Layout::Either } else { shape };
         let product = Value { layout, shape, ..Value::plain(storage, numel, dtype) }.at(node.output(0));
@@ -126,7 +150,7 @@ impl State {
 /// The gradient of an operand, where it wants one.
 pub(in crate::step) fn product_backward(state: &mut State, operand: &Input, grad: &Grad) -> Option<Grad> {
     operand.wants().then(|| {
-        let storage = state.alloc_product(operand.numel, grad.dtype, &torch::MATMUL);
+        let storage = state.alloc_product_for(operand.storage, operand.numel, grad.dtype, &torch::MATMUL);
         Grad::new(storage, operand.numel, grad.dtype, Layout::Heads)
     })
 }

@@ -277,7 +277,7 @@ impl<'m> Tensor<'m> {
             state.save_view(node, x);
             state.save(node, NOTHING);
             let output = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
-            let root = state.alloc(rows, Dtype::F32, &RSTD);
+            let root = state.alloc_for(x.storage, rows, Dtype::F32, &RSTD);
             state.save(node, root);
             state.release(root);
             state.release(weight.storage);
@@ -332,13 +332,17 @@ impl<'m> Tensor<'m> {
             state.save(node, copies[1]);
             state.save_view(node, &x);
             state.save(node, copies[0]);
-            let dense_input =
-                if strided { state.alloc(x.numel, x.dtype, &torch::CONTIGUOUS) } else { NOTHING };
+            let dense_input = if strided {
+                state.alloc_for(x.storage, x.numel, x.dtype, &torch::CONTIGUOUS)
+            } else {
+                NOTHING
+            };
             let dense = Value { layout: x.dense_layout(), ..x };
             let value = state.new_like(&dense, x.dtype, &LAYER_NORM, node.output(0));
             let statistics =
                 if x.dtype == Dtype::F16 || x.dtype == Dtype::Bf16 { Dtype::F32 } else { x.dtype };
-            let statistics = [&torch::MEAN, &RSTD].map(|name| state.alloc(rows, statistics, name));
+            let statistics =
+                [&torch::MEAN, &RSTD].map(|name| state.alloc_for(x.storage, rows, statistics, name));
             for storage in statistics {
                 state.save(node, storage);
             }
@@ -369,12 +373,15 @@ fn strided_norm_backward(
     (one_head, strided): (bool, bool),
 ) -> Results {
     let input = node.inputs[0];
-    let dense_input =
-        if strided { state.alloc(input.numel, input.dtype, &torch::CONTIGUOUS) } else { NOTHING };
+    let dense_input = if strided {
+        state.alloc_for(input.storage, input.numel, input.dtype, &torch::CONTIGUOUS)
+    } else {
+        NOTHING
+    };
     let mut results: Results = [None; INPUTS];
     for (input, result) in node.inputs.iter().zip(&mut results) {
         if input.wants() {
-            let storage = state.alloc(input.numel, input.dtype, &LAYER_NORM);
+            let storage = state.alloc_for(input.storage, input.numel, input.dtype, &LAYER_NORM);
             *result = Some(Grad::new(storage, input.numel, input.dtype, input.dense_layout()));
         }
     }

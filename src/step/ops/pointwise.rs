@@ -5,9 +5,10 @@ use crate::step::autograd::{Edge, Grad, Node, Results, like, only, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{What, torch};
+use crate::step::what::{ENGINE, What, torch};
 
-static DROPOUT: What = What::step("dropout", "after dropout: the next operation's input");
+static CAST_GRADIENT: What = What::own("cast", "a gradient in its tensor's element type", ENGINE);
+static DROPOUT: What = What::step("dropout", "after dropout, the next operation's input");
 static DROPOUT_MASK: What =
     What::step("dropout mask", "which elements dropout kept, one byte each, for its backward");
 static GE: What = What::step("ge", "a comparison, one byte per element");
@@ -23,19 +24,24 @@ pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
 impl State {
     /// A new tensor shaped and laid out like `value`.
     pub fn new_like(&mut self, value: &Value, dtype: Dtype, operation: &'static What, edge: Edge) -> Value {
-        let storage = self.alloc(value.numel, dtype, operation);
+        let storage = self.alloc_for(value.storage, value.numel, dtype, operation);
         let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
         Value { storage, dtype, edge, layout, ..*value }
     }
 
     /// A change of element type; the same tensor where there is none to make.
     pub fn cast(&mut self, value: &Value, dtype: Dtype) -> Value {
+        self.cast_as(value, dtype, &torch::CAST)
+    }
+
+    /// The same of which more is known.
+    pub fn cast_as(&mut self, value: &Value, dtype: Dtype, what: &'static What) -> Value {
         if value.dtype == dtype {
             self.retain(value.storage);
             return *value;
         }
         let node = self.node([value], cast_backward);
-        self.new_like(value, dtype, &torch::CAST, node.output(0))
+        self.new_like(value, dtype, what, node.output(0))
     }
 }
 
@@ -49,6 +55,11 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| state.cast(x, dtype))
     }
 
+    /// The same of which more is known.
+    pub fn to_as(&self, dtype: Dtype, what: &'static What) -> Tensor<'m> {
+        self.apply(|state, x| state.cast_as(x, dtype, what))
+    }
+
     /// `x.clone()`.
     pub fn copied(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -57,12 +68,25 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x.clone()` of rows of that width, which are fewer than those of the tensor that they are a slice of.
+    pub fn copied_rows(&self, width: u64) -> Tensor<'m> {
+        let copy = self.copied();
+        let (storage, rows) = (copy.value.storage, copy.value.numel / width.max(1));
+        self.machine.with(|state| state.take_rows(storage, self.value.storage, rows));
+        copy
+    }
+
     /// `x + other`, of one shape.
     pub fn add(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.add_as(other, &torch::ADD)
+    }
+
+    /// The same of which more is known.
+    pub fn add_as(&self, other: &Tensor<'m>, what: &'static What) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node([x, y], add_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), what, node.output(0))
         })
     }
 
@@ -200,7 +224,7 @@ impl<'m> Tensor<'m> {
             let r = &rows.value;
             let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
             let copy = if wanted && r.requires_grad() {
-                state.alloc(x.numel, x.dtype, &torch::CLONE)
+                state.alloc_for(x.storage, x.numel, x.dtype, &torch::CLONE)
             } else {
                 NOTHING
             };
@@ -219,7 +243,8 @@ impl<'m> Tensor<'m> {
     pub fn limited_in_place(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let wanted = state.graph.is_recorded() && x.requires_grad();
-            let copy = if wanted { state.alloc(x.numel, x.dtype, &torch::CLONE) } else { NOTHING };
+            let copy =
+                if wanted { state.alloc_for(x.storage, x.numel, x.dtype, &torch::CLONE) } else { NOTHING };
             let node = state.node([x], clamp_backward);
             state.save(node, copy);
             state.release(copy);
@@ -394,7 +419,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             // native_dropout draws its mask first only where the output does not exist yet
             let node = state.node([x], |state, _, grad| only(like(state, grad, &DROPOUT)));
-            let mask = state.alloc(x.numel, Dtype::Bool, &DROPOUT_MASK);
+            let mask = state.alloc_for(x.storage, x.numel, Dtype::Bool, &DROPOUT_MASK);
             let result = state.new_like(x, x.dtype, &DROPOUT, node.output(0));
             state.save(node, mask);
             state.release(mask);
@@ -427,7 +452,7 @@ pub(in crate::step) fn sub_backward(state: &mut State, node: &Node, grad: &mut G
 fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
     let whole = Grad { layout: first.layout, ..like(state, grad, &torch::CLONE) };
-    let slice = state.alloc(second.numel, grad.dtype, &SLICE_CLONE);
+    let slice = state.alloc_for(second.storage, second.numel, grad.dtype, &SLICE_CLONE);
     let own = if first.wants() {
         state.scratch(second.numel.saturating_mul(grad.dtype.bytes()), &torch::ZEROS);
         Some(whole)
@@ -441,7 +466,7 @@ fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Resul
 /// The gradient in the element type that the input has.
 pub(in crate::step) fn cast_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let dtype = node.inputs[0].dtype;
-    let storage = state.alloc(grad.numel, dtype, &torch::CAST);
+    let storage = state.alloc_for(grad.storage, grad.numel, dtype, &CAST_GRADIENT);
     only(Grad { storage, dtype, view: false, ..*grad })
 }
 
@@ -486,8 +511,11 @@ fn div_rows_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results
 /// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
 pub(in crate::step) fn clamp_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
     let zero = state.alloc(1, grad.dtype, &torch::ZERO);
-    let masks = [state.alloc(grad.numel, Dtype::Bool, &GE), state.alloc(grad.numel, Dtype::Bool, &LE)];
-    let storage = state.alloc(grad.numel, grad.dtype, &torch::WHERE);
+    let masks = [
+        state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &GE),
+        state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &LE),
+    ];
+    let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::WHERE);
     masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
     only(Grad { storage, view: false, ..*grad })
 }

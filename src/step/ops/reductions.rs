@@ -80,7 +80,8 @@ fn sum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 /// softmax_backward_cuda_out: the result, then `tmp = grad * output`.
 fn softmax_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let dtype = node.inputs[0].dtype;
-    let storage = state.alloc(grad.numel, dtype, &SOFTMAX);
-    state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), &SOFTMAX_PRODUCT);
+    let storage = state.alloc_for(grad.storage, grad.numel, dtype, &SOFTMAX);
+    let product = state.alloc_for(grad.storage, grad.numel, grad.dtype, &SOFTMAX_PRODUCT);
+    state.release(product);
     only(Grad::new(storage, grad.numel, dtype, grad.layout))
 }

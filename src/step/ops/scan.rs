@@ -150,7 +150,7 @@ fn solve_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [a, b, _] = node.inputs;
     let triangles = a.numel;
     let mut results: Results = [None; INPUTS];
-    let right = state.alloc(b.numel, grad.dtype, &SOLVE);
+    let right = state.alloc_for(b.storage, b.numel, grad.dtype, &SOLVE);
     pointers(state, triangles / (DELTA_CHUNK * DELTA_CHUNK));
     if a.wants() {
         let product = state.alloc(triangles, grad.dtype, &torch::MATMUL);
@@ -170,7 +170,7 @@ fn solve_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 
 /// cumsum_backward: `grad.flip(dim).cumsum(dim).flip(dim)`, from a copy where the gradient is not contiguous.
 fn cumsum_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
-    let new = |state: &mut State, name| state.alloc(grad.numel, grad.dtype, name);
+    let new = |state: &mut State, name| state.alloc_for(grad.storage, grad.numel, grad.dtype, name);
     let flipped = new(state, &FLIP);
     let summed = new(state, &CUMSUM);
     if grad.layout != node.inputs[0].shape {

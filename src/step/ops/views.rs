@@ -9,10 +9,10 @@ use crate::step::machine::{Machine, State};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
-static FLATTEN: What = What::step("flatten", "joined again: the next projection's input");
+static FLATTEN: What = What::step("flatten", "joined again, the next projection's input");
 static REPEAT_KV: What =
     What::own("repeat_kv", "keys or values copied for every query head", Source::Modeling);
-static STACK: What = What::step("stack", "parts joined: a copy in the order that the next operation needs");
+static STACK: What = What::step("stack", "parts joined in the order that the next operation needs");
 
 impl<'m> Tensor<'m> {
     /// `x.view(batch, sequence, heads, head)`.
@@ -144,7 +144,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], topk_backward);
             let values = Value { numel: rows, ..*x };
             let values = state.new_like(&values, x.dtype, &torch::MAX, node.output(0));
-            let indices = state.alloc(rows, Dtype::I64, &torch::MAX_INDICES);
+            let indices = state.alloc_for(x.storage, rows, Dtype::I64, &torch::MAX_INDICES);
             state.save(node, indices);
             state.release(indices);
             values
@@ -218,7 +218,9 @@ pub(in crate::step) fn transpose_backward(state: &mut State, _: &Node, grad: &mu
 /// A slice's gradient is the whole tensor's.
 pub(in crate::step) fn slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let whole = node.inputs[0];
-    only(fresh(state, grad, (whole.numel, whole.dense_layout()), &torch::SLICE))
+    let slice = fresh(state, grad, (whole.numel, whole.dense_layout()), &torch::SLICE);
+    state.take_dims(slice.storage, whole.storage);
+    only(slice)
 }
 
 /// The gradients of the chunks (zeros for those without one) are joined into the whole's.
@@ -227,7 +229,7 @@ fn split_backward(state: &mut State, node: &Node, grads: &Results) -> Results {
     let known = grads.iter().flatten().map(|grad| grad.numel).fold(0, u64::saturating_add);
     let zeros = whole.numel.saturating_sub(known);
     let zeros = if zeros > 0 { state.alloc(zeros, whole.dtype, &torch::ZEROS) } else { NOTHING };
-    let storage = state.alloc(whole.numel, whole.dtype, &torch::CAT);
+    let storage = state.alloc_for(whole.storage, whole.numel, whole.dtype, &torch::CAT);
     state.release(zeros);
     only(Grad::new(storage, whole.numel, whole.dtype, whole.shape))
 }

@@ -185,14 +185,17 @@ impl Fsdp2 {
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
     fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
         let unit = &self.units[unit];
-        let own: u64 = unit.shards.iter().fold(0, |sum, numel| sum.saturating_add(*numel));
-        let bytes = own.saturating_mul(COMPUTE.bytes());
-        let casts = unit.params.first().is_some_and(|id| params.get(*id).kept.dtype != COMPUTE);
+        let bytes = |numels: &mut dyn Iterator<Item = u64>| {
+            numels.fold(0, u64::saturating_add).saturating_mul(COMPUTE.bytes())
+        };
+        let kept = || unit.params.iter().map(|id| params.get(*id).kept);
+        let cast = bytes(&mut kept().filter(|kept| kept.dtype != COMPUTE).map(|kept| kept.numel));
+        let all = bytes(&mut kept().map(|kept| kept.numel));
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
             heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, COMPUTE, operation)
         };
-        let flat = if casts { alloc(heap, bytes, &GATHER_INPUT) } else { NOTHING };
-        let output = alloc(heap, bytes.saturating_mul(self.world), &GATHER_OUTPUT);
+        let flat = if cast > 0 { alloc(heap, cast, &GATHER_INPUT) } else { NOTHING };
+        let output = alloc(heap, all.saturating_mul(self.world), &GATHER_OUTPUT);
         heap.release(flat);
         output
     }

@@ -69,13 +69,9 @@ fn sharded(
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
     match member.method {
-        Method::Full => {}
-        Method::Lora | Method::Qlora => {
-            return Err((
-                Field::Method,
-                member.method.label().to_owned(),
-                "choose DDP, or train all weights",
-            ));
+        Method::Full | Method::Lora => {}
+        Method::Qlora => {
+            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
         }
     }
     match member.precision {

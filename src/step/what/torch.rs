@@ -4,9 +4,9 @@ use super::{DERIVATIVES, ENGINE, MASKS, Source, What};
 
 pub(in crate::step) static ADD: What = What::step("add", "a sum, saved as the next operation's input");
 pub(in crate::step) static CAST: What =
-    What::step("cast", "in the element type that the next operation computes in");
+    What::step("cast", "a copy in the element type that the next operation computes in");
 pub(in crate::step) static CAT: What =
-    What::step("cat", "parts joined: a copy in the order that the next operation needs");
+    What::step("cat", "parts joined in the order that the next operation needs");
 pub(in crate::step) static CLAMP: What = What::step("clamp", "kept between two bounds");
 pub(in crate::step) static CLONE: What =
     What::step("clone", "a copy, as what comes next is written over the original");
@@ -18,9 +18,9 @@ pub(in crate::step) static DIV: What = What::step("div", "a quotient, saved as a
 pub(in crate::step) static EQ: What = What::step("eq", "which elements are equal, one byte each");
 pub(in crate::step) static EXP: What = What::step("exp", "an exponential, which its own backward needs");
 pub(in crate::step) static GATHER: What = What::step("gather", "what was chosen, by its indices");
-pub(in crate::step) static RELU: What =
-    What::step("relu", "the activation function's output, which its own backward needs");
-pub(in crate::step) static SILU: What = What::step("silu", "the activation function's output");
+pub(in crate::step) static RELU: What = What::step("relu", "its output, which its own backward needs");
+pub(in crate::step) static SILU: What =
+    What::step("silu", "its output, a factor of the next product or the next projection's input");
 pub(in crate::step) static SIGMOID: What =
     What::step("sigmoid", "a sigmoid's output, which its own backward needs");
 pub(in crate::step) static TANH: What =
@@ -34,8 +34,10 @@ pub(in crate::step) static RMS_NORM: What =
 pub(in crate::step) static MEAN: What = What::step("mean", "one statistic per row");
 pub(in crate::step) static RMS_NORM_ROOT: What =
     What::step("rms_norm (1 / root)", "one statistic per row: the reciprocal of the root");
-pub(in crate::step) static LINEAR: What = What::step("linear", "what the layer puts out");
-pub(in crate::step) static LINEAR_4BIT: What = What::step("linear (4-bit)", "what the layer puts out");
+pub(in crate::step) static LINEAR: What =
+    What::step("linear", "the layer's output, which the next operation's backward needs");
+pub(in crate::step) static LINEAR_4BIT: What =
+    What::step("linear (4-bit)", "the layer's output, which the next operation's backward needs");
 pub(in crate::step) static INPUT_GRADIENT: What =
     What::own("linear (input gradient)", "the gradient of a projection's input", DERIVATIVES);
 pub(in crate::step) static MASKED_FILL: What =

@@ -3,11 +3,14 @@
 use leptos::prelude::*;
 
 use crate::accuracy::{self, RunKind};
-use crate::scenario::{Scenario, Stack};
+use crate::scenario::{AttentionKernel, Method, Precision, Scenario, Stack};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::state::State;
 use crate::ui::verdict;
 use crate::units::grouped;
+
+/// How many kinds of runs are listed before all are asked for.
+const LISTED: usize = 10;
 
 /// The band of the answer, and the measured runs behind it.
 #[component]
@@ -18,8 +21,14 @@ pub fn Accuracy() -> impl IntoView {
         let sentences = verdict::known(band.as_ref());
         sentences.into_iter().map(|sentence| view! { <p>{sentence}</p> }).collect::<Vec<_>>()
     };
-    let like = Signal::derive(move || state.current().scenario.with(like));
-    let none = Signal::derive(move || like.with(Vec::is_empty));
+    let all_like = Memo::new(move |_| state.current().scenario.with(|scenario| like(scenario).len()));
+    let open = RwSignal::new(false);
+    let like = Signal::derive(move || {
+        let mut rows = state.current().scenario.with(like);
+        rows.truncate(if open.get() { usize::MAX } else { LISTED });
+        rows
+    });
+    let none = Signal::derive(move || all_like.get() == 0);
     view! {
         <div class="panels">
             <section class="panel prose">
@@ -34,6 +43,20 @@ pub fn Accuracy() -> impl IntoView {
                     columns=Signal::stored(columns(["Settings", "Runs", "Worst error, allocated", "Worst error, reserved"]))
                     rows=like
                 />
+                <button
+                    type="button"
+                    class="explain"
+                    hidden=Signal::derive(move || all_like.get() <= LISTED)
+                    on:click=move |_| open.update(|open| *open = !*open)
+                >
+                    {move || {
+                        if open.get() {
+                            "The closest alone".to_owned()
+                        } else {
+                            format!("All {} kinds of runs of this family", all_like.get())
+                        }
+                    }}
+                </button>
             </section>
             <section class="panel">
                 <h2>"All measured runs"</h2>
@@ -57,18 +80,36 @@ fn off(percent: f64) -> String {
     format!("{percent:.2}%")
 }
 
-/// The kinds of the scenario's family under its software, its own first.
+/// Settings as [`accuracy::key`] writes them, in words: `QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)`.
+fn settings(slugs: &str) -> String {
+    let word = |slug: &str| {
+        let label = Method::from_slug(slug).map(Method::label);
+        let label = label.or_else(|| Precision::from_slug(slug).map(Precision::label));
+        let label = label.or_else(|| AttentionKernel::from_slug(slug).map(AttentionKernel::label));
+        match slug {
+            "kept" => "no checkpointing".to_owned(),
+            "recomputed" => "checkpointing".to_owned(),
+            "offloaded" => "activations offloaded".to_owned(),
+            "in-backward" => "optimizer in backward".to_owned(),
+            other => label.unwrap_or(other).to_owned(),
+        }
+    };
+    slugs.split(' ').map(word).collect::<Vec<_>>().join(" · ")
+}
+
+/// The kinds of the scenario's family under its software, its own first, then those of its method.
 fn like(scenario: &Scenario) -> Vec<Row> {
     let Ok(architecture) = scenario.architecture() else { return Vec::new() };
     let (own, software) = (accuracy::key(scenario), accuracy::software(scenario));
     let is_like = |kind: &&RunKind| kind.family == architecture.model_type && kind.software == software;
     let mut kinds: Vec<&RunKind> = accuracy::kinds().iter().filter(is_like).collect();
-    kinds.sort_by_key(|kind| kind.settings != own);
+    let method = scenario.method.slug();
+    kinds.sort_by_key(|kind| (kind.settings != own, kind.settings.split(' ').next() != Some(method)));
     let row = |kind: &RunKind| Row {
         class: if kind.settings == own { "own" } else { "" },
         head: Cell {
             small: if kind.settings == own { "as here".to_owned() } else { String::new() },
-            ..Cell::of(&kind.settings)
+            ..Cell::of(settings(&kind.settings))
         },
         cells: vec![
             Cell::of(grouped(kind.rows)),
@@ -119,7 +160,11 @@ mod tests {
     fn runs_like_the_scenario_come_first() {
         let rows = like(&Scenario::default());
         assert_eq!(rows[0].head.small, "as here");
-        assert!(rows.len() > 5 && rows[1].head.small.is_empty());
+        assert_eq!(
+            rows[0].head.text,
+            "QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)"
+        );
+        assert!(rows.len() > 5 && rows[1].head.small.is_empty() && rows[1].head.text.starts_with("QLoRA"));
         let rows = all();
         assert!(rows.len() > 5 && rows.iter().any(|row| row.head.text.contains("transformers")));
     }

@@ -15,12 +15,13 @@ use crate::units::Bytes;
 
 /// The issues of the active scenario that name one of some fields.
 pub fn issues(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'static) -> Signal<Vec<Issue>> {
-    Signal::derive(move || {
+    let issues = Memo::new(move |_| {
         let issues = |estimate: &Estimate| {
             estimate.issues.iter().filter(|issue| is_of(issue.field)).cloned().collect::<Vec<_>>()
         };
         state.current().estimate.with(issues)
-    })
+    });
+    issues.into()
 }
 
 /// The control of an input; hidden where the input makes no difference.
@@ -30,7 +31,7 @@ pub fn Control(
     key: &'static Key,
 ) -> impl IntoView {
     let state = State::of_page();
-    let idle = move || state.current().scenario.with(|scenario| !key.matters(scenario));
+    let idle = state.of_scenario(|scenario| !key.matters(scenario));
     let control = match key.kind() {
         ValueKind::Model => view! { <Model key=key /> }.into_any(),
         ValueKind::Gpu => view! { <Card key=key /> }.into_any(),
@@ -40,7 +41,7 @@ pub fn Control(
         ValueKind::Switch => toggle(key).into_any(),
         ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
     };
-    view! { <div class="control" hidden=Signal::derive(idle)>{control}</div> }
+    view! { <div class="control" hidden=idle>{control}</div> }
 }
 
 /// The sentence on an input.
@@ -141,7 +142,7 @@ fn text(key: &'static Key) -> impl IntoView {
             id=key.name
             label=key.label
             help=format!("{}: {}.", key.help, key.valid())
-            value=Signal::derive(move || state.current().scenario.with(|scenario| key.write(scenario)))
+            value=state.of_scenario(|scenario| key.write(scenario))
             set=Callback::new(read)
             messages=issues(state, move |field| field == key.field)
         />
@@ -168,7 +169,7 @@ fn memory(scenario: &Scenario) -> Option<Bytes> {
 #[component]
 fn Model(key: &'static Key) -> impl IntoView {
     let state = State::of_page();
-    let is_real = move || state.current().scenario.with(|scenario| size(scenario).is_none());
+    let is_real = state.of_scenario(|scenario| size(scenario).is_none());
     let pick = move |picked: String| match picks::hub_id(&picked) {
         Some(id) => state.own.show_id(id),
         None => state.change(|scenario| scenario.model = picks::model_of(&picked)),
@@ -184,16 +185,14 @@ fn Model(key: &'static Key) -> impl IntoView {
                 label=key.label
                 help="Any model of the catalogue: type a few words of its name. Or type a size such as 13b for a \
                       Llama-shaped model of that many parameters, or the id of any other model on the Hub."
-                chosen=Signal::derive(move || {
-                    state.current().scenario.with(|scenario| picks::model_label(&scenario.model))
-                })
+                chosen=state.of_scenario(|scenario| picks::model_label(&scenario.model))
                 find=picks::find_models
                 pick=Callback::new(pick)
                 messages=issues(state, move |field| field == key.field)
             />
             <OwnModel />
         </div>
-        <div hidden=Signal::derive(is_real)>
+        <div hidden=is_real>
             <Slider
                 id="billions"
                 label="Model size"
@@ -212,7 +211,7 @@ fn Model(key: &'static Key) -> impl IntoView {
 #[component]
 fn Card(key: &'static Key) -> impl IntoView {
     let state = State::of_page();
-    let is_real = move || state.current().scenario.with(|scenario| memory(scenario).is_none());
+    let is_real = state.of_scenario(|scenario| memory(scenario).is_none());
     let gpu = state.lens(
         |scenario| picks::gpu_label(&scenario.gpu),
         |scenario, picked: String| scenario.gpu = picks::gpu_of(&picked),
@@ -232,7 +231,7 @@ fn Card(key: &'static Key) -> impl IntoView {
             pick=gpu.set
             messages=issues(state, move |field| field == key.field)
         />
-        <div hidden=Signal::derive(is_real)>
+        <div hidden=is_real>
             <Slider
                 id="memory"
                 label="GPU memory"
@@ -251,10 +250,9 @@ fn Card(key: &'static Key) -> impl IntoView {
 #[component]
 fn Targets(key: &'static Key) -> impl IntoView {
     let state = State::of_page();
-    let is_group =
-        move || state.current().scenario.with(|scenario| scenario.lora.targets != LoraTargets::Named);
+    let is_group = state.of_scenario(|scenario| scenario.lora.targets != LoraTargets::Named);
     let group = state.lens(|scenario| scenario.lora.targets.index(), set_targets);
-    let names = move || state.current().scenario.with(|scenario| scenario.lora.modules.to_string());
+    let names = state.of_scenario(|scenario| scenario.lora.modules.to_string());
     let read = move |text: String| match text.parse::<Modules>() {
         Ok(modules) => {
             state.change(|scenario| scenario.lora.modules = modules);
@@ -275,12 +273,12 @@ fn Targets(key: &'static Key) -> impl IntoView {
                 set=group.set
                 messages=issues(state, move |field| field == key.field)
             />
-            <div hidden=Signal::derive(is_group)>
+            <div hidden=is_group>
                 <TextBox
                     id="modules"
                     label="Layer names"
                     help="As in peft's target_modules, with commas between them."
-                    value=Signal::derive(names)
+                    value=names
                     set=Callback::new(read)
                     messages=Signal::stored(Vec::new())
                 />

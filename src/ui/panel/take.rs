@@ -7,7 +7,7 @@ use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
 use crate::ui::state::State;
-use crate::ui::sync::Address;
+use crate::ui::sync::{self, Address};
 
 /// How wide a picture is, in CSS pixels.
 const WIDTH: u32 = 960;
@@ -27,6 +27,14 @@ pub fn Take(
         }
     };
     let copied = link.clone();
+    let frame = move || {
+        address.flush();
+        let (embedded, _) = sync::embedding(&browser::address());
+        let embedded = embedded.replace('&', "&amp;");
+        let code =
+            format!("<iframe src=\"{embedded}\" title=\"Headroom\" width=\"720\" height=\"640\"></iframe>");
+        copy(state, &code, "Code copied: it shows this view within another page");
+    };
     let item = |label: &'static str, act: Box<dyn Fn()>| {
         view! {
             <li>
@@ -44,6 +52,7 @@ pub fn Take(
     let items = vec![
         item("Copy link", Box::new(link)),
         item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
+        item("Copy code to embed", Box::new(frame)),
         item("Download CSV", Box::new(move || export(state, Form::Csv))),
         item("Download JSON", Box::new(move || export(state, Form::Json))),
         item("Step for memory_viz", Box::new(move || export(state, Form::MemoryViz))),

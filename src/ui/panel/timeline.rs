@@ -138,7 +138,7 @@ pub fn Timeline() -> impl IntoView {
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
     follow_width(place, width);
-    let detail = Signal::derive(move || followed(state));
+    let detail: Signal<Option<Arc<Detail>>> = Memo::new(move |_| followed(state)).into();
     Effect::new(move || {
         detail.track();
         shown.zooms.update(Vec::clear);

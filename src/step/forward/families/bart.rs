@@ -12,7 +12,7 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, LayerGroup, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::Kernel;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::repeat::Alike;
@@ -91,7 +91,7 @@ impl<'a> Pass<'_, 'a> {
         let mut ones = None;
         if let Some((_, encoded)) = half.decodes {
             range = (!counts).then(|| self.range());
-            ones = Some(self.constant(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
+            ones = Some(self.of_tokens(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
             let call = MaskCall { given: true, padded: false, ..self.mask_call() };
             shared.full = self.mask(None, dtype, call);
             shared.cross_mask = self.bidirectional_mask(dtype);
@@ -111,7 +111,7 @@ impl<'a> Pass<'_, 'a> {
                 self.within(table.name, &roles::EMBEDDING, || {
                     let counted = match &range {
                         Some(range) => range.clone(),
-                        None => self.constant(self.batch.length, Dtype::I64, &torch::RANGE),
+                        None => self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE),
                     };
                     let ids = if shifted {
                         counted.fresh(rows, Dtype::I64, &torch::POSITIONS)
@@ -295,8 +295,12 @@ impl<'a> Pass<'_, 'a> {
         let drops = self.dropout(attention.dropout);
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
-            let shape =
-                Product { numel: scores.numel(), batch: self.batch.sequences, groups: 1, transposed: true };
+            let shape = Product {
+                numel: scores.numel(),
+                batch: self.batch.sequences,
+                groups: 1,
+                second: Second::Keys,
+            };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
                 product.scale()
@@ -306,7 +310,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.dropout(drops));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))
         } else {

@@ -29,7 +29,7 @@ impl<'a> Pass<'_, 'a> {
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
                 // one row of types for all sequences is copied for the lookup
                 let shared = !counted && self.batch.sequences > 1;
-                let dense = shared.then(|| self.constant(tokens, Dtype::I64, &torch::TOKEN_TYPES));
+                let dense = shared.then(|| self.of_tokens(tokens, Dtype::I64, &torch::TOKEN_TYPES));
                 let rows = self.within(table.name, &roles::EMBEDDING, || {
                     self.lookup(param, types.as_ref(), tokens, table.width)
                 });
@@ -69,10 +69,10 @@ impl<'a> Pass<'_, 'a> {
     /// models/roberta `create_position_ids_from_input_ids`.
     pub(super) fn counted_positions(&self) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let ints = |name| self.constant(tokens, Dtype::I32, name);
-        let longs = |name| self.constant(tokens, Dtype::I64, name);
+        let ints = |name| self.of_tokens(tokens, Dtype::I32, name);
+        let longs = |name| self.of_tokens(tokens, Dtype::I64, name);
         let mask = {
-            let _differs = self.constant(tokens, Dtype::Bool, &torch::PADDING_MASK);
+            let _differs = self.of_tokens(tokens, Dtype::Bool, &torch::PADDING_MASK);
             ints(&torch::PADDING_MASK)
         };
         let positions = {

@@ -14,7 +14,7 @@ impl<'a> Pass<'_, 'a> {
         let words = self.embed_tokens();
         let mut locals = vec![words.clone()];
         if !self.batch.mask.is_given() {
-            locals.push(self.constant(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
+            locals.push(self.of_tokens(self.batch.tokens(), Dtype::F32, &torch::ATTENTION_MASK));
         }
         let call = MaskCall { given: true, ..self.mask_call() };
         let full = self.mask(None, words.value.dtype, call);

@@ -6,7 +6,7 @@ use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::Kernel;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, torch};
 
@@ -22,7 +22,7 @@ impl<'a> Pass<'_, 'a> {
         let looked_up = self.embed_tokens();
         let hidden = self.embedding_norm(&looked_up);
         let dtype = hidden.value.dtype;
-        let ones = self.constant(self.batch.tokens(), Dtype::F32, &torch::MASK_OF_ONES);
+        let ones = self.of_tokens(self.batch.tokens(), Dtype::F32, &torch::MASK_OF_ONES);
         let alibi = self.alibi(Dtype::F32, Dtype::F32, dtype);
         let call = MaskCall { given: true, eager: true, ..self.mask_call() };
         let full = self.mask(None, looked_up.value.dtype, call);
@@ -37,10 +37,10 @@ impl<'a> Pass<'_, 'a> {
         let heads = self.attentions().next().map_or(0, |attention| attention.heads);
         let distances = {
             let shifted = {
-                let _summed = self.constant(tokens, mask, &torch::POSITIONS);
-                self.constant(tokens, mask, &torch::POSITIONS)
+                let _summed = self.of_tokens(tokens, mask, &torch::POSITIONS);
+                self.of_tokens(tokens, mask, &torch::POSITIONS)
             };
-            let distances = self.constant(tokens, mask, &DISTANCES);
+            let distances = self.of_tokens(tokens, mask, &DISTANCES);
             drop(shifted);
             distances
         };
@@ -81,7 +81,7 @@ impl<'a> Pass<'_, 'a> {
             float.to(q.value.dtype)
         });
         probabilities = self.probabilities(|| probabilities.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let mut context = machine.product(&probabilities, &v, shape, self.autocast);
         context = context.to_tokens();
         let mut output = context.through(&layer.linear(&attention.output));

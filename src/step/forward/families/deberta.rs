@@ -6,7 +6,7 @@ use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::pointwise::{pass_backward, scale_backward};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
@@ -23,11 +23,12 @@ impl<'a> Pass<'_, 'a> {
             .mask
             .is_given()
             .then(|| Tensor { machine: self.machine, value: Value::plain(NOTHING, tokens, Dtype::I64) });
-        let seen = given.unwrap_or_else(|| self.constant(tokens, Dtype::F32, &torch::ATTENTION_MASK));
-        let types = self.constant(tokens, Dtype::I64, &torch::TOKEN_TYPES);
+        let seen = given.unwrap_or_else(|| self.of_tokens(tokens, Dtype::F32, &torch::ATTENTION_MASK));
+        let types = self.of_tokens(tokens, Dtype::I64, &torch::TOKEN_TYPES);
         let hidden = self.deberta_embeddings(&seen, &types);
         let square = self.batch.length.saturating_mul(self.batch.length);
-        let mask = self.constant(square.saturating_mul(self.batch.sequences), seen.value.dtype, &torch::MASK);
+        let mask =
+            self.of_queries(square.saturating_mul(self.batch.sequences), seen.value.dtype, &torch::MASK);
         let positions = self.relative_positions(square);
         let table = self.relative_table();
         let shared = Shared { full: Some(mask), positions: Some(positions), alibi: table, ..Shared::none() };
@@ -71,9 +72,9 @@ impl<'a> Pass<'_, 'a> {
 
     /// `build_relative_position`, in buckets that grow with the logarithm of the distance.
     fn relative_positions(&self, square: u64) -> Tensor<'a> {
-        let make = |dtype| self.constant(square, dtype, &torch::RELATIVE_POSITION);
+        let make = |dtype| self.of_queries(square, dtype, &torch::RELATIVE_POSITION);
         let [longs, floats, bools] = [Dtype::I64, Dtype::F32, Dtype::Bool].map(|dtype| move || make(dtype));
-        let ranges = [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, &torch::RANGE));
+        let ranges = [(); 2].map(|()| self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE));
         let distance = longs();
         let sign = longs();
         let absolute = {
@@ -135,7 +136,7 @@ impl<'a> Pass<'_, 'a> {
         let [q, k, v] = [q, k, v].map(|spec| x.through(&layer.linear(spec)).joined_heads());
         let batch = self.batch.sequences;
         let numel = q.value.numel / attention.head_dim.max(1) * self.batch.length;
-        let shape = Product { numel, batch, groups: 1, transposed: true };
+        let shape = Product { numel, batch, groups: 1, second: Second::Keys };
         let mut scores = {
             let scaled = k.divided();
             self.machine.product(&q, &scaled, shape, self.autocast)
@@ -151,14 +152,14 @@ impl<'a> Pass<'_, 'a> {
         }
         let mut _mask = None;
         if let Some(mask) = &shared.full {
-            let bools = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
-            let others = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
+            let bools = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASK);
+            let others = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASK);
             scores = scores.masked_fill(&others);
             _mask = Some(bools);
         }
         let mut weights = self.probabilities(|| scores.softmax());
         weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+        let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();
         drop((q, k, v));
@@ -191,7 +192,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let rows = table.value.numel / attention.heads.saturating_mul(attention.head_dim).max(1);
         let wide = q.value.numel / attention.head_dim.max(1) * rows;
-        let shape = Product { numel: wide, batch, groups: 1, transposed: true };
+        let shape = Product { numel: wide, batch, groups: 1, second: Second::Transposed };
         let index = |steps: usize| {
             let mut value = positions.clone();
             for _ in 0..steps {

@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Conv, DeltaNet, Projection};
 use crate::scenario::{Lengths, Mask};
 use crate::step::autograd::Edge;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::promoted;
 use crate::step::ops::pointwise::{add_backward, mul_backward};
@@ -273,7 +273,7 @@ impl<'a> Pass<'_, 'a> {
         pairwise = pairwise.masked_fill(&mask);
         pairwise = pairwise.keeping_output(&torch::EXP);
         // chunks of a transposed tensor are copied whatever the batch
-        let all = Product { numel: triangles, batch: batch.max(2), groups: 1, transposed: true };
+        let all = Product { numel: triangles, batch: batch.max(2), groups: 1, second: Second::Transposed };
         let system = machine.product(&k_beta, &key.viewed(), all, self.autocast).mul(&pairwise);
         let within = machine.product(&query, &key.viewed(), all, self.autocast).mul(&pairwise);
         let k_decayed = k_beta.mul_rows(&cumulated.keeping_output(&torch::EXP).viewed());
@@ -296,7 +296,7 @@ impl<'a> Pass<'_, 'a> {
         let chunk_decay = cumulated.selected(matrices).keeping_output(&torch::EXP).viewed();
         let per_chunk = |whole: u64| whole / chunks.max(1);
         let (chunk_keys, chunk_values) = (per_chunk(keys), per_chunk(values));
-        let to_values = Product { numel: chunk_values, batch, groups: 1, transposed: false };
+        let to_values = Product { numel: chunk_values, batch, groups: 1, second: Second::Plain };
         let to_state = Product { numel: state_numel, ..to_values };
         let mut variables = [machine.unassigned(), machine.unassigned(), core, state];
         machine.repeat(

@@ -7,7 +7,7 @@ use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::{Arguments, Kernel};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, roles, torch};
 
@@ -24,7 +24,8 @@ impl<'a> Pass<'_, 'a> {
         let dtype = hidden.value.dtype;
         let alibi = self.attentions().any(|attention| attention.rotary == Rotary::Alibi).then(|| {
             let given = self.batch.mask.is_given();
-            let ones = (!given).then(|| self.constant(self.batch.tokens(), Dtype::I64, &torch::MASK_OF_ONES));
+            let ones =
+                (!given).then(|| self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::MASK_OF_ONES));
             (self.alibi(Dtype::I64, Dtype::Bf16, dtype), ones)
         });
         let (alibi, ones) = alibi.unzip();
@@ -49,12 +50,12 @@ impl<'a> Pass<'_, 'a> {
             mask
         } else {
             let additive =
-                self.constant(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
+                self.of_queries(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
             drop(mask);
             additive
         };
         let scaled = self.constant(alibi.value.numel, dtype, &torch::ALIBI);
-        let masked = self.constant(mask.value.numel, Dtype::Bool, &torch::MASKED);
+        let masked = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASKED);
         let numel = alibi.value.numel.saturating_mul(self.batch.length);
         let result = self.constant(numel, dtype, &ALIBI_MASK);
         drop(mask);
@@ -91,7 +92,7 @@ impl<'a> Pass<'_, 'a> {
             let scores = self.scores(attention, Kernel::Eager, kv_heads);
             let batch = self.batch.sequences;
             let groups = attention.heads / kv_heads;
-            let product = Product { numel: scores.numel(), batch, groups, transposed: true };
+            let product = Product { numel: scores.numel(), batch, groups, second: Second::Keys };
             let products = {
                 let products = self.machine.product(q, k, product, self.autocast);
                 if shared.alibi.is_some() { products } else { products.scale_in_place() }
@@ -109,7 +110,7 @@ impl<'a> Pass<'_, 'a> {
             let kept = scores.map(|scores| (products.clone(), scores, logits.clone()));
             drop(products);
             drop(logits);
-            let product = Product { numel: q.value.numel, transposed: false, ..product };
+            let product = Product { numel: q.value.numel, second: Second::Plain, ..product };
             let output = self.machine.product(&weights, v, product, self.autocast);
             (Mixed { output, weights: Some(weights) }, kept)
         } else {
@@ -143,6 +144,11 @@ impl<'a> Pass<'_, 'a> {
         let groups = attention.heads / attention.kv_heads;
         if groups == 1 {
             return Heads { q: query.heads_first(), k: key.heads_first(), v: value.heads_first() };
+        }
+        if attention.kv_heads == 1 {
+            // one group: `flatten` has nothing to copy
+            let [key, value] = [key, value].map(|one| one.expanded_to(q).heads_first());
+            return Heads { q: query.heads_first(), k: key, v: value };
         }
         let query = query.copied();
         let key = key.broadcast(groups);

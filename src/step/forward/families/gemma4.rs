@@ -53,8 +53,8 @@ impl<'a> Pass<'_, 'a> {
         let mut ids = None;
         if self.modeling.replaces_placeholders {
             // which tokens stand for a picture, a film or a sound; their ids are replaced
-            let bools = || self.constant(self.batch.tokens(), Dtype::Bool, &PLACEHOLDERS);
-            let longs = || self.constant(self.batch.tokens(), Dtype::I64, &torch::IDS);
+            let bools = || self.of_tokens(self.batch.tokens(), Dtype::Bool, &PLACEHOLDERS);
+            let longs = || self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::IDS);
             locals.extend([bools(), bools(), bools()]);
             let all = {
                 let _both = bools();

@@ -6,7 +6,7 @@ use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::torch;
 
@@ -26,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let scores = (q.value.numel / attention.head_dim.max(1)).saturating_mul(self.batch.length);
         let (context, weights) = {
             let (query, key) = (q.to(Dtype::F32), k.to(Dtype::F32));
-            let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+            let shape = Product { numel: scores, batch, groups: 1, second: Second::Keys };
             let mut weights = self.machine.product(&query, &key, shape, self.autocast);
             weights = {
                 let lowest = self.constant(1, weights.value.dtype, &torch::LOWEST);
@@ -41,7 +41,7 @@ impl<'a> Pass<'_, 'a> {
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.to(v.value.dtype));
             weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             let context = self.machine.product(&weights, &v, shape, self.autocast);
             drop((query, key));
             (context, weights)

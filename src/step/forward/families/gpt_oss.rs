@@ -2,9 +2,10 @@
 
 use crate::step::forward::Pass;
 use crate::step::forward::layer::Mixed;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
+use crate::step::what::{Dims, Rows};
 
 impl<'a> Pass<'_, 'a> {
     /// The rest of `eager_attention_forward` after the mask: a learned sink joins each row of scores.
@@ -20,6 +21,10 @@ impl<'a> Pass<'_, 'a> {
         let rows = numel / self.batch.length.max(1);
         let sinks = self.machine.weight(sinks).expanded_to(rows);
         let mut combined = scores.cat(&sinks);
+        // the sink is one more key
+        let keys = self.batch.length.saturating_add(1);
+        let dims = Dims::Scores(Rows::Tokens, self.batch.tokens(), keys);
+        self.machine.with(|state| state.note_dims(combined.value.storage, dims));
         combined = {
             let highest = combined.highest_of_rows(rows);
             combined.minus_rows(&highest)
@@ -28,7 +33,7 @@ impl<'a> Pass<'_, 'a> {
         let kept = probabilities.slice(numel);
         let weights = self.probabilities(|| kept.dropout(dropout).to(v.value.dtype));
         drop(scores);
-        let shape = Product { numel: q.value.numel, batch, groups: 1, transposed: false };
+        let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let context = self.machine.product(&weights, v, shape, self.autocast);
         let output = context.to_tokens();
         drop(context);

@@ -6,7 +6,7 @@ use crate::step::forward::inputs::Shared;
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{What, roles, torch};
 
@@ -54,7 +54,7 @@ impl<'a> Pass<'_, 'a> {
         let batch = self.batch.sequences;
         let (context, weights) = {
             let (query, key) = (query.to(Dtype::F32), key.to(Dtype::F32));
-            let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+            let shape = Product { numel: scores, batch, groups: 1, second: Second::Keys };
             let mut weights = self.machine.product(&query, &key, shape, self.autocast);
             weights = weights.scale();
             if let Some(mask) = &shared.full {
@@ -63,7 +63,7 @@ impl<'a> Pass<'_, 'a> {
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.to(value.value.dtype));
             weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-            let shape = Product { numel: query.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: query.value.numel, second: Second::Plain, ..shape };
             let context = self.machine.product(&weights, &value, shape, self.autocast);
             drop((query, key));
             (context, weights)

@@ -10,11 +10,11 @@ use crate::step::autograd::{Grad, Input, Node, Results};
 use crate::step::machine::State;
 use crate::step::ops::linear::Weight;
 use crate::step::ops::matmul::bmm_backward;
-use crate::step::ops::matmul::{Product, mm_backward};
+use crate::step::ops::matmul::{Product, Second, mm_backward};
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::torch;
+use crate::step::what::{Dims, torch};
 
 impl<'a> Pass<'_, 'a> {
     /// `MambaMixer.forward`.
@@ -130,6 +130,10 @@ impl<'a> Pass<'_, 'a> {
         let (b, c) = (b.tokens_first(), c.tokens_first());
         let decays = {
             let product = a.viewed().times_wide(&dt.viewed(), whole);
+            machine.with(|state| {
+                let dims = state.by_tokens();
+                state.note_dims(product.value.storage, dims);
+            });
             product.keeping_output(&torch::EXP)
         };
         let inputs = {
@@ -146,9 +150,11 @@ impl<'a> Pass<'_, 'a> {
         machine.repeat(sequence, alike, &mut variables, &mut |[state], _| {
             *state = {
                 let kept = decays.selected(state_numel).mul(state);
+                // of one token
+                machine.with(|state| state.note_dims(kept.value.storage, Dims::Elements));
                 kept.add(&fed.selected(state_numel))
             };
-            let product = Product { numel: one, batch: 1, groups: 1, transposed: false };
+            let product = Product { numel: one, batch: 1, groups: 1, second: Second::Plain };
             let read = {
                 let narrow = state.to(dtype);
                 let column = c.selected(batch.saturating_mul(space.state)).viewed();

@@ -202,12 +202,12 @@ impl<'a> Pass<'_, 'a> {
     fn segment_sum(&self, x: Tensor<'a>, length: u64) -> Tensor<'a> {
         let square = length.saturating_mul(length);
         let mask = || {
-            let ones = self.constant(square, Dtype::Bool, &torch::ONES);
-            let mask = self.constant(square, Dtype::Bool, &torch::TRIL);
+            let ones = self.of_queries(square, Dtype::Bool, &torch::ONES);
+            let mask = self.of_queries(square, Dtype::Bool, &torch::TRIL);
             drop(ones);
             mask
         };
-        let others = || self.constant(square, Dtype::Bool, &NOT);
+        let others = || self.of_queries(square, Dtype::Bool, &NOT);
         let whole = x.value.numel.saturating_mul(length);
         let mut expanded = x.viewed().expanded_to(whole);
         expanded.value.layout = expanded.value.shape;
@@ -218,8 +218,8 @@ impl<'a> Pass<'_, 'a> {
         };
         drop(x);
         let mut sums = expanded.cumsum();
-        let ones = self.constant(square, Dtype::Bool, &torch::ONES);
-        let lower = self.constant(square, Dtype::Bool, &torch::TRIL);
+        let ones = self.of_queries(square, Dtype::Bool, &torch::ONES);
+        let lower = self.of_queries(square, Dtype::Bool, &torch::TRIL);
         drop(ones);
         below = {
             drop(below);

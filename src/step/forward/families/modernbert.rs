@@ -13,7 +13,7 @@ static EVERYWHERE: What =
 impl<'a> Pass<'_, 'a> {
     /// `ModernBertModel.forward` up to its layers: no positions but the rotary ones, windows on both sides.
     pub(in crate::step::forward) fn modernbert_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        let positions = self.constant(self.batch.length, Dtype::I64, &torch::POSITIONS);
+        let positions = self.of_positions(self.batch.length, Dtype::I64, &torch::POSITIONS);
         let hidden = {
             let normed = {
                 let rows = self.embed_tokens();
@@ -34,13 +34,13 @@ impl<'a> Pass<'_, 'a> {
     fn window_on_both_sides(&self, window: u64, dtype: Dtype) -> Option<Tensor<'a>> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let given = self.batch.mask.is_given();
-        let padding = given.then(|| self.constant(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
+        let padding = given.then(|| self.of_queries(self.batch.tokens(), Dtype::Bool, &torch::PADDING_MASK));
         if sequence < window && self.batch.mask != Mask::Padded {
             return None;
         }
         let square = sequence.saturating_mul(sequence);
-        let bools = |numel: u64, what: &'static What| self.constant(numel, Dtype::Bool, what);
-        let indices = |numel: u64| self.constant(numel, Dtype::I64, &torch::INDICES);
+        let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
+        let indices = |numel: u64| self.of_positions(numel, Dtype::I64, &torch::INDICES);
         let ranges = [indices(batch), indices(1), self.range(), self.range()];
         let mut mask = {
             let ones = bools(1, &torch::ONES);

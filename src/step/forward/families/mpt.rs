@@ -6,7 +6,7 @@ use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundLayer, Pass};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{roles, torch};
 
@@ -26,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let embedded = Embedded { hidden, kept: true, positions: None, locals: Vec::new() };
         let call = MaskCall { eager: true, ..self.mask_call() };
         let mask = self.mask(None, dtype, call).map(|mask| {
-            let bools = self.constant(mask.value.numel, Dtype::Bool, &torch::MASK);
+            let bools = self.of_queries(mask.value.numel, Dtype::Bool, &torch::MASK);
             drop(mask);
             bools
         });
@@ -83,7 +83,7 @@ impl<'a> Pass<'_, 'a> {
         self.remember(&mut heads);
         let Heads { q, k, v } = heads;
         let scores = (third / attention.head_dim.max(1)).saturating_mul(self.batch.length);
-        let shape = Product { numel: scores, batch, groups: 1, transposed: true };
+        let shape = Product { numel: scores, batch, groups: 1, second: Second::Keys };
         let mut products = {
             let products = self.machine.product(&q, &k, shape, self.autocast);
             products.scale()
@@ -99,7 +99,7 @@ impl<'a> Pass<'_, 'a> {
             float.softmax().to(v.value.dtype)
         });
         weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-        let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+        let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();
         let output = context.through(&layer.linear(&attention.output));

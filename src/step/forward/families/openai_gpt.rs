@@ -4,7 +4,7 @@ use crate::model::blocks::{Attention, Linear, Norm};
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, roles, torch};
 
@@ -17,7 +17,7 @@ impl<'a> Pass<'_, 'a> {
         let embeddings = &self.architecture.embeddings;
         let dtype = super::super::loader::weights_dtype(self.member.precision);
         let mask = self.batch.mask.is_given().then(|| {
-            let make = || self.constant(self.batch.tokens(), dtype, &torch::MASK);
+            let make = || self.of_tokens(self.batch.tokens(), dtype, &torch::MASK);
             let given = make();
             let others = make();
             drop(given);
@@ -78,15 +78,15 @@ impl<'a> Pass<'_, 'a> {
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
         let context = {
             let numel = third / attention.head_dim.max(1) * self.batch.length;
-            let shape = Product { numel, batch: self.batch.sequences, groups: 1, transposed: true };
+            let shape = Product { numel, batch: self.batch.sequences, groups: 1, second: Second::Keys };
             let mut weights = self.machine.product(&q, &k, shape, self.autocast);
             weights = weights.scale();
             weights = {
                 let allowed = weights.times_buffer();
                 let square = self.batch.length.saturating_mul(self.batch.length);
                 let dtype = super::super::loader::weights_dtype(self.member.precision);
-                let others = self.constant(square, dtype, &torch::OTHERS);
-                let forbidden = self.constant(square, dtype, &FORBIDDEN);
+                let others = self.of_queries(square, dtype, &torch::OTHERS);
+                let forbidden = self.of_queries(square, dtype, &FORBIDDEN);
                 drop(others);
                 allowed.add_row(&forbidden)
             };
@@ -95,7 +95,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             self.machine.product(&weights, &v, shape, self.autocast)
         };
         let mut output = context.to_tokens();

@@ -12,36 +12,34 @@ impl<'a> Pass<'_, 'a> {
     pub(in crate::step::forward) fn opt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.batch.tokens();
-        let mut embedded = self.embed_tokens();
+        let mut hidden = self.embed_tokens();
         let given = self.batch.mask.is_given();
-        let ones = (!given).then(|| self.constant(tokens, Dtype::F32, &torch::MASK_OF_ONES));
+        let ones = (!given).then(|| self.of_tokens(tokens, Dtype::F32, &torch::MASK_OF_ONES));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
         let positions = {
-            let summed = self.constant(tokens, counted, &torch::POSITIONS);
+            let summed = self.of_tokens(tokens, counted, &torch::POSITIONS);
             let shifted = {
-                let _masked = self.constant(tokens, counted, &torch::POSITIONS);
-                self.constant(tokens, counted, &torch::POSITIONS)
+                let _masked = self.of_tokens(tokens, counted, &torch::POSITIONS);
+                self.of_tokens(tokens, counted, &torch::POSITIONS)
             };
             let positions = shifted.to(Dtype::I64);
             drop(shifted);
             drop(summed);
             positions
         };
-        let full = self.mask(None, embedded.value.dtype, MaskCall { given: true, ..self.mask_call() });
+        let full = self.mask(None, hidden.value.dtype, MaskCall { given: true, ..self.mask_call() });
         let mut locals = Vec::with_capacity(3);
-        let mut hidden = embedded.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
-                let ids = self.constant(tokens, Dtype::I64, &torch::POSITIONS);
+                let ids = self.of_tokens(tokens, Dtype::I64, &torch::POSITIONS);
                 self.lookup(param, Some(&ids), tokens, table.width)
             });
             if let Some(linear) = &embeddings.project_in {
-                embedded = embedded.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
+                hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
             }
-            hidden = embedded.add(&rows);
+            let sum = hidden.add(&rows);
             locals.extend(ones);
-            locals.push(embedded);
-            locals.push(rows);
+            locals.extend([std::mem::replace(&mut hidden, sum), rows]);
         }
         let shared = Shared { positions: Some(positions.clone()), full, ..Shared::none() };
         (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)

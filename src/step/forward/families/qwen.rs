@@ -26,7 +26,7 @@ impl<'a> Pass<'_, 'a> {
         let positions = self.range();
         let mut locals = Vec::with_capacity(1);
         if self.batch.mask.is_given() {
-            locals.push(self.constant(self.batch.tokens(), self.embedding_dtype(), &torch::ATTENTION_MASK));
+            locals.push(self.of_tokens(self.batch.tokens(), self.embedding_dtype(), &torch::ATTENTION_MASK));
         }
         let hidden = self.embed_tokens();
         let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
@@ -115,14 +115,14 @@ impl<'a> Pass<'_, 'a> {
     fn qwen_mask(&self, q: &Tensor<'a>) -> Tensor<'a> {
         let square = self.batch.length.saturating_mul(self.batch.length);
         let causal = {
-            let _ones = self.constant(square, Dtype::Bool, &torch::ONES);
-            self.constant(square, Dtype::Bool, &torch::CAUSAL_MASK)
+            let _ones = self.of_queries(square, Dtype::Bool, &torch::ONES);
+            self.of_queries(square, Dtype::Bool, &torch::CAUSAL_MASK)
         };
         if !self.batch.mask.is_given() {
             return causal;
         }
-        let _inverse = self.constant(square, Dtype::Bool, &INVERSE);
-        self.constant(square.saturating_mul(self.batch.sequences), q.value.dtype, &torch::ADDITIVE_MASK)
+        let _inverse = self.of_queries(square, Dtype::Bool, &INVERSE);
+        self.of_queries(square.saturating_mul(self.batch.sequences), q.value.dtype, &torch::ADDITIVE_MASK)
     }
 
     fn qwen_mlp(&self, layer: &BoundLayer<'a>, x: &Tensor<'a>) -> Tensor<'a> {
@@ -145,12 +145,13 @@ impl<'a> Pass<'_, 'a> {
     /// `QWenLMHeadModel.forward` from the last hidden state on.
     pub(in crate::step::forward) fn qwen_head(&self, hidden: Tensor<'a>) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let logits = hidden.through(&head);
+        let logits = hidden.through(&head).named_logits();
         let loss = {
             let row = self.batch.sequences.saturating_mul(head.shape.output);
             let shifted = logits.slice(logits.value.numel.saturating_sub(row));
             // the slice of one sequence is contiguous
-            let shifted = if self.batch.sequences > 1 { shifted.copied() } else { shifted };
+            let shifted =
+                if self.batch.sequences > 1 { shifted.copied_rows(head.shape.output) } else { shifted };
             let (_padded, labels) =
                 loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
             shifted.cross_entropy(&labels)

@@ -11,7 +11,7 @@ use crate::step::forward::self_attention::Heads;
 use crate::step::forward::{BoundEncoder, BoundLayer, Given, Hidden, LayerGroup, Pass};
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::linear::{Layer, Weight};
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::ops::norm::NormLayer;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
@@ -66,9 +66,9 @@ impl<'a> Pass<'_, 'a> {
     /// `_shift_right`: the decoder's input.
     pub(super) fn shifted_right(&self) -> Tensor<'a> {
         let tokens = self.batch.tokens();
-        let ids = self.constant(tokens, Dtype::I64, &DECODER_IDS);
+        let ids = self.of_tokens(tokens, Dtype::I64, &DECODER_IDS);
         drop(self.constant(tokens.saturating_sub(self.batch.sequences), Dtype::I64, &torch::CLONE));
-        drop(self.constant(tokens, Dtype::Bool, &IGNORED));
+        drop(self.of_tokens(tokens, Dtype::Bool, &IGNORED));
         ids
     }
 
@@ -298,12 +298,24 @@ impl<'a> Pass<'_, 'a> {
             self.remember(&mut heads);
         }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
+        let mut returned = None;
         let bias = match (bias, layer.bias.filter(|_| source.is_none())) {
             (Bias::Given(bias), _) => bias.clone(),
-            (Bias::Own, Some(table)) => self.distance_bias(table, attention.heads, attention.causal),
+            (Bias::Own, Some(table)) => {
+                let bias = self.distance_bias(table, attention.heads, attention.causal);
+                if self.checkpointing().is_reentrant() && !bias.value.requires_grad() {
+                    // whatever the function that checkpoints returns needs a gradient, the bias of a frozen table too
+                    returned = Some(bias.apply(|state, bias| {
+                        let node = state.node([&x.value], |_, _, _| Default::default());
+                        state.retain(bias.storage);
+                        bias.at(node.output(0))
+                    }));
+                }
+                bias
+            }
             (Bias::Own, None) => {
                 let numel = scores.numel() / self.batch.sequences.max(1);
-                let zeros = self.constant(numel, heads.q.value.dtype, &torch::ZEROS);
+                let zeros = self.of_queries(numel, heads.q.value.dtype, &torch::ZEROS);
                 // under checkpointing transformers makes them require a gradient
                 let recomputing = self.machine.with(|state| state.recomputing);
                 match (self.checkpointing(), recomputing) {
@@ -317,7 +329,7 @@ impl<'a> Pass<'_, 'a> {
         let (mut output, weights) = if self.is_eager() {
             let Heads { q, k, v } = &heads;
             let batch = self.batch.sequences;
-            let shape = Product { numel: scores.numel(), batch, groups: 1, transposed: true };
+            let shape = Product { numel: scores.numel(), batch, groups: 1, second: Second::Keys };
             let mut weights = {
                 let product = self.machine.product(q, k, shape, self.autocast);
                 product.scale()
@@ -328,7 +340,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.dropout(drops));
-            let shape = Product { numel: q.value.numel, transposed: false, ..shape };
+            let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             let product = self.machine.product(&weights, v, shape, self.autocast);
             (product.to_tokens(), Some(weights))
         } else {
@@ -337,7 +349,7 @@ impl<'a> Pass<'_, 'a> {
         };
         output = output.through(&layer.linear(&attention.output));
         drop(heads);
-        (output, bias, weights)
+        (output, returned.unwrap_or(bias), weights)
     }
 
     /// `wo` is given its input in its weight's element type, which autocast changes again.

@@ -4,7 +4,7 @@ use crate::dtype::Dtype;
 use crate::step::forward::Pass;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
-use crate::step::what::{Source, What, torch};
+use crate::step::what::{Dims, Rows, Source, What, torch};
 
 static BUCKET: What = What::own(
     "bucket",
@@ -25,19 +25,23 @@ impl<'a> Pass<'_, 'a> {
         let sequence = self.batch.length;
         let square = sequence.saturating_mul(sequence);
         let context = self.range();
-        let memory = self.constant(sequence, Dtype::I64, &torch::RANGE);
-        let relative = self.constant(square, Dtype::I64, &torch::RELATIVE_POSITION);
+        let memory = self.of_positions(sequence, Dtype::I64, &torch::RANGE);
+        let relative = self.of_queries(square, Dtype::I64, &torch::RELATIVE_POSITION);
         let buckets = self.buckets(square, decodes);
-        let values = self.lookup(table, Some(&buckets), square, heads).heads_first();
+        let found = self.lookup(table, Some(&buckets), square, heads);
+        let dims = Dims::Scores(Rows::Positions, sequence, sequence);
+        self.machine.with(|state| state.note_dims(found.value.storage, dims));
+        let values = found.heads_first();
+        drop(found);
         drop((context, memory, relative));
         values
     }
 
     /// `_relative_position_bucket`.
     fn buckets(&self, square: u64, decodes: bool) -> Tensor<'a> {
-        let longs = || self.constant(square, Dtype::I64, &BUCKET);
-        let floats = || self.constant(square, Dtype::F32, &BUCKET_FLOAT);
-        let bools = || self.constant(square, Dtype::Bool, &BUCKET_MASK);
+        let longs = || self.of_queries(square, Dtype::I64, &BUCKET);
+        let floats = || self.of_queries(square, Dtype::F32, &BUCKET_FLOAT);
+        let bools = || self.of_queries(square, Dtype::Bool, &BUCKET_MASK);
         let next = |old: Tensor<'a>, make: &dyn Fn() -> Tensor<'a>| {
             let new = make();
             drop(old);
@@ -89,8 +93,8 @@ impl<'a> Pass<'_, 'a> {
             None if causal => {
                 let allowed = {
                     let _ranges =
-                        [(); 2].map(|()| self.constant(self.batch.length, Dtype::I64, &torch::RANGE));
-                    self.constant(square, Dtype::Bool, &torch::CAUSAL_MASK)
+                        [(); 2].map(|()| self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE));
+                    self.of_queries(square, Dtype::Bool, &torch::CAUSAL_MASK)
                 };
                 let _lowest = self.constant(1, bias.value.dtype, &torch::LOWEST);
                 bias.masked_fill(&allowed)

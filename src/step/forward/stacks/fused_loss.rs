@@ -10,7 +10,7 @@ use crate::step::machine::State;
 use crate::step::ops::linear::Shape;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{Source, What, torch};
+use crate::step::what::{Dims, Rows, Source, What, torch};
 
 static MM: What =
     What::own("mm", "what one chunk adds to the gradient of the head's weight", Source::FusedLoss);
@@ -66,14 +66,14 @@ impl State {
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], |state, node, _| saved_gradients(state, node));
         let outer = std::mem::replace(&mut self.graph.enabled, false);
-        let input_gradient = self.alloc(x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
+        let input_gradient = self.alloc_for(x.storage, x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
         let weight_gradient = if parameter.wants() {
-            self.alloc(parameter.numel, parameter.dtype, &LOSS_WEIGHT_GRADIENT)
+            self.alloc_for(parameter.storage, parameter.numel, parameter.dtype, &LOSS_WEIGHT_GRADIENT)
         } else {
             NOTHING
         };
-        let losses = self.alloc(rows, Dtype::F32, &LOSSES);
-        let mask = self.alloc(rows, Dtype::Bool, &TARGET_MASK);
+        let losses = self.alloc_for(x.storage, rows, Dtype::F32, &LOSSES);
+        let mask = self.alloc_for(x.storage, rows, Dtype::Bool, &TARGET_MASK);
         self.scratch(rows.saturating_mul(Dtype::I64.bytes()), &torch::SUM);
         self.liger_chunks(x, (rows, shape), weight, parameter.wants());
         let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
@@ -95,11 +95,7 @@ impl State {
         // `_can_use_mm_out`: no operand is cast
         let direct = x.dtype == stored && dtype == x.dtype;
         let length = chunk(rows, shape);
-        let buffer = if direct {
-            self.alloc(length.saturating_mul(shape.output), dtype, &torch::LOGITS)
-        } else {
-            NOTHING
-        };
+        let buffer = if direct { self.logits_of(length, shape.output, dtype) } else { NOTHING };
         for length in lengths(rows, length) {
             let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
             let inputs = length.saturating_mul(shape.input);
@@ -129,9 +125,16 @@ impl State {
         };
         let weight = cast(shape.weights(), stored);
         let input = cast(length.saturating_mul(shape.input), x.dtype);
-        let logits = self.alloc(length.saturating_mul(shape.output), dtype, &torch::LOGITS);
+        let logits = self.logits_of(length, shape.output, dtype);
         self.release(input);
         self.release(weight);
+        logits
+    }
+
+    /// The logits of so many tokens.
+    pub(super) fn logits_of(&mut self, rows: u64, width: u64, dtype: Dtype) -> StorageId {
+        let logits = self.alloc(rows.saturating_mul(width), dtype, &torch::LOGITS);
+        self.note_dims(logits, Dims::Rows(Rows::Tokens, rows));
         logits
     }
 
@@ -161,16 +164,16 @@ impl State {
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
         // `_build_flat_valids`: sequence and position of every target, then one number for both
-        let mask = self.alloc(rows, Dtype::Bool, &TARGET_MASK);
+        let mask = self.alloc_for(x.storage, rows, Dtype::Bool, &TARGET_MASK);
         let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, &torch::NONZERO);
         let pairs = self.alloc(rows.saturating_mul(2), Dtype::I32, &torch::NONZERO);
         self.release(wide);
-        let valid = self.alloc(rows, Dtype::I64, &TARGETS);
+        let valid = self.alloc_for(x.storage, rows, Dtype::I64, &TARGETS);
         self.release(mask);
         self.release(pairs);
-        let sums = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
+        let sums = self.alloc_for(x.storage, rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
         let averages = self.alloc(shape.output, Dtype::F32, &AVERAGE_LOGITS);
-        let products = self.alloc(rows, Dtype::F32, &TARGET_LOGITS);
+        let products = self.alloc_for(x.storage, rows, Dtype::F32, &TARGET_LOGITS);
         let loss = self.alloc(1, Dtype::F32, &torch::LOSS);
         self.release(products);
         for storage in [x.storage, sums, valid, averages] {
@@ -208,7 +211,7 @@ fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     state.release(indices);
     let mut gradient = |wanted: &Input| {
         wanted.wants().then(|| {
-            let storage = state.alloc(wanted.numel, input.dtype, &CUT_GRADIENT);
+            let storage = state.alloc_for(wanted.storage, wanted.numel, input.dtype, &CUT_GRADIENT);
             Grad::new(storage, wanted.numel, input.dtype, Layout::Tokens)
         })
     };

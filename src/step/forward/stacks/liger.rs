@@ -126,7 +126,7 @@ fn norm_backward(state: &mut State, node: &Node, grad: &Grad, (width, in_place):
         state.leave_loss(grad.storage, node.category);
         share(state, grad)
     } else {
-        let storage = state.alloc(grad.numel, grad.dtype, &torch::RMS_NORM);
+        let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::RMS_NORM);
         Grad { storage, view: false, ..*grad }
     };
     let other = weight.wants().then(|| {

@@ -20,7 +20,7 @@ use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::indexing::index_copy_backward;
-use crate::step::ops::linear::{self, Adapter};
+use crate::step::ops::linear::{self, ADAPTED, Adapter};
 use crate::step::ops::loss;
 use crate::step::ops::matmul::product_backward;
 use crate::step::ops::norm::NormLayer;
@@ -262,9 +262,9 @@ impl<'a> Pass<'_, 'a> {
         let logits: Vec<Tensor<'a>> = if in_chunks {
             let width = batch.saturating_mul(head.shape.input);
             let numels: Vec<u64> = lengths.iter().map(|length| length.saturating_mul(width)).collect();
-            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head)).collect()
+            hidden.chunks(&numels).iter().map(|chunk| chunk.through(&head).named_logits()).collect()
         } else {
-            vec![hidden.through(&head)]
+            vec![hidden.through(&head).named_logits()]
         };
         drop(hidden);
         // Fabric's `convert_output`
@@ -278,13 +278,15 @@ impl<'a> Pass<'_, 'a> {
         let flat: Vec<Tensor<'a>> = floats
             .iter()
             .enumerate()
-            .map(
-                |(index, chunk)| {
-                    if index + 1 == floats.len() && batch > 1 { chunk.copied() } else { chunk.clone() }
-                },
-            )
+            .map(|(index, chunk)| {
+                if index + 1 == floats.len() && batch > 1 {
+                    chunk.copied_rows(head.shape.output)
+                } else {
+                    chunk.clone()
+                }
+            })
             .collect();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS);
         let losses = if in_chunks {
             flat.iter()
                 .map(|chunk| chunk.cross_entropies(&labels, chunk.value.numel / head.shape.output.max(1)))
@@ -377,7 +379,7 @@ impl<'m> Tensor<'m> {
                 let padded = high.scattered(whole, columns);
                 padded.scale()
             };
-            base.add(&scaled)
+            base.add_as(&scaled, &ADAPTED)
         })
     }
 
@@ -447,7 +449,7 @@ impl<'m> Tensor<'m> {
 fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [own, other, _] = node.inputs;
     let copies = [
-        state.alloc(own.numel, grad.dtype, &torch::CONTIGUOUS),
+        state.alloc_for(own.storage, own.numel, grad.dtype, &torch::CONTIGUOUS),
         like(state, grad, &torch::CONTIGUOUS).storage,
     ];
     let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];

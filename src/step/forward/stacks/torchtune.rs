@@ -18,7 +18,7 @@ use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
 use crate::step::ops::attention::{Arguments, Kernel};
-use crate::step::ops::linear::{Adapter, Layer, Shape};
+use crate::step::ops::linear::{ADAPTED, Adapter, Layer, Shape};
 use crate::step::ops::loss;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::mul_backward;
@@ -338,13 +338,13 @@ impl<'a> Pass<'_, 'a> {
         let output = match super::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
-                    let logits = normed.torchtune_through(&head);
+                    let logits = normed.torchtune_through(&head).named_logits();
                     logits.to(Dtype::F32)
                 };
                 drop(normed);
                 drop(hidden);
                 replace();
-                let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+                let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
                 (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
@@ -380,7 +380,7 @@ impl<'a> Pass<'_, 'a> {
         drop(normed);
         drop(hidden);
         replace();
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         let own: Vec<Tensor<'a>> =
             rows.iter()
                 .map(|rows| {
@@ -513,7 +513,7 @@ impl<'m> Tensor<'m> {
                 let high = low.parameter_product(Shape { input: rank, output: layer.shape.output }, b);
                 high.scale()
             };
-            let sum = base.add(&low);
+            let sum = base.add_as(&low, &ADAPTED);
             drop(base);
             drop(low);
             sum

@@ -178,8 +178,8 @@ impl<'a> Pass<'_, 'a> {
     /// `input_ids.masked_fill(completion_mask == 0, -100)` of trainer/dpo_trainer.py `_compute_loss`.
     pub fn preference_labels(&self) -> Tensor<'a> {
         self.machine.as_category(Category::Batch, &roles::HEAD, || {
-            let _prompt = self.constant(self.batch.tokens(), Dtype::Bool, &PROMPT);
-            self.constant(self.batch.tokens(), Dtype::I64, &torch::LABELS)
+            let _prompt = self.of_tokens(self.batch.tokens(), Dtype::Bool, &PROMPT);
+            self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)
         })
     }
 

@@ -6,7 +6,7 @@ use super::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
-use crate::step::heap::NOTHING;
+use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{ATTENTION, What, torch};
@@ -140,7 +140,7 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
             | Kernel::Efficient
             | Kernel::Cudnn
             | Kernel::Math
-            | Kernel::Eager => state.alloc(rows, Dtype::F32, &LOG_SUM_EXP),
+            | Kernel::Eager => state.alloc_for(q.value.storage, rows, Dtype::F32, &LOG_SUM_EXP),
         };
         if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
             state.scratch(scores.outputs().saturating_mul(4), &OUTPUT_SUMS);
@@ -223,19 +223,22 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     }
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
-    let make = |state: &mut State, numel: u64, layout: Layout| {
+    let make = |state: &mut State, of: StorageId, numel: u64, layout: Layout| {
         let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
-        let storage = state.alloc(numel, dtype, &ATTENTION_GRADIENT);
+        let storage = state.alloc_for(of, numel, dtype, &ATTENTION_GRADIENT);
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };
     // the flash kernel reads its output and the gradient of that token after token
     let copied =
         |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
-    let copies = [(grad.layout, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)]
-        .map(|(layout, name)| if copied(layout) { state.alloc(q, dtype, name) } else { NOTHING });
+    let copies =
+        [(grad.layout, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)].map(|(layout, name)| {
+            if copied(layout) { state.alloc_for(inputs[0].storage, q, dtype, name) } else { NOTHING }
+        });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
-    let results = [make(state, q, lq), make(state, k, lk), make(state, v, lv)];
-    let biased = scores.bias.map(|bias| (bias, make(state, scores.numel(), Layout::Heads)));
+    let [oq, ok, ov] = inputs.map(|input| input.storage);
+    let results = [make(state, oq, q, lq), make(state, ok, k, lk), make(state, ov, v, lv)];
+    let biased = scores.bias.map(|bias| (bias, make(state, bias.storage, scores.numel(), Layout::Heads)));
     let accumulator = q.saturating_mul(4);
     match scores.kernel {
         Kernel::Flash | Kernel::Package => {
@@ -245,10 +248,10 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
             };
             let dims = rounded_dim(scores.head_dim);
             let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
-            let delta = state.alloc(rows, Dtype::F32, &DELTA);
-            let partial = state.alloc(rows.saturating_mul(dims), Dtype::F32, &DQ);
+            let delta = state.alloc_for(oq, rows, Dtype::F32, &DELTA);
+            let partial = state.alloc_for(oq, rows.saturating_mul(dims), Dtype::F32, &DQ);
             if scores.heads != scores.kv_heads {
-                let expanded = [state.alloc(q, dtype, &DK), state.alloc(q, dtype, &DV)];
+                let expanded = [state.alloc_for(oq, q, dtype, &DK), state.alloc_for(oq, q, dtype, &DV)];
                 expanded.into_iter().rev().for_each(|storage| state.release(storage));
             }
             state.release(partial);
@@ -258,13 +261,13 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
             let product = if dtype.is_half() {
                 NOTHING
             } else {
-                state.alloc(scores.outputs(), dtype, &GRADIENT_TIMES_OUTPUT)
+                state.alloc_for(oq, scores.outputs(), dtype, &GRADIENT_TIMES_OUTPUT)
             };
-            let delta = state.alloc(scores.rows(), Dtype::F32, &DELTA);
+            let delta = state.alloc_for(oq, scores.rows(), Dtype::F32, &DELTA);
             let delta = if product == NOTHING {
                 delta
             } else {
-                let transposed = state.alloc(scores.rows(), Dtype::F32, &DELTA);
+                let transposed = state.alloc_for(oq, scores.rows(), Dtype::F32, &DELTA);
                 state.release(delta);
                 transposed
             };
@@ -281,7 +284,7 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     }
     if let Some((bias, mut grad)) = biased {
         if grad.numel > bias.numel {
-            let sum = state.alloc(bias.numel, dtype, &torch::SUM);
+            let sum = state.alloc_for(bias.storage, bias.numel, dtype, &torch::SUM);
             state.release(grad.storage);
             grad = Grad::new(sum, bias.numel, dtype, Layout::Tokens);
         }

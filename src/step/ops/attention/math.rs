@@ -3,7 +3,7 @@
 use super::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::step::machine::Machine;
-use crate::step::ops::matmul::Product;
+use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{ATTENTION, What, roles, torch};
 
@@ -38,12 +38,12 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     // `enable_gqa` repeats keys and values, otherwise the products broadcast them
     let groups = scores.heads / scores.kv_heads.max(1);
     let (repeats, broadcasts) = if scores.enable_gqa { (groups, 1) } else { (1, groups) };
-    let product = Product { numel: 0, batch: scores.batch, groups: broadcasts, transposed: false };
+    let product = Product { numel: 0, batch: scores.batch, groups: broadcasts, second: Second::Plain };
     let k_all = k.repeat_heads(repeats);
     let v_all = v.repeat_heads(repeats);
     let products = {
         let k_scaled = k_all.scale();
-        let product = Product { numel: scores.numel(), transposed: true, ..product };
+        let product = Product { numel: scores.numel(), second: Second::Keys, ..product };
         machine.tensor(|state| state.matmul(&scaled.value, &k_scaled.value, product))
     };
     // the mask is added in place
@@ -58,7 +58,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     let mut weights = machine.serving(&roles::PROBABILITIES, || products.softmax());
     // `_safe_softmax` looks for rows that are masked throughout
     machine.with(|state| {
-        let masked = state.alloc(scores.numel(), Dtype::Bool, &torch::MASKED);
+        let masked = state.alloc_for(products.value.storage, scores.numel(), Dtype::Bool, &torch::MASKED);
         let rows = state.alloc(scores.rows(), Dtype::Bool, &MASKED_ROWS);
         state.scratch(weights.value.dtype.bytes(), &torch::ZERO);
         state.release(rows);

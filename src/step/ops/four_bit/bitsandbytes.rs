@@ -9,7 +9,7 @@ use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::four_bit::{DEQUANTISED, SCALES};
-use crate::step::ops::linear::Shape;
+use crate::step::ops::linear::{INPUT, OUTPUT, Shape};
 use crate::step::tensor::{Layout, Value};
 use crate::step::what::torch;
 
@@ -24,7 +24,7 @@ impl State {
         early: bool,
     ) -> Value {
         let input_dtype = x.dtype;
-        let x = self.cast(x, quantised.compute);
+        let x = self.cast_as(x, quantised.compute, &INPUT);
         let packed = self.weight(quantised.weight);
         let node = self
             .node([&x, &packed], move |state, node, grad| backward_4bit(state, node, grad, shape, quantised));
@@ -35,16 +35,16 @@ impl State {
         let numel = rows.saturating_mul(shape.output);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
-            self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT)
+            self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT)
         } else {
             let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc_product(numel, quantised.compute, &torch::LINEAR_4BIT);
+            let storage = self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT);
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
         let output = Value { flat: x.flat, ..Value::plain(storage, numel, quantised.compute) };
         let output = output.at(node.output(0));
-        let result = self.cast(&output, input_dtype);
+        let result = self.cast_as(&output, input_dtype, &OUTPUT);
         self.release(output.storage);
         self.release(packed.storage);
         self.release(x.storage);
@@ -65,11 +65,12 @@ impl State {
         }
         let dtype = if forward { quantised.opened } else { quantised.origin };
         let mut weight = self.alloc(numel, dtype, &DEQUANTISED);
+        self.note_dims(weight, shape.dims());
         if dtype != quantised.compute {
             if !forward {
                 self.release(std::mem::replace(&mut first, NOTHING));
             }
-            let cast = self.alloc(numel, quantised.compute, &torch::CAST);
+            let cast = self.alloc_for(weight, numel, quantised.compute, &torch::CAST);
             self.release(weight);
             weight = cast;
         }
@@ -82,7 +83,7 @@ fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quan
     let x = node.inputs[0];
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
-    let storage = state.alloc_product(x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+    let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

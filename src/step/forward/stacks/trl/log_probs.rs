@@ -88,7 +88,7 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], scattered_where_backward);
             state.save(node, mask.value.storage);
             let whole = Value { numel: mask.value.numel, ..*x };
-            let zeros = state.alloc(whole.numel, x.dtype, &torch::ZEROS);
+            let zeros = state.alloc_for(whole.storage, whole.numel, x.dtype, &torch::ZEROS);
             let value = state.new_like(&whole, x.dtype, &MASKED_SCATTER, node.output(0));
             kernels::prefix_sum_scratch(state, whole.numel);
             state.release(zeros);
@@ -174,7 +174,7 @@ impl State {
 
     /// `mm_buf`: what every tile of the logits is written into.
     fn tile(&mut self, rows: u64, compute: Dtype) -> StorageId {
-        self.alloc(rows.min(ROWS).saturating_mul(COLUMNS), compute, &torch::LOGITS)
+        self.logits_of(rows.min(ROWS), COLUMNS, compute)
     }
 
     /// `part.to(compute)`: a copy where the element type is another.
@@ -194,7 +194,11 @@ fn log_probs_backward(
     let rows = input.numel / shape.input.max(1);
     let wanted = [input, weight, bias];
     let sums = wanted.map(|wanted| {
-        if wanted.wants() { state.alloc(wanted.numel, Dtype::F32, &SUMMED_GRADIENT) } else { NOTHING }
+        if wanted.wants() {
+            state.alloc_for(wanted.storage, wanted.numel, Dtype::F32, &SUMMED_GRADIENT)
+        } else {
+            NOTHING
+        }
     });
     let buffer = state.tile(rows, compute);
     let (mut hidden, mut part) = (NOTHING, NOTHING);
@@ -225,7 +229,7 @@ fn log_probs_backward(
             state.retain(sum);
             sum
         } else {
-            state.alloc(wanted.numel, wanted.dtype, &torch::GRADIENT_CAST)
+            state.alloc_for(wanted.storage, wanted.numel, wanted.dtype, &torch::GRADIENT_CAST)
         };
         *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
     }
@@ -236,7 +240,7 @@ fn log_probs_backward(
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
 fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
     let whole = node.inputs[0];
-    let storage = state.alloc(whole.numel, grad.dtype, &torch::INDEX_ZEROS);
+    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     let positions = whole.numel / width.max(1);
     let found = kernels::true_positions(state, positions, rows);
     kernels::index_put_pairs_scratch(state, rows, positions, found);
@@ -247,7 +251,7 @@ fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width
 fn scattered_where_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let part = node.inputs[0];
     let found = kernels::true_positions(state, grad.numel, part.numel);
-    let storage = state.alloc(part.numel, grad.dtype, &MASKED_SELECT);
+    let storage = state.alloc_for(part.storage, part.numel, grad.dtype, &MASKED_SELECT);
     state.release(found);
     only(Grad::new(storage, part.numel, grad.dtype, Layout::Tokens))
 }

@@ -11,9 +11,15 @@ use crate::model::blocks::{FeedForward, Linear, Mlp, Projection};
 use crate::scenario::Method;
 use crate::step::forward::adapters::{Part, adapts};
 use crate::step::forward::loader::{Loader, weights_dtype};
-use crate::step::ops::four_bit::DEQUANTISED;
-use crate::step::what::What;
-use crate::step::what::torch;
+use crate::step::what::{Dims, Rows, Source, What, torch};
+
+static SCRATCH: What = What::own(
+    "dequantised weight",
+    "where every 4-bit weight is turned back: made for the largest, there until the end",
+    Source::Modeling,
+);
+static RETURNED: What =
+    What::own("layer input", "where layers' inputs come back from the CPU, in turns", Source::Modeling);
 
 /// Positions that the rotary tables have at first at most, and by how many they grow.
 const FIRST_POSITIONS: u64 = 4 * 8192;
@@ -27,7 +33,7 @@ impl Loader<'_> {
         let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, dtype: Dtype, what: &'static What| {
             let bytes = numel.saturating_mul(dtype.bytes());
-            self.state.persistent(bytes, dtype, 1, Category::Buffers, what);
+            self.state.persistent(bytes, dtype, 1, Category::Buffers, what)
         };
         // models/gemma.py `post_patch(…, downcast_rope = False)`
         let rotated = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
@@ -47,12 +53,13 @@ impl Loader<'_> {
             store(rows.saturating_mul(width.unwrap_or(0)), rotated, name);
         }
         if scratch > 0 {
-            store(scratch, dtype, &DEQUANTISED);
+            store(scratch, dtype, &SCRATCH);
         }
         let input = self.batch.tokens().saturating_mul(architecture.hidden);
         if offloads(self.member, input.saturating_mul(dtype.bytes())) {
-            store(input, dtype, &torch::LAYER_INPUT);
-            store(input, dtype, &torch::LAYER_INPUT);
+            let both = [store(input, dtype, &RETURNED), store(input, dtype, &RETURNED)];
+            let dims = Dims::Rows(Rows::Tokens, self.batch.tokens());
+            both.into_iter().for_each(|buffer| self.state.note_dims(buffer, dims));
         }
     }
 }

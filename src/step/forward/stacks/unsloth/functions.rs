@@ -13,6 +13,11 @@ use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
+static GATE_OR_UP: What = What::own(
+    "linear",
+    "the gate or the other projection's output, over which backward writes their gradients",
+    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
+);
 static ADAPTER: What = What::own(
     "adapter",
     "what an adapter's first matrix makes of the input",
@@ -48,9 +53,14 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let [gate, up, down] = layers;
             let rows = x.numel / gate.shape.input.max(1);
-            let [e, g] = [gate, up].map(|layer| state.adapted_product(rows, &layer, x.dtype));
-            let h = state.alloc(rows.saturating_mul(gate.shape.output), x.dtype, &torch::GATED_PRODUCT);
-            let output = state.adapted_product(rows, &down, x.dtype);
+            let [e, g] = [gate, up].map(|layer| state.adapted_product(x, rows, &layer, &GATE_OR_UP));
+            let h = state.alloc_for(
+                x.storage,
+                rows.saturating_mul(gate.shape.output),
+                x.dtype,
+                &torch::GATED_PRODUCT,
+            );
+            let output = state.adapted_product(x, rows, &down, &torch::LINEAR);
             let node = state.adapted_node(1, x, &layers, move |state, node, _| {
                 mlp_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, MLP_INPUT)
@@ -72,7 +82,7 @@ impl<'m> Tensor<'m> {
         self.machine.tensors(|state| {
             let [first, ..] = layers;
             let rows = x.numel / first.shape.input.max(1);
-            let products = layers.map(|layer| state.adapted_product(rows, &layer, x.dtype));
+            let products = layers.map(|layer| state.adapted_product(x, rows, &layer, &torch::LINEAR));
             let node = state.adapted_node(3, x, &layers, move |state, node, _| {
                 qkv_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, 0)
@@ -90,7 +100,7 @@ impl<'m> Tensor<'m> {
     pub(super) fn unsloth_out(&self, layer: Layer) -> Tensor<'m> {
         self.apply(|state, x| {
             let rows = x.numel / layer.shape.input.max(1);
-            let output = state.adapted_product(rows, &layer, x.dtype);
+            let output = state.adapted_product(x, rows, &layer, &torch::LINEAR);
             let node = state.adapted_node(1, x, &[layer], move |state, node, _| {
                 only(out_backward(state, &layer, node.inputs[0]))
             });
@@ -107,7 +117,8 @@ impl<'m> Tensor<'m> {
             let node =
                 state.node([x], move |state, node, grad| only(norm_backward(state, node, in_place, grad)));
             let result = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
-            let inverse = state.alloc(x.numel / width.max(1), Dtype::F32, &torch::RMS_NORM_ROOT);
+            let inverse =
+                state.alloc_for(x.storage, x.numel / width.max(1), Dtype::F32, &torch::RMS_NORM_ROOT);
             for storage in [x.storage, NOTHING, inverse] {
                 state.save(node, storage);
             }
@@ -155,8 +166,9 @@ pub(super) fn normed_and_rotated<'m>(q: &Tensor<'m>, k: &Tensor<'m>, head: u64) 
         let outputs = [(q, 0), (k, 1)].map(|(x, output)| {
             state.new_like(&x.value, x.value.dtype, &NORM_AND_ROTATION, node.output(output))
         });
-        let inverses =
-            [q, k].map(|x| state.alloc(x.value.numel / head.max(1), Dtype::F32, &torch::RMS_NORM_ROOT));
+        let inverses = [q, k].map(|x| {
+            state.alloc_for(x.value.storage, x.value.numel / head.max(1), Dtype::F32, &torch::RMS_NORM_ROOT)
+        });
         for storage in [q.value.storage, k.value.storage, NOTHING, NOTHING].into_iter().chain(inverses) {
             state.save(node, storage);
         }
@@ -220,13 +232,15 @@ impl State {
 
     /// `matmul_lora`: a product, to which that of the adapter is added in place. A 4-bit weight is dequantised into a buffer
     /// that stays.
-    fn adapted_product(&mut self, rows: u64, layer: &Layer, dtype: Dtype) -> StorageId {
+    fn adapted_product(&mut self, x: &Value, rows: u64, layer: &Layer, what: &'static What) -> StorageId {
+        let dtype = x.dtype;
         let weight = self.weight(layer.weight.id());
-        let output = self.alloc_product(rows.saturating_mul(layer.shape.output), dtype, &torch::LINEAR);
+        let numel = rows.saturating_mul(layer.shape.output);
+        let output = self.alloc_product_for(x.storage, numel, dtype, what);
         self.release(weight.storage);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
-            let low = self.alloc_product(rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
+            let low = self.alloc_product_for(x.storage, rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
             self.release(a);
             let b = self.adapter_copy(adapter.b, dtype);
             self.release(b);
@@ -241,7 +255,7 @@ impl State {
         if weight.dtype == dtype {
             return weight.storage;
         }
-        let copy = self.alloc(weight.numel, dtype, &ADAPTER_COPY);
+        let copy = self.alloc_for(weight.storage, weight.numel, dtype, &ADAPTER_COPY);
         self.release(weight.storage);
         copy
     }
@@ -253,6 +267,7 @@ impl State {
             Weight::Plain(_) => weight.storage,
             Weight::Quantised(_) => {
                 let dequantised = self.alloc(layer.shape.weights(), dtype, &DEQUANTISED);
+                self.note_dims(dequantised, layer.shape.dims());
                 self.release(weight.storage);
                 dequantised
             }
@@ -274,7 +289,7 @@ impl State {
         for (id, mut storage) in grads {
             let param = *self.params.get(id);
             if param.dtype != dtype {
-                let cast = self.alloc(param.numel, param.dtype, &torch::GRADIENT_CAST);
+                let cast = self.alloc_for(param.storage, param.numel, param.dtype, &torch::GRADIENT_CAST);
                 self.release(storage);
                 storage = cast;
             }
@@ -288,7 +303,7 @@ impl State {
 fn rotation_backward(state: &mut State, node: &Node, layout: Layout) -> Results {
     let [own, other, _] = node.inputs;
     let [own, other] = [own, other].map(|input| {
-        let storage = state.alloc(input.numel, input.dtype, &ROTATION);
+        let storage = state.alloc_for(input.storage, input.numel, input.dtype, &ROTATION);
         Some(Grad::new(storage, input.numel, input.dtype, layout))
     });
     [own, other, None]
@@ -297,7 +312,7 @@ fn rotation_backward(state: &mut State, node: &Node, layout: Layout) -> Results 
 /// The gradient of a part, or of what was padded: of the whole's size, or of the part's.
 fn slice_backward(state: &mut State, node: &Node, _: &mut Grad) -> Results {
     let input = node.inputs[0];
-    let storage = state.alloc(input.numel, input.dtype, &torch::SLICE);
+    let storage = state.alloc_for(input.storage, input.numel, input.dtype, &torch::SLICE);
     only(Grad::new(storage, input.numel, input.dtype, Layout::Heads))
 }
 
@@ -325,12 +340,18 @@ fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let rows = input.numel / gate.shape.input.max(1);
     let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
     let copies = copies(state, layers, dtype);
-    let inner = state.alloc_product(rows.saturating_mul(down.shape.input), dtype, &PRODUCT_GRADIENT);
+    let inner = state.alloc_product_for(
+        input.storage,
+        rows.saturating_mul(down.shape.input),
+        dtype,
+        &PRODUCT_GRADIENT,
+    );
     state.scratch(low(down), &ADAPTER);
     let grads = [down, gate, up].map(|layer| state.adapter_gradients(std::slice::from_ref(layer), dtype));
     state.scratch(low(down), &ADAPTER);
     state.scratch(low(down), &ADAPTER);
-    let lows = [up, gate].map(|layer| state.alloc(rows.saturating_mul(ranks(layer)), dtype, &ADAPTER));
+    let lows = [up, gate]
+        .map(|layer| state.alloc_for(input.storage, rows.saturating_mul(ranks(layer)), dtype, &ADAPTER));
     state.scratch(low(up), &ADAPTER);
     state.scratch(low(gate), &ADAPTER);
     for layer in [up, gate] {
@@ -354,7 +375,9 @@ fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let grads = state.adapter_gradients(layers, dtype);
     let lows: Vec<StorageId> = layers
         .iter()
-        .map(|layer| state.alloc_product(rows.saturating_mul(ranks(layer)), dtype, &ADAPTER))
+        .map(|layer| {
+            state.alloc_product_for(input.storage, rows.saturating_mul(ranks(layer)), dtype, &ADAPTER)
+        })
         .collect();
     for layer in layers {
         state.scratch(rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes()), &ADAPTER);
@@ -380,7 +403,7 @@ fn out_backward(state: &mut State, layer: &Layer, input: Input) -> Grad {
     let down = state.alloc_product(low, dtype, &ADAPTER);
     state.scratch(low.saturating_mul(dtype.bytes()), &ADAPTER);
     let weight = state.dequantised_anew(layer, dtype);
-    let own = state.alloc_product(input.numel, dtype, &torch::MATMUL);
+    let own = state.alloc_product_for(input.storage, input.numel, dtype, &torch::MATMUL);
     state.release(weight);
     for storage in copies.into_iter().chain([down]) {
         state.release(storage);
@@ -396,6 +419,6 @@ fn norm_backward(state: &mut State, node: &Node, in_place: bool, grad: &Grad) ->
         state.leave_loss(grad.storage, node.category);
         return share_view(state, grad);
     }
-    let storage = state.alloc(grad.numel, grad.dtype, &torch::RMS_NORM);
+    let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::RMS_NORM);
     Grad { storage, view: true, ..*grad }
 }

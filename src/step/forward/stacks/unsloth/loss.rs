@@ -58,7 +58,7 @@ impl<'a> Pass<'_, 'a> {
         replace: &dyn Fn(),
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let labels = self.constant(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
+        let labels = self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::SHIFTED_LABELS);
         // the last token of each text has no label
         let (texts, _) = texts(self.batch);
         let kept = self.batch.tokens().saturating_sub(texts).max(1);
@@ -100,12 +100,12 @@ impl State {
         let wide = dtype == Dtype::F16 || self.device.capability >= 80;
         let node = self.node([x], |state, node, _| {
             let input = node.inputs[0];
-            let storage = state.alloc(input.numel, input.dtype, &SCALED_GRADIENT);
+            let storage = state.alloc_for(input.storage, input.numel, input.dtype, &SCALED_GRADIENT);
             let grad = Grad::new(storage, input.numel, input.dtype, input.layout);
             only(Grad { view: true, ..grad })
         });
         let index = self.alloc(rows, Dtype::I64, &LABELLED);
-        let gradient = self.alloc(x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
+        let gradient = self.alloc_for(x.storage, x.numel, x.dtype, &torch::LOSS_INPUT_GRADIENT);
         let sums = self.alloc(rows, Dtype::F32, &torch::LOG_PROBABILITIES);
         let fewest = if small { 0 } else { MOST_ROWS };
         let splits = shape.output.div_ceil(SPLIT);
@@ -139,8 +139,7 @@ impl State {
     ) -> Vec<StorageId> {
         let length = chunk(rows, shape, logit.bytes());
         let splits = shape.output.div_ceil(SPLIT);
-        let buffer =
-            self.alloc(length.saturating_mul(shape.output.next_multiple_of(8)), logit, &torch::LOGITS);
+        let buffer = self.logits_of(length, shape.output.next_multiple_of(8), logit);
         let (mut taken, mut made) = (NOTHING, NOTHING);
         for length in lengths(rows, length) {
             let inputs = length.saturating_mul(shape.input);
@@ -168,7 +167,7 @@ impl State {
         (height, width): (u64, u64),
     ) -> Vec<StorageId> {
         let maxima = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
-        let buffer = self.alloc(height.saturating_mul(width), Dtype::F32, &torch::LOGITS);
+        let buffer = self.logits_of(height, width, Dtype::F32);
         let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, &SUMMED_INPUT_GRADIENT);
         let running = self.alloc(height, Dtype::F32, &RUNNING_MAXIMUM);
         let (mut taken, mut partial) = (NOTHING, NOTHING);
