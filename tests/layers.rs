@@ -73,7 +73,18 @@ const INSIDE: [(&str, &[&str]); 12] = [
     ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
     (
         "check",
-        &["error", "measurement", "parts", "summary", "verdicts", "trainer", "truth", "reading", "mod"],
+        &[
+            "error",
+            "measurement",
+            "parts",
+            "summary",
+            "verdicts",
+            "trainer",
+            "ranks",
+            "truth",
+            "reading",
+            "mod",
+        ],
     ),
     (
         "model/families",
