@@ -33,7 +33,7 @@ mod tests {
             "part-weights",
             "Llama-3.1-8B",
             "GeForce RTX 4090",
-            "Over one step",
+            "Peak by phase",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
