@@ -105,7 +105,10 @@ impl<'a> Feed<'a> {
             self.allocator.reset_peaks();
         }
         if index == self.recording.repeats_at() {
-            self.recording.hand_over(&mut self.blocks);
+            for (left, freed) in self.recording.handed_over() {
+                self.blocks[freed] = self.blocks[left].take();
+                self.categories[freed] = self.categories[left];
+            }
         }
         match self.recording.event(index) {
             Some(Event::Alloc(id)) => self.alloc(id)?,

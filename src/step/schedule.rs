@@ -87,6 +87,11 @@ impl Schedule {
         Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated: DIFFERENT, run }
     }
 
+    /// The same with every iteration run.
+    pub fn in_full(&self) -> Schedule {
+        Schedule { accumulated: self.accumulated, ..Schedule::equal(ITERATIONS) }
+    }
+
     /// Whether the last iteration that is run happens once more.
     pub fn repeats(&self) -> bool {
         self.batches.is_empty() && self.run < ITERATIONS

@@ -51,7 +51,7 @@ impl Recording {
         let mut events = Vec::new();
         let (feed, _) = self.feed(shown.end, settings, |index, feed| {
             if index == self.repeats_at() {
-                self.hand_over(&mut placed);
+                self.handed_over().for_each(|(left, freed)| placed[freed] = placed[left].take());
             }
             let (id, comes) = match self.event(index) {
                 Some(Event::Alloc(id)) => (id, true),

@@ -1,8 +1,8 @@
 //! The file that runs a scenario: what one would write by hand for the training library that was chosen, setting by setting.
 //!
 //! Every line says something of the scenario, so that running the file takes what the estimate says; `tools/run_script.py`
-//! runs written files and holds what they took against it. What a setting has no line for is an [`Issue`], not a file that
-//! runs something else.
+//! runs written files and holds what they took against it. What a file has no line for is an [`Issue`], not a file that runs
+//! something else: each library's file names the inputs that it says.
 
 mod parts;
 mod python;
@@ -12,10 +12,11 @@ mod unsloth;
 
 use std::sync::Arc;
 
+use crate::estimate::estimate;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::Objective;
-use crate::scenario::{Mask, ModelChoice, Scenario, Stack};
+use crate::scenario::{ModelChoice, Scenario, Stack};
 use crate::share;
 use python::string;
 
@@ -36,6 +37,9 @@ pub const NAME: &str = "train.py";
 /// # Errors
 /// An [`Issue`] where the scenario has a setting that such a file cannot say, or a model that no file can name.
 pub fn script(scenario: &Scenario) -> Result<String, Issue> {
+    if let Some(issue) = estimate(scenario).errors().next() {
+        return Err(issue.clone());
+    }
     let architecture = scenario.architecture()?;
     if let ModelChoice::Size(_) = scenario.model {
         let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");
@@ -45,27 +49,51 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         return Err(Issue::error(Field::Model, "files are written for decoders only")
             .with_fix("choose a causal language model"));
     }
-    if scenario.cluster.is_many() {
-        return Err(Issue::error(Field::Gpus, "files are written for one GPU").with_fix("set the GPUs to 1"));
-    }
-    if scenario.mask == Mask::Packed {
-        let issue = Issue::error(Field::Mask, "no data collator puts several texts in each of several rows");
-        return Err(issue.with_fix("choose padding-free, which puts all texts in one row"));
-    }
     let run = Run { scenario, architecture };
-    match scenario.stack {
-        Stack::Transformers | Stack::Liger => transformers::script(&run),
-        Stack::Trl => trl::script(&run),
-        Stack::Unsloth => unsloth::script(&run),
+    let (said, write): (_, fn(&Run<'_>) -> Result<String, Issue>) = match scenario.stack {
+        Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
+        Stack::Trl => (trl::SAID, trl::script),
+        Stack::Unsloth => (unsloth::SAID, unsloth::script),
         Stack::Torchtune | Stack::Litgpt => {
             let message = format!(
                 "no file is written for {}, whose recipes have files of their own",
                 scenario.stack.label()
             );
-            Err(Issue::error(Field::Stack, message).with_fix("choose transformers, trl, Liger or Unsloth"))
+            let issue = Issue::error(Field::Stack, message);
+            return Err(issue.with_fix("choose transformers, trl, Liger or Unsloth"));
+        }
+    };
+    match scenario.changed().into_iter().find(|key| !ALWAYS.contains(&key.name) && !said.contains(&key.name))
+    {
+        None => write(&run),
+        Some(key) => {
+            let message =
+                format!("a file for {} has no line for this setting: {}", scenario.stack.label(), key.label);
+            Err(Issue::error(key.field, message).with_fix("leave it at its default"))
         }
     }
 }
+
+/// The inputs that every file says, or that are no affair of a file: the card, and how long the texts are, which is the
+/// data's.
+const ALWAYS: &[&str] = &[
+    "model",
+    "method",
+    "stack",
+    "lora-rank",
+    "lora-targets",
+    "batch-size",
+    "seq-length",
+    "lengths",
+    "gradient-accumulation",
+    "gradient-checkpointing",
+    "optimizer",
+    "precision",
+    "mask",
+    "clip-gradients",
+    "allocator",
+    "gpu",
+];
 
 /// What a file is written of.
 struct Run<'s> {
@@ -93,7 +121,7 @@ impl Run<'_> {
             scenario.method.label(),
             crate::text::one_line(&scenario.model_name()),
             scenario.stack.label(),
-            packages.join(" "),
+            packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
         )
     }
 }

@@ -65,10 +65,10 @@ impl Run<'_> {
     pub fn config(&self) -> (String, Option<&'static str>) {
         let Some(dropout) = self.scenario.dropout else { return (String::new(), None) };
         let lines = format!(
-            "config = AutoConfig.from_pretrained(MODEL)\n\
-             for name, value in list(vars(config).items()):\n    \
-                 if \"drop\" in name and isinstance(value, (int, float)):\n        \
-                     setattr(config, name, {})\n",
+            "config = AutoConfig.from_pretrained(MODEL)\ntext = config.get_text_config()\n\
+             for name, value in list(vars(text).items()):\n    \
+                 if \"drop\" in name and name != \"layerdrop\" and type(value) in (int, float):\n        \
+                     setattr(text, name, {})\n",
             f64::from(dropout) / 10_000.0
         );
         (lines, Some("config"))

@@ -4,11 +4,30 @@ use super::Run;
 use super::python::Call;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    AttentionKernel, LossKernel, Mask, Method, Offloading, Optimizer, Scenario, Stack, StepTime,
+    AttentionKernel, Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime,
 };
 
+/// The inputs that it says beside those that every file says.
+pub(super) const SAID: &[&str] = &[
+    "lora-dropout",
+    "fp32-adapters",
+    "train-embeddings",
+    "double-quant",
+    "kbit-prepare",
+    "attention",
+    "dropout",
+    "keep-outputs",
+    "set-to-none",
+    "use-cache",
+    "loss",
+    "optimizer-step",
+];
+
+/// Families whose loss Liger's patch is known to replace; it passes over those that it does not know.
+const LIGER_FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
+
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
-    refuse(run.scenario)?;
+    refuse(run)?;
     let parts = [
         run.header(&packages(run.scenario)),
         "\n".to_owned(),
@@ -22,18 +41,31 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
 }
 
 /// What such a loop has no line for.
-fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+fn refuse(run: &Run<'_>) -> Result<(), Issue> {
     let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
-    if scenario.savings.offloading == Offloading::On {
-        return no(
-            Field::Offloading,
-            "a loop of one's own has no activation offloading",
-            "choose trl, which has it",
-        );
+    match run.scenario.mask {
+        Mask::None | Mask::Ones if run.scenario.lengths != Lengths::Equal => {
+            return no(
+                Field::Lengths,
+                "rows that are cut from the texts one after the other are all as long",
+                "choose a padded batch, or equal lengths",
+            );
+        }
+        Mask::Packed => {
+            return no(
+                Field::Mask,
+                "no data collator puts several texts in each of several rows",
+                "choose padding-free, which puts all texts in one row",
+            );
+        }
+        Mask::None | Mask::Ones | Mask::Padded | Mask::PaddingFree => {}
     }
-    match scenario.savings.loss {
+    match run.scenario.savings.loss {
         LossKernel::Chunked => {
             no(Field::Loss, "this chunked loss is torchtune's", "choose Liger's or cut cross entropy")
+        }
+        LossKernel::Liger if !LIGER_FAMILIES.contains(&&*run.architecture.model_type) => {
+            no(Field::Loss, "Liger's patch passes over models of this family", "choose cut cross entropy")
         }
         LossKernel::Standard | LossKernel::Full | LossKernel::Liger | LossKernel::Cut => Ok(()),
     }
@@ -41,11 +73,12 @@ fn refuse(scenario: &Scenario) -> Result<(), Issue> {
 
 /// What Liger's patch replaces; none where nothing of Liger's runs.
 fn liger(scenario: &Scenario) -> Option<&'static str> {
-    match (scenario.stack, scenario.savings.loss) {
-        (Stack::Liger, LossKernel::Full) => Some(", fused_linear_cross_entropy=False, cross_entropy=False"),
-        (Stack::Liger, _) => Some(""),
-        (_, LossKernel::Liger) => Some(", rope=False, rms_norm=False, swiglu=False"),
-        (_, _) => None,
+    let own = scenario.stack == Stack::Liger;
+    match scenario.savings.loss {
+        LossKernel::Full if own => Some(", fused_linear_cross_entropy=False, cross_entropy=False"),
+        LossKernel::Standard | LossKernel::Liger if own => Some(""),
+        LossKernel::Liger => Some(", rope=False, rms_norm=False, swiglu=False, geglu=False"),
+        LossKernel::Standard | LossKernel::Full | LossKernel::Cut | LossKernel::Chunked => None,
     }
 }
 
@@ -250,7 +283,7 @@ fn data(mask: Mask) -> String {
             "{chunks}\n\ndef batches():\n    \"\"\"Rows of one length, cut from the texts one after the other, with a mask of ones.\"\"\"\n\
              {whole}        yield {{\"input_ids\": ids, \"labels\": ids.clone(), \"attention_mask\": torch.ones_like(ids)}}\n"
         ),
-        Mask::Padded => "\n\ndef batches():\n    \"\"\"A text a row, cut at LENGTH tokens and padded to the longest.\"\"\"\n    \
+        Mask::Padded => "\n\ndef batches():\n    \"\"\"A text a row, cut at LENGTH tokens and padded to the longest. The estimate is of LENGTH tokens.\"\"\"\n    \
              source = texts()\n    while True:\n        rows = [torch.tensor(next(source)[:LENGTH]) for _ in range(BATCH)]\n        \
              ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)\n        \
              mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)\n        \

@@ -5,6 +5,10 @@ use super::python::{Call, boolean, string};
 use crate::issue::Issue;
 use crate::scenario::{Mask, Method, Offloading, Optimizer, Precision, Scenario};
 
+/// The inputs that it says beside those that every file says.
+pub(super) const SAID: &[&str] =
+    &["lora-dropout", "train-embeddings", "double-quant", "attention", "dropout", "activation-offloading"];
+
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "trl==1.16.*", "datasets"];

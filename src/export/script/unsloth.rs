@@ -4,20 +4,14 @@ use super::Run;
 use super::python::{Call, boolean, strings};
 use super::trl;
 use crate::issue::{Field, Issue};
-use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Modules};
+use crate::scenario::{Checkpointing, LoraTargets, Method, Modules};
+
+/// The inputs that it says beside those that every file says.
+pub(super) const SAID: &[&str] = &[];
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
-    if scenario.attention != AttentionKernel::Sdpa {
-        return no(Field::Attention, "Unsloth chooses the attention kernel itself", "choose SDPA");
-    }
-    if scenario.savings.loss != LossKernel::Standard {
-        return no(Field::Loss, "Unsloth has a loss of its own", "choose the default");
-    }
-    if scenario.dropout.is_some() || scenario.lora.dropout {
-        return no(Field::Dropout, "Unsloth's files are written without dropout", "leave it out");
-    }
     let Some(optimizer) = trl::optimizer(scenario.optimizer) else {
         return no(
             Field::Optimizer,

@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 
 use super::answer;
+use crate::export::{SCRIPT_NAME, script};
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
@@ -53,6 +54,7 @@ pub fn Take(
         item("Copy link", Box::new(link)),
         item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
         item("Copy code to embed", Box::new(frame)),
+        item("File that runs it", Box::new(move || program(state))),
         item("Download CSV", Box::new(move || export(state, Form::Csv))),
         item("Download JSON", Box::new(move || export(state, Form::Json))),
         item("Step for memory_viz", Box::new(move || export(state, Form::MemoryViz))),
@@ -82,6 +84,15 @@ fn copy(state: State, text: &str, told: &'static str) {
             "The browser did not allow copying; the address bar holds the link"
         });
     });
+}
+
+/// The Python file that runs the scenario on screen, or why there is none.
+fn program(state: State) {
+    let scenario = untrack(|| state.current().scenario.get());
+    match script(&scenario) {
+        Ok(text) => browser::save(SCRIPT_NAME, "text/x-python", &text),
+        Err(issue) => state.tell(&format!("No file: {issue}")),
+    }
 }
 
 /// Has the answer written beside the page, and hands it over.
