@@ -280,8 +280,8 @@ mod tests {
         finds("", "A 16-bit copy of lm_head", "k-bit preparation: Off");
         finds("", "a fused loss never has them", "Loss kernel: Liger fused");
         finds("gc=off&s=512", "Every layer keeps", "Gradient checkpointing: On");
-        finds("method=full&gpu=h200", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
-        finds("method=full&gpu=h200&p=amp-bf16", "The weights in float32", "Precision: bf16");
+        finds("method=full&gpu=h200-sxm", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
+        finds("method=full&gpu=h200-sxm&p=amp-bf16", "The weights in float32", "Precision: bf16 (pure)");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(super) use derivative::{
 };
 pub(super) use offload::Offload;
 
-use super::heap::{NOTHING, Storage, StorageId};
+use super::heap::{NOTHING, StorageId};
 use super::machine::State;
 use super::tensor::{Layout, Value};
 use super::what::Role;
@@ -424,9 +424,8 @@ impl State {
             return;
         }
         let times = self.repeating.saturating_mul(more);
-        let theirs = Storage { references: 1, times, ..self.storages[given as usize] };
-        self.graph.held.push(self.storages.len() as StorageId);
-        self.storages.push(theirs);
+        let theirs = self.heap.stand_in(given, times);
+        self.graph.held.push(theirs);
     }
 
     /// The storage behind entry `index` of what the node saved.
