@@ -39,8 +39,8 @@ const PUBLISHED_ROWS: usize = 149;
 /// Rows of [`MULTI`] whose engine is modelled.
 const MULTI_ROWS: usize = 50;
 
-/// Rows of [`DRAWN`].
-const DRAWN_ROWS: usize = 764;
+/// Rows of [`DRAWN`] that are modelled.
+const DRAWN_ROWS: usize = 761;
 
 /// Limits in percent: median, 95th percentile, worst.
 #[track_caller]
@@ -133,11 +133,13 @@ fn random_steps_are_predicted() {
 }
 
 /// Architectures and settings that `tools/draw_steps.py` drew, far from any published model: widths, heads of any size,
-/// activations and switches that nobody had in mind.
+/// activations and switches that nobody had in mind. One switch of gpt2 is refused.
 #[test]
 fn drawn_steps_are_predicted() {
     let report = check::check(&read(DRAWN), false).expect("the file is an array of rows");
-    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    let refused = |reason: &str| reason.contains("reorder_and_upcast_attn");
+    let others: Vec<_> = report.unsupported.iter().filter(|row| !refused(&row.reason)).collect();
+    assert!(others.is_empty(), "{others:?}");
     within(&report.summary.allocated, DRAWN_ROWS, [0.01, 0.15, 1.5]);
     within(&report.summary.reserved, DRAWN_ROWS, [0.02, 1.5, 13.0]);
 }

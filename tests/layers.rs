@@ -69,7 +69,7 @@ const INSIDE: [(&str, &[&str]); 12] = [
             "defaults",
         ],
     ),
-    ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "table", "mod"]),
+    ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
     ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
     (
         "check",
@@ -135,6 +135,8 @@ const INSIDE: [(&str, &[&str]); 12] = [
     (
         "step/ops",
         &[
+            "casts",
+            "dropout",
             "pointwise",
             "reductions",
             "indexing",

@@ -148,6 +148,9 @@ pub struct Peft {
     /// Refuses `out_proj`, whose weight the state space reads itself (tuners/tuners_utils.py,
     /// `_check_lora_target_modules_mamba`).
     pub refuses_out_proj: bool,
+    /// Meets one layer of queries, keys and values in the family's own code where its description has the three that
+    /// transformers' class of the same tensors has (baichuan's `W_pack`): adapters on it were compared with nothing.
+    pub packs_projections: bool,
 }
 
 /// One row: all that a family's code answers.
@@ -210,9 +213,9 @@ pub struct Modeling {
     pub frees_queries_first: bool,
 }
 
-const NO_PEFT: Peft = Peft { experts: false, refuses_out_proj: false };
-const EXPERTS: Peft = Peft { experts: true, refuses_out_proj: false };
-const NO_OUT_PROJ: Peft = Peft { experts: false, refuses_out_proj: true };
+const NO_PEFT: Peft = Peft { experts: false, refuses_out_proj: false, packs_projections: false };
+const EXPERTS: Peft = Peft { experts: true, ..NO_PEFT };
+const NO_OUT_PROJ: Peft = Peft { refuses_out_proj: true, ..NO_PEFT };
 
 /// llama's own answers.
 const LLAMA: Modeling = Modeling {
@@ -286,10 +289,11 @@ const SPARSE: Modeling =
 /// The row of a model type; none where it has no row.
 pub fn of(model_type: &str) -> Option<Modeling> {
     Some(match model_type {
-        "llama" | "internlm" | "internlm2" | "baichuan" | "minicpm" | "mistral" | "mistral3"
-        | "ministral3" | "arcee" | "starcoder2" | "qwen3_vl_text" | "olmo" | "olmo2" | "phi3"
-        | "seed_oss" | "hyperclovax" | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone"
-        | "hunyuan_v1_dense" | "youtu" | "minicpm3" | "codegen" | "chatglm" | "dbrx" => LLAMA,
+        "llama" | "internlm" | "internlm2" | "minicpm" | "mistral" | "mistral3" | "ministral3" | "arcee"
+        | "starcoder2" | "qwen3_vl_text" | "olmo" | "olmo2" | "phi3" | "seed_oss" | "hyperclovax"
+        | "jais2" | "helium" | "bitnet" | "diffllama" | "exaone" | "hunyuan_v1_dense" | "youtu"
+        | "minicpm3" | "codegen" | "chatglm" | "dbrx" => LLAMA,
+        "baichuan" => Modeling { peft: Peft { packs_projections: true, ..NO_PEFT }, ..LLAMA },
         "ministral" | "smollm3" | "qwen2" | "qwen2_vl_text" | "qwen2_5_vl_text" | "qwen3" | "olmo3"
         | "cwm" | "vaultgemma" | "lfm2" => QWEN,
         "xglm" => Modeling { mask_by_position: true, ..LLAMA },

@@ -4,6 +4,7 @@
 
 mod invalid;
 mod key;
+mod matters;
 mod nearest;
 mod table;
 mod values;

@@ -72,13 +72,22 @@ impl DerefMut for State {
     }
 }
 
+/// A change of a storage's references that waits until the state is free.
+#[derive(Clone, Copy)]
+enum Noted {
+    /// A tensor was cloned.
+    Retain(StorageId),
+    /// A tensor went.
+    Release(StorageId),
+}
+
 /// The machine: shared by every tensor handle of a run.
 pub(super) struct Machine {
     state: RefCell<State>,
-    /// Storages of tensors that went while the state was in use.
-    gone: RefCell<Vec<StorageId>>,
-    /// Whether there are any: asked whenever the state was lent.
-    any_gone: Cell<bool>,
+    /// What happened to tensors while the state was in use, in that order.
+    noted: RefCell<Vec<Noted>>,
+    /// Whether anything did: asked whenever the state was lent.
+    any_noted: Cell<bool>,
 }
 
 impl Machine {
@@ -98,19 +107,22 @@ impl Machine {
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),
-            gone: RefCell::default(),
-            any_gone: Cell::new(false),
+            noted: RefCell::default(),
+            any_noted: Cell::new(false),
         }
     }
 
-    /// Gives `body` the state. A tensor that goes meanwhile gives back its reference when `body` has run; one that Python
-    /// lets go of earlier has to go before. `body` makes and clones no tensors: it hands on values.
+    /// Gives `body` the state. A tensor that goes meanwhile gives back its reference when `body` has run, and a clone takes
+    /// its own then; one that Python lets go of earlier has to go before. `body` makes no tensors: it hands on values.
     pub fn with<R>(&self, body: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.borrow_mut();
         let result = body(&mut state);
-        if self.any_gone.get() {
-            self.any_gone.set(false);
-            self.gone.take().into_iter().for_each(|storage| state.release(storage));
+        if self.any_noted.get() {
+            self.any_noted.set(false);
+            self.noted.take().into_iter().for_each(|noted| match noted {
+                Noted::Retain(storage) => state.retain(storage),
+                Noted::Release(storage) => state.release(storage),
+            });
         }
         result
     }
@@ -125,15 +137,26 @@ impl Machine {
         self.with(body).map(|value| Tensor { machine: self, value })
     }
 
+    /// Takes a further reference for the clone of a tensor, at once unless the state is in use. Until then the tensor's own
+    /// holds the storage, even if it goes meanwhile: that is noted after this.
+    pub fn hold(&self, storage: StorageId) {
+        match self.state.try_borrow_mut() {
+            Ok(mut state) => state.retain(storage),
+            Err(_) => self.note(Noted::Retain(storage)),
+        }
+    }
+
     /// Gives back a tensor's reference, at once unless the state is in use.
     pub fn let_go(&self, storage: StorageId) {
         match self.state.try_borrow_mut() {
             Ok(mut state) => state.release(storage),
-            Err(_) => {
-                self.any_gone.set(true);
-                self.gone.borrow_mut().push(storage);
-            }
+            Err(_) => self.note(Noted::Release(storage)),
         }
+    }
+
+    fn note(&self, noted: Noted) {
+        self.any_noted.set(true);
+        self.noted.borrow_mut().push(noted);
     }
 
     /// What remains when all tensors are gone.
@@ -192,5 +215,24 @@ mod tests {
         let state = machine.into_state();
         let record = state.heap.record.expect("it is wanted");
         assert_eq!(record.events, [Event::Alloc(id), Event::Alloc(other), Event::Free(id)]);
+    }
+
+    #[test]
+    fn a_tensor_may_be_cloned_while_the_state_is_in_use() {
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let tensor = machine
+            .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
+        let id = tensor.value.storage;
+        let clone = machine.with(|state| {
+            let clone = tensor.clone();
+            drop(clone.clone());
+            drop(tensor);
+            assert_eq!(state.references(id), 1, "the clone's reference is taken at the end");
+            clone
+        });
+        assert_eq!(machine.with(|state| state.references(id)), 1, "the clone alone holds it");
+        drop(clone);
+        let record = machine.into_state().heap.record.expect("it is wanted");
+        assert_eq!(record.events, [Event::Alloc(id), Event::Free(id)]);
     }
 }

@@ -4,6 +4,8 @@
 pub(super) mod activations;
 pub(super) mod attention;
 mod autocast;
+mod casts;
+mod dropout;
 pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;

@@ -3,6 +3,8 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
 
+mod recipe;
+
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -15,6 +17,7 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
 use crate::step::what::{Dims, Rank, Source, What};
+use recipe::{Bitsandbytes, Keeps, Step, recipe};
 
 static FOREACH: What = What::own(
     "foreach",
@@ -54,105 +57,6 @@ const BLOCK_8BIT: u64 = 256;
 /// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
 /// optim/optimizer.py `get_state_buffer`).
 const MIN_PAGED: u64 = 100_000;
-
-/// What an optimizer keeps and needs: all that a step asks about it.
-struct Recipe {
-    keeps: Keeps,
-    step: Step,
-}
-
-/// The state that an optimizer keeps of every parameter.
-enum Keeps {
-    /// So many tensors like the parameter.
-    Moments { count: usize },
-    /// A count of steps on the GPU and two tensors like the parameter.
-    StepAndMoments,
-    /// What one of bitsandbytes' optimizers keeps.
-    Bitsandbytes(Bitsandbytes),
-    /// A number for each row and each column, in the parameter's element type.
-    Factored,
-    /// The same in float32, and the root mean square of the parameter.
-    FactoredAndRms,
-    /// Shampoo's preconditioners and their inverse roots.
-    Preconditioners,
-}
-
-/// The states of an optimizer of bitsandbytes.
-struct Bitsandbytes {
-    /// A tensor for each entry, which has so many numbers for each element of the parameter.
-    copies: &'static [u64],
-    /// 8, with a float32 scale for every 256 numbers, or 32.
-    bits: u8,
-    /// Whether they live in unified memory, but for those of small tensors.
-    paged: bool,
-    /// Whether the scales are made before the states.
-    scales_first: bool,
-    /// Whether the norm of the update is kept, by which it is bounded (`max_unorm`).
-    bounded: bool,
-}
-
-/// Two moments in 32 bits on the GPU.
-const BITSANDBYTES: Bitsandbytes =
-    Bitsandbytes { copies: &[1, 1], bits: 32, paged: false, scales_first: false, bounded: false };
-
-/// The fast and the slow mean of the gradients in one tensor, and the mean of squares.
-const ADEMAMIX: Bitsandbytes = Bitsandbytes { copies: &[2, 1], scales_first: true, ..BITSANDBYTES };
-
-/// What a step allocates.
-enum Step {
-    /// Nothing: one kernel updates a parameter in place.
-    InPlace,
-    /// So many temporaries of every parameter's size, for all parameters at once: torch's foreach implementations.
-    Foreach { tensors: usize },
-    /// So many temporaries of a parameter's size, one parameter after the other; in the parameter's element type where
-    /// there is no other.
-    OneByOne { tensors: usize, dtype: Option<Dtype> },
-    /// As torch's for-loop Adam does.
-    AdamOneByOne,
-    /// As transformers' Adafactor does.
-    Adafactor,
-    /// As torch's Adafactor does.
-    AdafactorTorch,
-}
-
-/// What an optimizer keeps and what its step needs: a new one is described here.
-fn recipe(optimizer: Optimizer) -> Recipe {
-    let moments = |count| Keeps::Moments { count };
-    let foreach = |tensors| Step::Foreach { tensors };
-    let bitsandbytes = |states| (Keeps::Bitsandbytes(states), Step::InPlace);
-    let (keeps, step) = match optimizer {
-        Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam => (moments(2), foreach(1)),
-        // the denominator beside the root
-        Optimizer::AdamWEarly => (moments(2), foreach(2)),
-        Optimizer::AdamWForLoop => (moments(2), Step::AdamOneByOne),
-        Optimizer::AdamWFused => (Keeps::StepAndMoments, Step::InPlace),
-        Optimizer::AmsGrad => (moments(3), foreach(1)),
-        Optimizer::Sgd => (moments(0), Step::InPlace),
-        Optimizer::SgdMomentum | Optimizer::Nesterov => (moments(1), Step::InPlace),
-        Optimizer::RmsProp => (moments(1), foreach(1)),
-        Optimizer::Adagrad => (moments(1), foreach(2)),
-        Optimizer::SparseAdam => (moments(2), Step::InPlace),
-        // the residual to the mean and the denominator
-        Optimizer::AdaBelief => (moments(2), Step::OneByOne { tensors: 2, dtype: None }),
-        // a preconditioned gradient and the product that makes it
-        Optimizer::Shampoo => {
-            (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
-        }
-        Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
-        Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
-        Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),
-        Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
-        Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
-        Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),
-        Optimizer::Lion => bitsandbytes(Bitsandbytes { copies: &[1], ..BITSANDBYTES }),
-        Optimizer::Lion8bit => bitsandbytes(Bitsandbytes { copies: &[1], bits: 8, ..BITSANDBYTES }),
-        Optimizer::AdEmaMix => bitsandbytes(ADEMAMIX),
-        Optimizer::AdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, ..ADEMAMIX }),
-        Optimizer::PagedAdEmaMix => bitsandbytes(Bitsandbytes { paged: true, ..ADEMAMIX }),
-        Optimizer::PagedAdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..ADEMAMIX }),
-    };
-    Recipe { keeps, step }
-}
 
 /// What the optimizer knows of a parameter.
 #[derive(Clone, Copy)]

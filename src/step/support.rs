@@ -149,6 +149,16 @@ pub(super) fn modeling(
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
+    if member.method.has_adapters() && modeling.peft.packs_projections {
+        let message = format!(
+            "adapters on {} are not modelled: its own code has one layer for queries, keys and values, which they were never compared on",
+            architecture.model_type
+        );
+        return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
+    }
+    if let Some(issue) = upcast(architecture, member) {
+        return Err(issue);
+    }
     // what Unsloth packs is its own affair
     if batch.mask.is_packed()
         && member.stack != Stack::Unsloth
@@ -252,6 +262,21 @@ fn attended(machine: &Machine, member: &Member) -> Result<(), Issue> {
         "PyTorch stops with \"Invalid backend\": {only}, the only kernel that is allowed, needs {needs}"
     );
     Err(Issue::error(Field::Attention, message).with_fix("choose SDPA, which takes a kernel that runs"))
+}
+
+/// Eager attention that multiplies queries and keys in float32 (models/gpt2 `_upcast_and_reordered_attn`); all other
+/// implementations pass that key of the config over.
+fn upcast(architecture: &Architecture, member: &Member) -> Option<Issue> {
+    let asked = architecture
+        .blocks
+        .iter()
+        .filter_map(|block| block.mixer.attention())
+        .any(|attention| attention.upcast);
+    if !asked || member.attention != AttentionKernel::Eager || !runs_transformers(member) {
+        return None;
+    }
+    let message = "eager attention with reorder_and_upcast_attn, as its config.json has it, is not modelled";
+    Some(Issue::error(Field::Attention, message).with_fix("choose SDPA, which passes that key over"))
 }
 
 /// What stands in the way of texts that share a sequence.
@@ -363,5 +388,61 @@ fn unmodelled_attention(attention: &Attention) -> Option<String> {
         (_, Projection::QueriesOnly(_)) => Some("layers that borrow another's keys and values".to_owned()),
         _ if attention.position_bias.is_some() => Some("a learned bias by distance".to_owned()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::model::read::parse;
+    use crate::scenario::Scenario;
+    use crate::step::run;
+
+    /// Why a step of that model is not run; none where it is.
+    fn refusal(config: &str, scenario: &Scenario) -> Option<Issue> {
+        let architecture = parse(config).expect("it is read");
+        run(&architecture, scenario, &Gpu::custom(Bytes::gib(24.0))).err()
+    }
+
+    #[test]
+    fn eager_attention_that_multiplies_in_float32_is_refused() {
+        let config = |model_type: &str, upcast: bool| {
+            format!(
+                r#"{{"model_type": "{model_type}", "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 512,
+                    "vocab_size": 256, "reorder_and_upcast_attn": {upcast}}}"#
+            )
+        };
+        let with = |attention| Scenario {
+            attention,
+            method: Method::Full,
+            sequence: 128,
+            checkpointing: Checkpointing::Off,
+            ..Scenario::default()
+        };
+        let eager = with(AttentionKernel::Eager);
+        for model_type in ["gpt2", "gpt-sw3"] {
+            let issue = refusal(&config(model_type, true), &eager).expect("it is refused");
+            assert_eq!(issue.field, Field::Attention);
+            assert!(issue.message.contains("reorder_and_upcast_attn"), "{}", issue.message);
+            assert_eq!(refusal(&config(model_type, true), &with(AttentionKernel::Sdpa)), None);
+            assert_eq!(refusal(&config(model_type, false), &eager), None);
+        }
+        // its code does not read that key
+        assert_eq!(refusal(&config("gpt_bigcode", true), &eager), None);
+    }
+
+    #[test]
+    fn adapters_on_a_layer_that_is_described_as_three_are_refused() {
+        let config = r#"{"model_type": "baichuan", "hidden_size": 64, "num_hidden_layers": 2, "hidden_act": "silu",
+            "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256, "max_position_embeddings": 512,
+            "rms_norm_eps": 1e-6, "tie_word_embeddings": false}"#;
+        let with = |method| Scenario { method, sequence: 128, ..Scenario::default() };
+        for method in [Method::Lora, Method::Qlora] {
+            let issue = refusal(config, &with(method)).expect("it is refused");
+            assert_eq!(issue.field, Field::Method);
+            assert!(issue.message.contains("not modelled"), "{}", issue.message);
+        }
+        assert_eq!(refusal(config, &with(Method::Full)), None);
     }
 }

@@ -100,7 +100,7 @@ impl Tensor<'_> {
     pub fn with(&self, change: impl FnOnce(&mut Value)) -> Self {
         let mut value = self.value;
         change(&mut value);
-        self.machine.with(|state| state.retain(value.storage));
+        self.machine.hold(value.storage);
         Tensor { machine: self.machine, value }
     }
 

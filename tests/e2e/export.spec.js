@@ -35,6 +35,16 @@ test("as CSV and JSON, of all scenarios", async ({ headroom }) => {
   expect(JSON.parse(text).map(({ verdict }) => verdict)).toHaveLength(2);
 });
 
+test("the file that runs it, or why there is none", async ({ headroom, page }) => {
+  await headroom.open("#v=1&st=trl&b=2");
+  const [name, text] = await file(headroom, "File that runs it");
+  expect(name).toBe("train.py");
+  expect(text.toString()).toContain("per_device_train_batch_size=2,");
+  await headroom.open("#v=1&st=litgpt");
+  await take(headroom, "File that runs it");
+  await expect(page.getByText("No file: ")).toBeVisible();
+});
+
 test("the chart as a picture that stands by itself", async ({ headroom, page }) => {
   await headroom.open();
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");

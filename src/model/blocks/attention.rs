@@ -129,6 +129,9 @@ pub struct Attention {
     pub gated: bool,
     /// Whether queries, keys and values are clipped (`clip_qkv` of olmo and mpt).
     pub clipped: bool,
+    /// Whether eager attention multiplies queries and keys in float32, scaled in the product (gpt2's
+    /// `reorder_and_upcast_attn`).
+    pub upcast: bool,
     /// A learned bias on the scores by distance (t5).
     pub position_bias: Option<Table>,
     /// Dropout on the attention probabilities (0 where the config gives none).

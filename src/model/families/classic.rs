@@ -52,6 +52,8 @@ fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result
     let inner = config.size_or("n_inner", 4 * hidden)?;
     let conv = |name, input, output| Linear::new(name, input, output).with_bias(true).with_class(class);
     let attention = Attention {
+        // gpt_bigcode's and openai-gpt's code does not read it
+        upcast: config.model_type == "gpt2" && config.flag("reorder_and_upcast_attn")?,
         dropout: dropout(config, "attn_pdrop")?,
         ..fused(
             hidden,

@@ -148,6 +148,7 @@ impl Common {
             sinks: variant.sinks,
             gated: variant.gated,
             clipped,
+            upcast: false,
             position_bias: None,
             dropout: self.attention_dropout,
             code: variant.code,

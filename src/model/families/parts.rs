@@ -70,6 +70,7 @@ pub fn attention(
         sinks: false,
         gated: false,
         clipped: false,
+        upcast: false,
         position_bias: None,
         dropout: Dropout::default(),
         code,

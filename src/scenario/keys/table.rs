@@ -1,6 +1,10 @@
 //! The rows of the table, in the order in which they are written.
 
 use super::key::{Count, Group, Key, Place, Value, ValueKind};
+use super::matters::{
+    always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_bitsandbytes,
+    with_pefts_adapters, with_preparation, with_shards,
+};
 use super::nearest::nearest;
 use super::values::{
     choice, count, exact_amount, set_count, set_dropout, set_gpu, set_lengths, set_model, set_switch,
@@ -9,82 +13,8 @@ use super::values::{
 use super::words;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Offloading, Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
-
-/// The input makes a difference to every scenario.
-fn always(_: &Scenario) -> bool {
-    true
-}
-
-fn with_adapters(scenario: &Scenario) -> bool {
-    scenario.method.has_adapters()
-}
-
-fn on_many(scenario: &Scenario) -> bool {
-    scenario.cluster.is_many()
-}
-
-fn with_shards(scenario: &Scenario) -> bool {
-    on_many(scenario)
-        && match scenario.cluster.sharding {
-            Sharding::Ddp => false,
-            Sharding::Fsdp2 => true,
-        }
-}
-
-fn with_4_bit(scenario: &Scenario) -> bool {
-    scenario.method == Method::Qlora
-}
-
-/// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.
-fn with_bitsandbytes(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && scenario.stack != Stack::Torchtune
-}
-
-/// torchtune and trl prepare nothing, Unsloth in a way of its own.
-fn with_preparation(scenario: &Scenario) -> bool {
-    with_4_bit(scenario)
-        && match scenario.stack {
-            Stack::Transformers | Stack::Liger | Stack::Litgpt => true,
-            Stack::Torchtune | Stack::Unsloth | Stack::Trl => false,
-        }
-}
-
-/// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
-fn with_pefts_adapters(scenario: &Scenario) -> bool {
-    with_adapters(scenario)
-        && match scenario.stack {
-            Stack::Transformers | Stack::Liger | Stack::Unsloth => true,
-            Stack::Trl => scenario.method != Method::Qlora,
-            Stack::Torchtune | Stack::Litgpt => false,
-        }
-}
-
-/// The input tells no kinds of runs apart: it adds nothing to their key.
-fn any(_: &Scenario) -> &'static str {
-    ""
-}
-
-fn checkpointing_band(scenario: &Scenario) -> &'static str {
-    match scenario.checkpointing {
-        Checkpointing::Off => "kept",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
-        Checkpointing::Offloaded => "recomputed-offloaded",
-    }
-}
-
-fn attention_band(scenario: &Scenario) -> &'static str {
-    match scenario.attention {
-        AttentionKernel::Eager => "eager",
-        AttentionKernel::FlashAttn => "flash-attn",
-        AttentionKernel::Sdpa
-        | AttentionKernel::Flash
-        | AttentionKernel::Efficient
-        | AttentionKernel::Math
-        | AttentionKernel::Cudnn => "sdpa",
-    }
-}
 
 /// Every key, in the order in which they are written.
 pub static KEYS: &[Key] = &[

@@ -1,7 +1,7 @@
 //! One layer: norms, residuals, the token mixer and the feed-forward part.
 
 use super::{BoundLayer, Pass, Shared};
-use crate::model::blocks::{FeedForward, Mixer, Norm, Projection, Wiring};
+use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::Stack;
 use crate::step::tensor::Tensor;
@@ -219,109 +219,6 @@ impl<'a> Pass<'_, 'a> {
         if self.modeling.code == Code::GptNeo {
             self.keep_weights(weights);
         }
-        output
-    }
-
-    /// models/stablelm `StableLmDecoderLayer`: what it gives attention and gets from it lives to the end.
-    fn stablelm_layer(
-        &self,
-        layer: &BoundLayer<'a>,
-        [first, second]: [&Norm; 2],
-        hidden: &Tensor<'a>,
-        shared: &Shared<Tensor<'a>>,
-    ) -> Tensor<'a> {
-        let normed = hidden.normed(&layer.norm(first));
-        let Mixed { output: attended, weights: _weights } = self.mixer(layer, &normed, shared);
-        let sum = hidden.add(&attended);
-        let mut fed = self.feed_forward(layer, &sum.normed(&layer.norm(second)));
-        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
-        let output = sum.add(&fed);
-        drop(normed);
-        drop(sum);
-        drop(attended);
-        drop(fed);
-        output
-    }
-
-    /// models/gpt_neox `GPTNeoXLayer` without parallel residual.
-    fn neox_layer(
-        &self,
-        layer: &BoundLayer<'a>,
-        [first, second]: [&Norm; 2],
-        hidden: &Tensor<'a>,
-        shared: &Shared<Tensor<'a>>,
-    ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
-        let Mixed { mut output, weights: _weights } = {
-            let normed = hidden.normed(&layer.norm(first));
-            self.mixer(layer, &normed, shared)
-        };
-        output = output.dropout(drops);
-        output = output.add(hidden);
-        let mut fed = self.feed_forward(layer, &output.normed(&layer.norm(second)));
-        fed = fed.dropout(drops);
-        let sum = fed.add(&output);
-        drop(output);
-        drop(fed);
-        sum
-    }
-
-    /// models/bloom `BloomBlock`: both halves add their residual themselves.
-    fn bloom_layer(
-        &self,
-        layer: &BoundLayer<'a>,
-        [first, second]: [&Norm; 2],
-        hidden: &Tensor<'a>,
-        shared: &Shared<Tensor<'a>>,
-    ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
-        let normed = hidden.normed(&layer.norm(first));
-        let fused = layer.block.mixer.attention().and_then(|attention| match &attention.projection {
-            Projection::Fused(qkv) => Some((attention, qkv)),
-            Projection::Separate { .. } | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => {
-                None
-            }
-        });
-        let Mixed { output: attended, weights } = match fused {
-            Some(fused) => self.machine.within("self_attn", &roles::ATTENTION, || {
-                self.bloom_attention(layer, fused, &normed, hidden, shared)
-            }),
-            None => self.mixer(layer, &normed, shared),
-        };
-        let next = attended.normed(&layer.norm(second));
-        drop(normed);
-        let output = {
-            let (_active, fed) =
-                self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &next));
-            fed.dropout_add(&attended, drops)
-        };
-        drop(next);
-        drop(attended);
-        self.keep_weights(weights);
-        output
-    }
-
-    /// models/falcon `FalconDecoderLayer` without parallel attention.
-    fn falcon_layer(
-        &self,
-        layer: &BoundLayer<'a>,
-        [first, second]: [&Norm; 2],
-        hidden: &Tensor<'a>,
-        shared: &Shared<Tensor<'a>>,
-    ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
-        let normed = hidden.normed(&layer.norm(first));
-        let Mixed { output: mixed, weights } = self.mixer(layer, &normed, shared);
-        let residual = mixed.dropout_add(hidden, drops);
-        let own = residual.normed(&layer.norm(second));
-        let fed = self.feed_forward(layer, &own);
-        let output = fed.dropout_add(&residual, drops);
-        drop(residual);
-        drop(normed);
-        drop(mixed);
-        drop(own);
-        drop(fed);
-        self.keep_weights(weights);
         output
     }
 

@@ -1,10 +1,12 @@
 //! A model's forward pass, written as transformers' modeling code is: same operations, same order, same lifetimes.
 //!
-//! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine;
+//! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine, [`bound`] to their
+//!   descriptions;
 //! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`head`]: the loss;
 //! - [`layer`], [`self_attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod adapters;
+mod bound;
 mod buffers;
 mod families;
 mod flash_attn;
@@ -32,78 +34,23 @@ use std::ops::{Deref, Range};
 use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
-use super::ops::experts::Expert;
 use super::ops::linear;
-use super::ops::norm::NormLayer;
 use super::parallel::Wrapped;
-use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
-use crate::model::blocks::{Block, Dropout, Linear, LinearClass, Mixer, Norm};
+use crate::model::blocks::{Dropout, LinearClass, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, HeadTransform};
 use crate::scenario::{AttentionKernel, Checkpointing, Stack};
+use bound::find;
+pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use layer_groups::Apart;
-
-/// A layer on the machine: its description and its parameters.
-pub(super) struct BoundLayer<'a> {
-    pub block: &'a Block,
-    pub linears: Vec<linear::Layer>,
-    pub norms: Vec<NormLayer>,
-    pub experts: Vec<Expert>,
-    /// Which parameters on the machine are its own.
-    pub own: Range<ParamId>,
-    /// Its number among [`Model::layers`].
-    pub number: usize,
-    /// Learned attention sinks.
-    pub sinks: Option<ParamId>,
-    /// A learned bias of the scores by distance.
-    pub bias: Option<ParamId>,
-    /// The weight and the bias of a short convolution.
-    pub conv: Option<(ParamId, Option<ParamId>)>,
-    /// What a state space or linear attention has beside its layers, in the order of its description.
-    pub bare: Vec<ParamId>,
-    /// Whether it is the last of its kind, which leaves its keys and values to those after it (gemma4).
-    pub leaves_keys: bool,
-    /// Parameters that belong to no module of a kind, by name.
-    pub params: Vec<(&'static str, ParamId)>,
-}
-
-impl BoundLayer<'_> {
-    /// The linear layer of that description.
-    pub fn linear(&self, spec: &Linear) -> linear::Layer {
-        find(&self.linears, |layer| layer.name == spec.name)
-    }
-
-    /// The norm of that description.
-    pub fn norm(&self, spec: &Norm) -> NormLayer {
-        find(&self.norms, |norm| norm.name == spec.name)
-    }
-
-    /// The norm of that name beside those of the wiring.
-    pub fn norm_named(&self, name: &str) -> Option<NormLayer> {
-        self.norms.iter().find(|norm| norm.name == name).copied()
-    }
-
-    /// The parameter of that name.
-    pub fn param_named(&self, name: &str) -> Option<ParamId> {
-        self.params.iter().find(|param| param.0 == name).map(|param| param.1)
-    }
-}
-
-/// The element that a description's own parameters were bound to: loading binds every linear layer and norm of a block.
-fn find<T: Copy>(list: &[T], is: impl Fn(&T) -> bool) -> T {
-    match list.iter().find(|item| is(item)) {
-        Some(item) => *item,
-        None => unreachable!("loading binds every module of a block"),
-    }
-}
 
 /// Layers that run as one body `times` times.
 pub(super) struct LayerGroup {
@@ -164,28 +111,6 @@ impl<'a> Deref for Pass<'_, 'a> {
     fn deref(&self) -> &Model<'a> {
         self.model
     }
-}
-
-/// An encoder beside its decoder, on the machine.
-pub(super) struct BoundEncoder {
-    /// Its layers are the first so many of [`Model::layers`].
-    pub layers: usize,
-    pub layer_groups: Vec<LayerGroup>,
-    pub positions: Option<ParamId>,
-    /// The norm on its embeddings.
-    pub norm: Option<NormLayer>,
-    pub final_norm: Option<NormLayer>,
-}
-
-/// The parameters outside the layers.
-pub(super) struct BoundOutside {
-    pub tokens: ParamId,
-    pub positions: Option<ParamId>,
-    pub token_types: Option<ParamId>,
-    pub linears: Vec<linear::Layer>,
-    pub norms: Vec<NormLayer>,
-    /// Parameters that belong to no module of a kind, by name.
-    pub params: Vec<(&'static str, ParamId)>,
 }
 
 /// What the layers are given, and those of an encoder, where there is one.

@@ -1,6 +1,6 @@
 //! Weights under autocast: copies in its element type, and the cache that holds them.
 
-use super::pointwise::cast_backward;
+use super::casts::cast_backward;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::Edge;

@@ -1,16 +1,12 @@
-//! Element-wise operations, casts and dropout.
+//! Element-wise operations.
 
 use crate::dtype::Dtype;
 use crate::step::autograd::{Edge, Grad, Node, Results, like, only, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{ENGINE, What, torch};
+use crate::step::what::{What, torch};
 
-static CAST_GRADIENT: What = What::own("cast", "a gradient in its tensor's element type", ENGINE);
-static DROPOUT: What = What::step("dropout", "after dropout, the next operation's input");
-static DROPOUT_MASK: What =
-    What::step("dropout mask", "which elements dropout kept, one byte each, for its backward");
 static GE: What = What::step("ge", "a comparison, one byte per element");
 static LE: What = What::step("le", "a comparison, one byte per element");
 static RSQRT: What = What::step("rsqrt", "one statistic per row: the reciprocal of the root");
@@ -28,36 +24,11 @@ impl State {
         let layout = if value.layout == Layout::Expanded { value.shape } else { value.layout };
         Value { storage, dtype, edge, layout, ..*value }
     }
-
-    /// A change of element type; the same tensor where there is none to make.
-    pub fn cast(&mut self, value: &Value, dtype: Dtype) -> Value {
-        self.cast_as(value, dtype, &torch::CAST)
-    }
-
-    /// The same of which more is known.
-    pub fn cast_as(&mut self, value: &Value, dtype: Dtype, what: &'static What) -> Value {
-        if value.dtype == dtype {
-            self.retain(value.storage);
-            return *value;
-        }
-        let node = self.node([value], cast_backward);
-        self.new_like(value, dtype, what, node.output(0))
-    }
 }
 
 impl<'m> Tensor<'m> {
     pub fn apply(&self, run: impl FnOnce(&mut State, &Value) -> Value) -> Tensor<'m> {
         self.machine.tensor(|state| run(state, &self.value))
-    }
-
-    /// `x.to(dtype)`.
-    pub fn to(&self, dtype: Dtype) -> Tensor<'m> {
-        self.apply(|state, x| state.cast(x, dtype))
-    }
-
-    /// The same of which more is known.
-    pub fn to_as(&self, dtype: Dtype, what: &'static What) -> Tensor<'m> {
-        self.apply(|state, x| state.cast_as(x, dtype, what))
     }
 
     /// `x.clone()`.
@@ -410,22 +381,6 @@ impl<'m> Tensor<'m> {
             result
         })
     }
-
-    /// `nn.functional.dropout` in training; the same tensor at probability 0.
-    pub fn dropout(&self, active: bool) -> Tensor<'m> {
-        if !active {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            // native_dropout draws its mask first only where the output does not exist yet
-            let node = state.node([x], |state, _, grad| only(like(state, grad, &DROPOUT)));
-            let mask = state.alloc_for(x.storage, x.numel, Dtype::Bool, &DROPOUT_MASK);
-            let result = state.new_like(x, x.dtype, &DROPOUT, node.output(0));
-            state.save(node, mask);
-            state.release(mask);
-            result
-        })
-    }
 }
 
 /// The gradient as it is: of an added number, a clone.
@@ -461,13 +416,6 @@ fn copy_slice_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Resul
         None
     };
     [own, Some(Grad::new(slice, second.numel, grad.dtype, second.shape)), None]
-}
-
-/// The gradient in the element type that the input has.
-pub(in crate::step) fn cast_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
-    let dtype = node.inputs[0].dtype;
-    let storage = state.alloc_for(grad.storage, grad.numel, dtype, &CAST_GRADIENT);
-    only(Grad { storage, dtype, view: false, ..*grad })
 }
 
 /// The gradient times the other factor, the second factor's first.

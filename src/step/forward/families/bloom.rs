@@ -1,14 +1,14 @@
 //! models/bloom/modeling_bloom.py.
 
 use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, Linear};
+use crate::model::blocks::{Attention, Linear, Norm, Projection};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::attention::Kernel;
 use crate::step::ops::matmul::{Product, Second};
 use crate::step::tensor::Tensor;
-use crate::step::what::{Source, What, torch};
+use crate::step::what::{Source, What, roles, torch};
 
 static DISTANCES: What = What::own(
     "distances",
@@ -28,6 +28,41 @@ impl<'a> Pass<'_, 'a> {
         let full = self.mask(None, looked_up.value.dtype, call);
         let shared = Shared { full, alibi: Some(alibi), ..Shared::none() };
         (Embedded { hidden, kept: false, positions: None, locals: vec![ones, looked_up] }, shared)
+    }
+
+    /// models/bloom `BloomBlock`: both halves add their residual themselves.
+    pub(in crate::step::forward) fn bloom_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let normed = hidden.normed(&layer.norm(first));
+        let fused = layer.block.mixer.attention().and_then(|attention| match &attention.projection {
+            Projection::Fused(qkv) => Some((attention, qkv)),
+            Projection::Separate { .. } | Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) => {
+                None
+            }
+        });
+        let Mixed { output: attended, weights } = match fused {
+            Some(fused) => self.machine.within("self_attn", &roles::ATTENTION, || {
+                self.bloom_attention(layer, fused, &normed, hidden, shared)
+            }),
+            None => self.mixer(layer, &normed, shared),
+        };
+        let next = attended.normed(&layer.norm(second));
+        drop(normed);
+        let output = {
+            let (_active, fed) =
+                self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &next));
+            fed.dropout_add(&attended, drops)
+        };
+        drop(next);
+        drop(attended);
+        self.keep_weights(weights);
+        output
     }
 
     /// `build_alibi_tensor`: slopes of the heads times distances, computed in `own` and cast to `dtype`; `mask` is the
@@ -51,7 +86,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `BloomAttention`, the residual sum included.
-    pub(in crate::step::forward) fn bloom_attention(
+    fn bloom_attention(
         &self,
         layer: &BoundLayer<'a>,
         (attention, qkv): (&Attention, &Linear),

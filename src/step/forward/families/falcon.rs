@@ -1,7 +1,7 @@
 //! models/falcon/modeling_falcon.py.
 
 use crate::dtype::Dtype;
-use crate::model::blocks::{Attention, AttentionCode, Linear, Rotary};
+use crate::model::blocks::{Attention, AttentionCode, Linear, Norm, Rotary};
 use crate::step::forward::inputs::{Embedded, MaskCall, Shared};
 use crate::step::forward::layer::Mixed;
 use crate::step::forward::self_attention::Heads;
@@ -40,6 +40,30 @@ impl<'a> Pass<'_, 'a> {
             shared.rotary = Some(self.within("rotary_emb", &roles::ROTARY, || self.rotary(dim, dtype)));
         }
         (embedded, Shared { alibi, ..shared })
+    }
+
+    /// models/falcon `FalconDecoderLayer` without parallel attention.
+    pub(in crate::step::forward) fn falcon_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        [first, second]: [&Norm; 2],
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let drops = self.dropout(layer.block.residual_dropout);
+        let normed = hidden.normed(&layer.norm(first));
+        let Mixed { output: mixed, weights } = self.mixer(layer, &normed, shared);
+        let residual = mixed.dropout_add(hidden, drops);
+        let own = residual.normed(&layer.norm(second));
+        let fed = self.feed_forward(layer, &own);
+        let output = fed.dropout_add(&residual, drops);
+        drop(residual);
+        drop(normed);
+        drop(mixed);
+        drop(own);
+        drop(fed);
+        self.keep_weights(weights);
+        output
     }
 
     /// Alibi's bias with the mask's zeros: one for every head.

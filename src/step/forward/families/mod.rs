@@ -9,6 +9,7 @@ mod delta_net;
 mod falcon;
 pub(super) mod gemma4;
 mod gpt_neo;
+mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod mamba;
@@ -20,6 +21,7 @@ mod opt;
 pub(super) mod qwen;
 pub(super) mod single;
 mod sparse;
+mod stablelm;
 mod t5;
 mod t5_bias;
 

@@ -1,0 +1,103 @@
+//! What each optimizer keeps of a parameter, and what its step allocates.
+
+use crate::dtype::Dtype;
+use crate::scenario::Optimizer;
+
+/// What an optimizer keeps and needs: all that a step asks about it.
+pub(super) struct Recipe {
+    pub keeps: Keeps,
+    pub step: Step,
+}
+
+/// The state that an optimizer keeps of every parameter.
+pub(super) enum Keeps {
+    /// So many tensors like the parameter.
+    Moments { count: usize },
+    /// A count of steps on the GPU and two tensors like the parameter.
+    StepAndMoments,
+    /// What one of bitsandbytes' optimizers keeps.
+    Bitsandbytes(Bitsandbytes),
+    /// A number for each row and each column, in the parameter's element type.
+    Factored,
+    /// The same in float32, and the root mean square of the parameter.
+    FactoredAndRms,
+    /// Shampoo's preconditioners and their inverse roots.
+    Preconditioners,
+}
+
+/// The states of an optimizer of bitsandbytes.
+pub(super) struct Bitsandbytes {
+    /// A tensor for each entry, which has so many numbers for each element of the parameter.
+    pub copies: &'static [u64],
+    /// 8, with a float32 scale for every 256 numbers, or 32.
+    pub bits: u8,
+    /// Whether they live in unified memory, but for those of small tensors.
+    pub paged: bool,
+    /// Whether the scales are made before the states.
+    pub scales_first: bool,
+    /// Whether the norm of the update is kept, by which it is bounded (`max_unorm`).
+    pub bounded: bool,
+}
+
+/// Two moments in 32 bits on the GPU.
+const BITSANDBYTES: Bitsandbytes =
+    Bitsandbytes { copies: &[1, 1], bits: 32, paged: false, scales_first: false, bounded: false };
+
+/// The fast and the slow mean of the gradients in one tensor, and the mean of squares.
+const ADEMAMIX: Bitsandbytes = Bitsandbytes { copies: &[2, 1], scales_first: true, ..BITSANDBYTES };
+
+/// What a step allocates.
+pub(super) enum Step {
+    /// Nothing: one kernel updates a parameter in place.
+    InPlace,
+    /// So many temporaries of every parameter's size, for all parameters at once: torch's foreach implementations.
+    Foreach { tensors: usize },
+    /// So many temporaries of a parameter's size, one parameter after the other; in the parameter's element type where
+    /// there is no other.
+    OneByOne { tensors: usize, dtype: Option<Dtype> },
+    /// As torch's for-loop Adam does.
+    AdamOneByOne,
+    /// As transformers' Adafactor does.
+    Adafactor,
+    /// As torch's Adafactor does.
+    AdafactorTorch,
+}
+
+/// What an optimizer keeps and what its step needs: a new one is described here.
+pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
+    let moments = |count| Keeps::Moments { count };
+    let foreach = |tensors| Step::Foreach { tensors };
+    let bitsandbytes = |states| (Keeps::Bitsandbytes(states), Step::InPlace);
+    let (keeps, step) = match optimizer {
+        Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam => (moments(2), foreach(1)),
+        // the denominator beside the root
+        Optimizer::AdamWEarly => (moments(2), foreach(2)),
+        Optimizer::AdamWForLoop => (moments(2), Step::AdamOneByOne),
+        Optimizer::AdamWFused => (Keeps::StepAndMoments, Step::InPlace),
+        Optimizer::AmsGrad => (moments(3), foreach(1)),
+        Optimizer::Sgd => (moments(0), Step::InPlace),
+        Optimizer::SgdMomentum | Optimizer::Nesterov => (moments(1), Step::InPlace),
+        Optimizer::RmsProp => (moments(1), foreach(1)),
+        Optimizer::Adagrad => (moments(1), foreach(2)),
+        Optimizer::SparseAdam => (moments(2), Step::InPlace),
+        // the residual to the mean and the denominator
+        Optimizer::AdaBelief => (moments(2), Step::OneByOne { tensors: 2, dtype: None }),
+        // a preconditioned gradient and the product that makes it
+        Optimizer::Shampoo => {
+            (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
+        }
+        Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
+        Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
+        Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),
+        Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
+        Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
+        Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),
+        Optimizer::Lion => bitsandbytes(Bitsandbytes { copies: &[1], ..BITSANDBYTES }),
+        Optimizer::Lion8bit => bitsandbytes(Bitsandbytes { copies: &[1], bits: 8, ..BITSANDBYTES }),
+        Optimizer::AdEmaMix => bitsandbytes(ADEMAMIX),
+        Optimizer::AdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix => bitsandbytes(Bitsandbytes { paged: true, ..ADEMAMIX }),
+        Optimizer::PagedAdEmaMix8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..ADEMAMIX }),
+    };
+    Recipe { keeps, step }
+}
