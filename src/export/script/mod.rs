@@ -50,7 +50,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
             .with_fix("choose a causal language model"));
     }
     let run = Run { scenario, architecture };
-    let (said, write): (_, fn(&Run<'_>) -> Result<String, Issue>) = match scenario.stack {
+    let (said, write): (_, Writer) = match scenario.stack {
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
         Stack::Trl => (trl::SAID, trl::script),
         Stack::Unsloth => (unsloth::SAID, unsloth::script),
@@ -73,6 +73,9 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         }
     }
 }
+
+/// What writes a file for a library.
+type Writer = fn(&Run<'_>) -> Result<String, Issue>;
 
 /// The inputs that every file says, or that are no affair of a file: the card, and how long the texts are, which is the
 /// data's.
