@@ -1,11 +1,12 @@
 //! What is good to know of several GPUs.
 
 use super::{Field, Issue, Scenario, Severity};
+use crate::units::Bytes;
 
 /// What NCCL took on each of two GPUs when torch.distributed made its first communicator, from 0.55 to 2.00 GiB
 /// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and
 /// communicators (NVIDIA/nccl#864, #1450).
-const NCCL: &str = "1.45 GiB";
+pub(super) const NCCL: Bytes = Bytes::mib(1_485);
 
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
