@@ -19,6 +19,7 @@ use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::params::{Kept, ParamId};
 use super::tensor::Tensor;
+use super::what::Rank;
 use crate::dtype::Dtype;
 use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
@@ -65,13 +66,13 @@ impl Parallel {
         }
     }
 
-    /// What a rank keeps of a parameter of that shape, and the element type in which operations read it.
-    pub fn kept(&self, (rows, columns): (u64, u64), dtype: Dtype) -> (Kept, Dtype) {
+    /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
+    pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> (Kept, Dtype) {
         match self {
             Parallel::Alone | Parallel::Ddp(_) => {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
-            Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), dtype), fsdp.compute()),
+            Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
         }
     }
 
