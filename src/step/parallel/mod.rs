@@ -92,8 +92,8 @@ impl Parallel {
         }
     }
 
-    /// Whether a later iteration keeps the same as the first.
-    pub fn starts_anew(&self) -> bool {
+    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on.
+    pub fn repeats_itself(&self) -> bool {
         match self {
             Parallel::Alone | Parallel::Fsdp2(_) => true,
             Parallel::Ddp(_) => false,
@@ -161,13 +161,15 @@ impl Machine {
             return body(input);
         }
         let value = self.with(|state| {
-            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                fsdp.enter(&mut state.heap, &state.params, unit);
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
             }
             // RegisterPostBackwardFunction
             let node = state.node([&input.value], move |state, _, grad| {
-                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                    fsdp.reduce(&mut state.heap, &mut state.params, unit);
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
                 }
                 only(share(state, grad))
             });
@@ -180,12 +182,14 @@ impl Machine {
     /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
-            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                fsdp.leave(&mut state.heap, unit);
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
             }
             let node = state.node([&output.value], move |state, _, grad| {
-                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                    fsdp.enter_backward(&mut state.heap, &state.params, unit);
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
                 }
                 only(share(state, grad))
             });
