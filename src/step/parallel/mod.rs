@@ -123,7 +123,13 @@ impl State {
     pub fn enter_forward(&mut self) {
         match &mut self.parallel {
             Parallel::Alone => {}
-            Parallel::Ddp(ddp) => ddp.enter_forward(&mut self.heap, &self.params),
+            Parallel::Ddp(ddp) => {
+                if ddp.enter_forward(&mut self.heap, &self.params) {
+                    self.meet_unmodelled(
+                        "DDP over a trained parameter that gets no gradient, at which PyTorch stops",
+                    );
+                }
+            }
             Parallel::Fsdp2(fsdp) => {
                 let root = fsdp.root();
                 fsdp.enter(&mut self.heap, &self.params, root);
