@@ -156,6 +156,14 @@ impl Cluster {
     pub const fn is_many(&self) -> bool {
         self.gpus > 1
     }
+
+    /// Whether each keeps a shard of every parameter.
+    pub const fn shards(&self) -> bool {
+        match self.sharding {
+            Sharding::Ddp => false,
+            Sharding::Fsdp2 => self.is_many(),
+        }
+    }
 }
 
 /// A training run of a language model: everything that its memory depends on.

@@ -11,7 +11,7 @@ use crate::step::what::{Source, What};
 
 const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer.cpp");
 
-static BUCKET: What = What::own(
+pub(super) static BUCKET: What = What::own(
     "gradient bucket",
     "the flat tensor that gradients are copied into, averaged in, and copied out of",
     REDUCER,

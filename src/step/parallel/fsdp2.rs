@@ -34,6 +34,8 @@ static REDUCE_INPUT: What = What::own(
 );
 static SHARDED: What =
     What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+/// What it keeps that a single GPU does not.
+pub(super) static OWN: [&What; 4] = [&GATHER_INPUT, &GATHER_OUTPUT, &GATHERED, &SHARDED];
 static SPLIT: What =
     What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
 static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);

@@ -19,12 +19,17 @@ use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::params::{Kept, ParamId};
 use super::tensor::Tensor;
-use super::what::Rank;
+use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use supported::supported;
+
+/// Whether an engine made that for itself: buckets, shards' gradients, what it gathers.
+pub fn is_engines(what: &What) -> bool {
+    *what == ddp::BUCKET || fsdp2::OWN.contains(&what)
+}
 
 /// A model on the machine, as an engine wraps it.
 pub(super) struct Wrapped {
