@@ -206,7 +206,9 @@ impl Heap {
 
     /// Notes that a storage has the dimensions of another, changed in that way.
     fn derive_dims(&mut self, id: StorageId, of: StorageId, change: impl FnOnce(Dims) -> Dims) {
-        let Some(dims) = self.record.as_ref().and_then(|record| record.makers.get(of as usize)) else { return };
+        let Some(dims) = self.record.as_ref().and_then(|record| record.makers.get(of as usize)) else {
+            return;
+        };
         let dims = change(dims.dims);
         self.note_dims(id, dims);
     }
