@@ -42,7 +42,7 @@ pub struct Band {
 /// Measured rows of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunKind {
-    /// The stack and the loss, as [`software`] writes them.
+    /// The stack, the loss and the engine of many GPUs, as [`software`] writes them.
     pub software: String,
     /// `model_type` of the config.
     pub family: String,
@@ -62,12 +62,16 @@ pub fn key(scenario: &Scenario) -> String {
     bands.collect::<Vec<_>>().join(" ")
 }
 
-/// The stack and, where it is not the standard one, the loss.
+/// The stack and, behind a `+` each, the loss where it is not the standard one and the engine of many GPUs where there are
+/// several: what was measured of one says nothing of another.
 pub fn software(scenario: &Scenario) -> String {
-    match scenario.savings.loss {
-        LossKernel::Standard => scenario.stack.slug().to_owned(),
-        loss => format!("{}+{}", scenario.stack.slug(), loss.slug()),
-    }
+    let loss = match scenario.savings.loss {
+        LossKernel::Standard => None,
+        loss => Some(loss.slug()),
+    };
+    let engine = scenario.cluster.is_many().then(|| scenario.cluster.sharding.slug());
+    let parts = [Some(scenario.stack.slug()), loss, engine];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("+")
 }
 
 /// The kinds of `data/accuracy.tsv`, which a test writes and holds equal to what `headroom check` finds.
@@ -132,7 +136,7 @@ fn worst<'a>(evidence: Evidence, kinds: impl Iterator<Item = &'a RunKind>) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Checkpointing, Mask, Offloading, StepTime};
+    use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Sharding, StepTime};
 
     #[test]
     fn a_kind_is_what_the_table_of_keys_says() {
@@ -144,5 +148,18 @@ mod tests {
         scenario.savings.step = StepTime::InBackward;
         // data/accuracy.tsv has them in this order
         assert_eq!(key(&scenario), "qlora amp-bf16-weights kept sdpa packed offloaded in-backward");
+    }
+
+    #[test]
+    fn an_engine_of_many_gpus_is_other_software() {
+        let mut scenario = Scenario::default();
+        let settings = key(&scenario);
+        scenario.cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+        assert_eq!(software(&scenario), "transformers+fsdp2");
+        assert_eq!(key(&scenario), settings);
+        scenario.savings.loss = LossKernel::Liger;
+        assert_eq!(software(&scenario), "transformers+liger+fsdp2");
+        scenario.cluster.gpus = 1;
+        assert_eq!(software(&scenario), "transformers+liger");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::Category;
 use crate::scenario::{Scenario, Stack};
-use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup};
+use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
 pub use notes::{Note, Switch, notes};
 
@@ -124,8 +124,8 @@ fn reason(group: &TensorGroup, stack: Stack) -> (String, String) {
     let TensorGroup { what, role, .. } = group;
     let own = || (what.words.to_owned(), what.source.of(stack).to_owned());
     match group.category {
-        // whatever made it, it stays because it is that now
-        Category::Gradients => (
+        // whatever made it, it stays because it is that now; but for the buffers of an engine of many GPUs
+        Category::Gradients if !is_engines(what) => (
             "one gradient per trained parameter, in its element type, from its backward to zero_grad"
                 .to_owned(),
             "PyTorch, torch/csrc/autograd/functions/accumulate_grad.h".to_owned(),
@@ -142,6 +142,7 @@ fn reason(group: &TensorGroup, stack: Stack) -> (String, String) {
         | Category::QuantState
         | Category::Buffers
         | Category::Optimizer
+        | Category::Gradients
         | Category::WeightCopies
         | Category::Workspace
         | Category::Rounding => own(),

@@ -7,7 +7,7 @@ use super::Output;
 use super::input::Input;
 use super::table::aligned;
 use crate::hardware::{Machine, gpus};
-use crate::plan::{NeedCell, NeedRow, Verdict, need, usual_cards};
+use crate::plan::{NeedCell, NeedRow, Verdict, need, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -62,8 +62,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
+    let one = on_one(base).map_or_else(String::new, |words| format!("{words}\n"));
     let mut out = format!(
-        "{}, micro-batch {} × {} tokens\n\n",
+        "{}, micro-batch {} × {} tokens\n{one}\n",
         one_line(&base.model_name()),
         grouped(base.batch),
         grouped(base.sequence),

@@ -7,9 +7,9 @@ use crate::estimate::estimate;
 use crate::memory::Category;
 use crate::scenario::keys::Key;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Scenario, StepTime,
+    AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Scenario, Sharding, StepTime,
 };
-use crate::step::TensorGroup;
+use crate::step::{TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
 
 /// What stands out in a part.
@@ -82,7 +82,9 @@ const RULES: &[Rule] = &[
         category: Category::Weights,
         least: 20.,
         is_meant: |group, scenario| {
-            matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpFp16) && group.dtype == Dtype::F32
+            matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpFp16)
+                && group.dtype == Dtype::F32
+                && !scenario.cluster.shards()
         },
         words: |_, _| {
             "The weights in float32: autocast computes in 16 bits and leaves them as they were loaded"
@@ -93,7 +95,7 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::WeightCopies,
         least: 3.,
-        is_meant: |_, scenario| is_prepared(scenario),
+        is_meant: |group, scenario| is_prepared(scenario) && !is_engines(group.what),
         words: |groups, _| {
             format!(
                 "A 16-bit copy of {}: autocast makes it because the weight is float32, and backward needs it again",
@@ -105,7 +107,7 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::WeightCopies,
         least: 3.,
-        is_meant: |_, scenario| !is_prepared(scenario),
+        is_meant: |group, scenario| !is_prepared(scenario) && !is_engines(group.what),
         words: |_, _| {
             "16-bit copies of float32 weights, which autocast makes for forward and keeps for backward"
                 .to_owned()
@@ -160,12 +162,37 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::Gradients,
         least: 15.,
-        is_meant: |_, _| true,
+        is_meant: |group, scenario| {
+            scenario.savings.step == StepTime::AfterBackward && !is_engines(group.what)
+        },
         words: |_, _| {
             "One gradient for every trained parameter, all of them alive until the optimizer has stepped"
                 .to_owned()
         },
         switch: Some(("optimizer-step", |scenario| scenario.savings.step = StepTime::InBackward)),
+    },
+    Rule {
+        category: Category::Gradients,
+        least: 10.,
+        is_meant: |group, _| is_engines(group.what),
+        words: |_, scenario| match scenario.cluster.sharding {
+            Sharding::Ddp => {
+                "DDP’s buckets: a second copy of every gradient, in which the GPUs average them".to_owned()
+            }
+            Sharding::Fsdp2 => {
+                "The gradients of this GPU’s shards, until the optimizer has stepped".to_owned()
+            }
+        },
+        switch: None,
+    },
+    Rule {
+        category: Category::WeightCopies,
+        least: 3.,
+        is_meant: |group, _| is_engines(group.what),
+        words: |_, _| {
+            "Layers gathered whole from all GPUs’ shards: the one that runs, and what is fetched or kept beside it".to_owned()
+        },
+        switch: None,
     },
 ];
 
@@ -282,6 +309,24 @@ mod tests {
         finds("gc=off&s=512", "Every layer keeps", "Gradient checkpointing: On");
         finds("method=full&gpu=h200-sxm", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
         finds("method=full&gpu=h200-sxm&p=amp-bf16", "The weights in float32", "Precision: bf16 (pure)");
+    }
+
+    #[test]
+    fn several_gpus_have_notes_of_their_own() {
+        let base = "m=Qwen/Qwen2.5-0.5B&method=full&gpu=h200-sxm&s=128&gpus=8";
+        let notes = of(&format!("{base}&shard=fsdp2&p=amp-bf16"));
+        assert!(notes.iter().all(|note| !note.words.contains("autocast")), "{notes:?}");
+        assert!(notes.iter().any(|note| note.words.contains("gathered whole")), "{notes:?}");
+        let buckets = |notes: Vec<Note>| notes.iter().any(|note| note.words.contains("DDP’s buckets"));
+        assert!(buckets(of(&format!("{base}&shard=ddp&p=bf16"))));
+        assert!(!buckets(of(&format!("{base}&shard=fsdp2&p=bf16"))));
+    }
+
+    #[test]
+    fn gradients_that_go_at_once_do_not_wait_for_the_step() {
+        for note in of("m=Qwen/Qwen2.5-0.5B&method=full&gpu=h200-sxm&p=bf16&s=128&o=sgd&step=in-backward") {
+            assert!(!note.words.contains("until the optimizer has stepped"), "{note:?}");
+        }
     }
 
     #[test]

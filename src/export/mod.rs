@@ -133,8 +133,9 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
 /// What [`fn@json`] writes is of this form; one that readers of it would stumble over has another number.
 pub const SCHEMA: &str = "headroom-estimate/1";
 
-/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them. Figures are left out where there is no estimate. Where `up_to_failure` is
-/// true the run ends for want of memory, and `reserved` and `nvidia_smi` are what it had come to by then.
+/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them, without NCCL's buffers.
+/// Figures are left out where there is no estimate. Where `up_to_failure` is true the run ends for want of memory, and
+/// `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
     let Answer { scenario, estimate, on_card } = answer;
     let mut out = Map::new();

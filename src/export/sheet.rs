@@ -181,7 +181,14 @@ impl Builder<'_> {
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
-            self.on_card("nvidia-smi shows", |on_card| on_card.shown),
+            self.on_card(
+                if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {
+                    "nvidia-smi shows, without NCCL"
+                } else {
+                    "nvidia-smi shows"
+                },
+                |on_card| on_card.shown,
+            ),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
     }

@@ -27,7 +27,7 @@ pub struct Gpu {
     pub capability: Option<ComputeCapability>,
     /// What a CUDA context takes before the first tensor.
     pub context: Bytes,
-    /// What it takes at most: with every kernel loaded.
+    /// What it takes at most: with every kernel loaded, and with NCCL's buffers where there are several GPUs.
     pub context_most: Bytes,
 }
 

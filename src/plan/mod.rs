@@ -15,5 +15,5 @@ pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
-pub use table::{FitCell, FitRow, asked, conditions, row, set_row, table, with_method};
+pub use table::{FitCell, FitRow, asked, conditions, on_one, row, set_row, table, with_method};
 pub use verdict::Verdict;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::table::{asked, with_method};
+use super::table::{alone, asked, with_method};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
 use crate::issue::Issue;
@@ -65,7 +65,8 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 }
 
 /// What the scenario, with each method, needs of a card, and whether it gets through. The other methods have the precision
-/// and optimizer that its training library is usually run with ([`with_method`]).
+/// and optimizer that its training library is usually run with ([`with_method`]). It is asked for a single GPU, also where the
+/// scenario has several ([`super::on_one`]): a machine's price is that of the run.
 ///
 /// ```
 /// use headroom::plan::{need, usual_cards};
@@ -74,7 +75,7 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 /// assert_eq!(smallest.map(|card| card.marketed_gb), Some(Some(16)));
 /// ```
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
-    let base = Scenario { gpu: GpuChoice::Catalogue(card.slug.to_string()), ..base.clone() };
+    let base = Scenario { gpu: GpuChoice::Catalogue(card.slug.to_string()), ..alone(base) };
     let cell = |method: &Method| cell(asked(&with_method(&base, *method)));
     NeedRow {
         gpu: card.slug.to_string(),
@@ -103,7 +104,7 @@ fn cell(scenario: Scenario) -> NeedCell {
 mod tests {
     use super::*;
     use crate::hardware::gpu;
-    use crate::scenario::ModelChoice;
+    use crate::scenario::{Cluster, ModelChoice};
 
     #[test]
     fn a_larger_card_of_a_generation_is_never_refused_for_a_smaller_one() {
@@ -133,6 +134,14 @@ mod tests {
             assert_eq!(*needed <= row.memory, *verdict != Verdict::Over);
         }
         assert!(row.cells[2].fits() && !row.cells[0].fits());
+    }
+
+    #[test]
+    fn a_card_is_asked_about_alone() {
+        let one = Scenario::default();
+        let many = Scenario { cluster: Cluster { gpus: 8, ..Cluster::ONE }, ..one.clone() };
+        let card = gpu("rtx-3090").unwrap();
+        assert_eq!(need(&many, &card), need(&one, &card));
     }
 
     #[test]

@@ -29,11 +29,12 @@ pub struct OnCard {
     /// Whether it gets through.
     pub outcome: Outcome,
     /// Whether it would end otherwise if as much more were needed, or as much less, as the estimate may be off by, or if the
-    /// CUDA context took all that it may. What runs with another allocator only hangs on more than that, and is not close.
+    /// CUDA context, and NCCL beside other GPUs, took all that they may. What runs with another allocator only hangs on more
+    /// than that, and is not close.
     pub close: bool,
     /// Peak of `memory_reserved()` under the card's capacity; up to the failure where it fails.
     pub reserved: Bytes,
-    /// What `nvidia-smi` shows at most: that and what lies outside the allocator.
+    /// What `nvidia-smi` shows at most: that and what lies outside the allocator; without NCCL's buffers, which are not known.
     pub shown: Bytes,
     /// How the allocator was set up for the run whose figures [`Memory::replayed`] gives: without a limit where it fails.
     pub settings: Settings,
@@ -140,7 +141,7 @@ impl Replayed {
 mod tests {
     use super::*;
     use crate::estimate;
-    use crate::scenario::GpuChoice;
+    use crate::scenario::{Cluster, GpuChoice};
 
     #[track_caller]
     fn replayed(memory: Bytes, allocator: Allocator) -> Replayed {
@@ -186,6 +187,28 @@ mod tests {
             (least.saturating_sub(Bytes::mib(1_000)), false),
         ] {
             assert_eq!(with(memory).close, close, "{memory} where {least} is the least");
+        }
+    }
+
+    #[test]
+    fn what_fits_without_nccl_only_is_close() {
+        let run = |memory: f64, gpus| {
+            let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&b=10&s=1024&alloc=expandable";
+            let mut scenario = crate::share::decode(link).scenarios.remove(0);
+            scenario.gpu = GpuChoice::Custom(Bytes::gib(memory));
+            scenario.cluster = Cluster { gpus, ..Cluster::ONE };
+            let tensors = estimate(&scenario).memory.expect("an answer");
+            let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+            Replayed::of(&architecture, &scenario, &gpu, &tensors).expect("it is recorded")
+        };
+        for gpus in [1, 8] {
+            let needed = run(80., gpus).memory.needed().as_gib();
+            let left = |gib: f64| {
+                let on_card = run((needed + gib) * 1.01, gpus).on_card;
+                (on_card.outcome, on_card.close)
+            };
+            assert_eq!(left(1.), (Outcome::Runs, gpus == 8), "{needed} GiB on {gpus}");
+            assert_eq!(left(2.5), (Outcome::Runs, false), "{needed} GiB on {gpus}");
         }
     }
 

@@ -6,7 +6,7 @@ use super::solve::{Largest, Most, most_batch};
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
-use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Scenario};
+use crate::scenario::{Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::{Bytes, grouped};
 
 /// One cell of the table.
@@ -37,7 +37,8 @@ pub struct FitRow {
     pub cells: Vec<FitCell>,
 }
 
-/// What holds for every cell of a table, in two sentences: the rule of [`set_row`] and [`with_method`].
+/// What holds for every cell of a table, in two sentences: the rule of [`set_row`] and [`with_method`]. Where the scenario has
+/// several GPUs, [`on_one`] of them.
 pub fn conditions(base: &Scenario) -> String {
     let checkpointing = match base.checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
@@ -46,8 +47,9 @@ pub fn conditions(base: &Scenario) -> String {
         }
     };
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
+    let one = on_one(base).map_or_else(String::new, |words| format!("{words} "));
     format!(
-        "Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
+        "{one}Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
          other than its own, and what it leaves open, have the precision and optimizer that {} is usually run with{half}.",
         grouped(base.sequence),
         base.stack.label(),
@@ -87,7 +89,7 @@ pub fn set_row(base: &Scenario, memory: Bytes) -> FitRow {
 fn row_of(base: &Scenario, memory: Bytes, finished: fn(&Scenario) -> Scenario) -> FitRow {
     let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
-    let base = Scenario { gpu, batch: 1, ..base.clone() };
+    let base = Scenario { gpu, batch: 1, ..alone(base) };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
@@ -112,6 +114,17 @@ fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Resul
     })
 }
 
+/// The scenario on a single GPU, as cards and their prices are asked about.
+pub(super) fn alone(scenario: &Scenario) -> Scenario {
+    Scenario { cluster: Cluster { gpus: 1, ..scenario.cluster }, ..scenario.clone() }
+}
+
+/// The sentence that a table of single GPUs needs where the scenario has several.
+pub fn on_one(scenario: &Scenario) -> Option<String> {
+    let gpus = grouped(scenario.cluster.gpus);
+    scenario.cluster.is_many().then(|| format!("For a single GPU, not for the {gpus} of the scenario."))
+}
+
 /// The scenario with another method, and with the precision and the optimizer that the training library is usually run
 /// with for it on that card; as it is where the method is its own.
 pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
@@ -121,6 +134,7 @@ pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
         other.precision = usual.precision;
         other.optimizer = usual.optimizer;
         other.savings.step = usual.savings.step;
+        other.cluster.sharding = usual.cluster.sharding;
     }
     other
 }
@@ -141,7 +155,7 @@ fn within_positions(scenario: &Scenario) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Optimizer, Precision, Stack};
+    use crate::scenario::{Optimizer, Precision, Sharding, Stack};
 
     #[test]
     fn a_method_brings_its_precision() {
@@ -202,6 +216,31 @@ mod tests {
         assert!(text.starts_with("Sequences of 2,048 tokens") && !text.contains("bfloat16"), "{text}");
         let old = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
         assert!(conditions(&old).contains("without bfloat16, which the card does not have"));
+        let many = Scenario { cluster: EIGHT, ..Scenario::default() };
+        assert!(conditions(&many).starts_with("For a single GPU, not for the 8 of the scenario. Sequences"));
+    }
+
+    const EIGHT: Cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+
+    #[test]
+    fn the_table_is_of_single_gpus() {
+        let model = ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into());
+        let one = Scenario { model, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
+        let many = Scenario { cluster: EIGHT, ..one.clone() };
+        let batches = |base: &Scenario| {
+            set_row(base, Bytes::gib(24.))
+                .cells
+                .into_iter()
+                .map(|cell| match cell {
+                    FitCell::Fits { batch, scenario } => (batch, scenario.cluster.gpus),
+                    other => panic!("{other:?}"),
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(batches(&many), batches(&one));
+        // another method on the same GPUs is sharded as it usually is
+        assert_eq!(with_method(&many, Method::Qlora).cluster, Cluster { sharding: Sharding::Ddp, ..EIGHT });
+        assert_eq!(with_method(&many, Method::Full), many);
     }
 
     #[test]

@@ -1,19 +1,118 @@
 //! What is good to know of several GPUs.
 
-use super::{Field, Issue, Scenario, Severity};
+use super::{
+    AttentionKernel, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision, Scenario,
+    Severity, Sharding,
+};
+use crate::model::Architecture;
+use crate::model::blocks::FeedForward;
+use crate::units::Bytes;
 
 /// What NCCL took on each of two GPUs when torch.distributed made its first communicator, from 0.55 to 2.00 GiB
 /// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and
 /// communicators (NVIDIA/nccl#864, #1450).
-const NCCL: &str = "1.45 GiB";
+pub(super) const NCCL: Bytes = Bytes::mib(1_485);
 
 /// Adds what is good to know of several GPUs.
-pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
+pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     if scenario.cluster.is_many() {
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \
              communicator"
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
+        match scenario.cluster.sharding {
+            Sharding::Ddp => {}
+            Sharding::Fsdp2 => {
+                let after =
+                    if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
+                let message = format!(
+                    "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.bfloat16) on every layer and the model, \
+                     {after}; accelerate adds autocast, which is not followed"
+                );
+                issues.push(Issue::new(Severity::Note, Field::Sharding, message));
+            }
+        }
+        let others = not_compared(scenario, architecture);
+        if !others.is_empty() {
+            let message =
+                format!("not compared with the engine's own code on several GPUs: {}", others.join(", "));
+            issues.push(Issue::warning(Field::Sharding, message));
+        }
+    }
+}
+
+/// What of a scenario no measured run of several GPUs had.
+fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
+    let habits = scenario.training_loop;
+    let has = |is_part: fn(&Architecture) -> bool| architecture.is_some_and(is_part);
+    let is_moe = |architecture: &Architecture| {
+        architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
+    };
+    let is_recurrent =
+        |architecture: &Architecture| architecture.blocks.iter().any(|block| block.mixer.is_recurrent());
+    let attention = match scenario.attention {
+        AttentionKernel::Sdpa | AttentionKernel::Eager => None,
+        AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Math
+        | AttentionKernel::Cudnn
+        | AttentionKernel::FlashAttn => Some(scenario.attention.label()),
+    };
+    let is_adamw = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused);
+    let optimizer = (!is_adamw).then(|| scenario.optimizer.label());
+    let when = |is_so: bool, words: &'static str| is_so.then_some(words);
+    let parts = [
+        attention,
+        optimizer,
+        when(scenario.mask != Mask::None, "a mask or packing"),
+        when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
+        when(scenario.lengths != Lengths::Equal, "varying lengths"),
+        when(habits.keeps_outputs, "kept outputs"),
+        when(habits.fills_cache, "a cache of keys and values"),
+        when(scenario.savings.loss != LossKernel::Standard, "this loss kernel"),
+        when(scenario.precision == Precision::AmpFp16, "a gradient scaler"),
+        when(
+            scenario.method != Method::Full && scenario.lora.trains_embeddings,
+            "a trained embedding beside adapters",
+        ),
+        when(has(is_moe), "mixtures of experts"),
+        when(has(is_recurrent), "state spaces and linear attention"),
+        when(has(|architecture| architecture.encoder.is_some()), "encoder-decoders"),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share;
+
+    #[track_caller]
+    fn told(link: &str, severity: Severity) -> Vec<String> {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let issues = scenario.validate().into_iter().filter(|issue| issue.severity == severity);
+        issues.map(|issue| issue.message).collect()
+    }
+
+    #[test]
+    fn what_was_not_compared_on_several_gpus_is_one_warning() {
+        let measured = "m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=ddp";
+        assert_eq!(told(measured, Severity::Warning), [""; 0]);
+        let other = format!("{measured}&o=adamw-8bit&out=on&drop=0.1");
+        let begun = "not compared with the engine's own code on several GPUs: ";
+        assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
+        assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
+    }
+
+    #[test]
+    fn what_fsdp2_is_here_is_said() {
+        let notes = told("m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=fsdp2", Severity::Note);
+        assert!(
+            notes.iter().any(|note| note.contains("fully_shard") && note.contains("accelerate")),
+            "{notes:?}"
+        );
+        let notes = told("m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=ddp", Severity::Note);
+        assert!(!notes.is_empty() && !notes.iter().any(|note| note.contains("fully_shard")), "{notes:?}");
     }
 }

@@ -156,6 +156,14 @@ impl Cluster {
     pub const fn is_many(&self) -> bool {
         self.gpus > 1
     }
+
+    /// Whether each keeps a shard of every parameter.
+    pub const fn shards(&self) -> bool {
+        match self.sharding {
+            Sharding::Ddp => false,
+            Sharding::Fsdp2 => self.is_many(),
+        }
+    }
 }
 
 /// A training run of a language model: everything that its memory depends on.
@@ -267,15 +275,20 @@ impl Scenario {
         self.model.name()
     }
 
-    /// The chosen card; a custom amount of memory is a card of that size with nothing else known.
+    /// The chosen card; a custom amount of memory is a card of that size with nothing else known. Beside others NCCL's buffers
+    /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
     ///
     /// # Errors
     /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
     pub fn gpu(&self) -> Result<Gpu, Issue> {
-        match &self.gpu {
-            GpuChoice::Catalogue(slug) => Ok(crate::hardware::gpu(slug)?),
-            GpuChoice::Custom(memory) => Ok(Gpu::custom(*memory)),
+        let mut gpu = match &self.gpu {
+            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
+            GpuChoice::Custom(memory) => Gpu::custom(*memory),
+        };
+        if self.cluster.is_many() {
+            gpu.context_most += cluster::NCCL;
         }
+        Ok(gpu)
     }
 }
 

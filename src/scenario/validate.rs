@@ -53,7 +53,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         issues.extend(recurrent::issues(scenario, architecture));
     }
     savings::issues(scenario, architecture, &mut issues);
-    cluster::issues(scenario, &mut issues);
+    cluster::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));

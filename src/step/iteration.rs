@@ -180,8 +180,8 @@ impl<'a> Rounds<'a> {
             _ => return [self.round(&[]), self.round(&[])],
         };
         let model = &self.members[member].model;
-        let starts_anew = self.machine.with(|state| state.parallel.starts_anew());
-        if model.apart == Apart::All || !starts_anew || model.member.training.is_none_or(alters) {
+        let repeats_itself = self.machine.with(|state| state.parallel.repeats_itself());
+        if model.apart == Apart::All || !repeats_itself || model.member.training.is_none_or(alters) {
             return [self.round(&[]), self.round(&[])];
         }
         self.act(0, &[]);

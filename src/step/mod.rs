@@ -34,6 +34,7 @@ mod what;
 
 pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use heap::record::Pass;
+pub(crate) use parallel::is_engines;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use run::{run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};

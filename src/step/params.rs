@@ -166,7 +166,7 @@ impl State {
     ) -> ParamId {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
-        let (kept, read) = self.parallel.kept(shape, dtype);
+        let (kept, read) = self.parallel.kept(shape, rank, dtype);
         let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
         let storage = self.persistent(bytes, kept.dtype, times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));

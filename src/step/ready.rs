@@ -101,8 +101,8 @@ impl<'a> Ready<'a> {
     }
 
     /// Whether every iteration after the first does the same.
-    pub fn starts_anew(&self) -> bool {
-        Parallel::of(self.cluster).starts_anew()
+    pub fn repeats_itself(&self) -> bool {
+        Parallel::of(self.cluster).repeats_itself()
     }
 
     /// Micro-batches of the longest training of a round.

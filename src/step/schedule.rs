@@ -60,7 +60,7 @@ impl Schedule {
         }
         let Some((given, whole)) = ready.varying() else {
             let accumulated = (affordable / ITERATIONS).min(RECORDED) as u64;
-            let run = if ready.starts_anew() { DIFFERENT_ITERATIONS } else { ITERATIONS };
+            let run = if ready.repeats_itself() { DIFFERENT_ITERATIONS } else { ITERATIONS };
             return Ok(Schedule { accumulated, ..Schedule::equal(run) });
         };
         let most = affordable.min(MICRO_BATCHES);

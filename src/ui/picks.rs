@@ -92,7 +92,7 @@ pub fn find_gpus(words: &str) -> Found {
             words.trim()
         ),
         (Some(count), false) => format!(
-            "{count} GPUs cannot be estimated yet: Headroom answers for one. Choose the card to see what one of them holds."
+            "For {count} GPUs choose the card here, and {count} under “GPUs”: figures are those of each."
         ),
         (None, false) => String::new(),
     };
@@ -235,10 +235,10 @@ mod tests {
         for words in ["8x h100", "8 × H100", "h100 x8", "8*H100"] {
             let found = find_gpus(words);
             assert!(found.items.iter().any(|item| item.key.starts_with("h100")), "{words}: {found:?}");
-            assert!(found.note.starts_with("8 GPUs cannot be estimated yet"), "{words}: {found:?}");
+            assert!(found.note.starts_with("For 8 GPUs choose the card here"), "{words}: {found:?}");
         }
         for words in ["", "rtx 4090", "gtx", "xeon", "1x h100"] {
-            assert!(!find_gpus(words).note.contains("cannot be estimated"), "{words}");
+            assert!(!find_gpus(words).note.contains("choose the card here"), "{words}");
         }
         assert!(find_gpus("8x nothing").note.starts_with("No card matches “nothing”"));
         assert!(find_models("no such thing").note.starts_with("No model matches “no such thing”"));

@@ -7,7 +7,7 @@ use crate::accuracy::{Band, Evidence};
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict};
-use crate::scenario::Scenario;
+use crate::scenario::{Cluster, Scenario};
 
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
@@ -117,7 +117,12 @@ pub struct Figure {
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows. On a card that is not NVIDIA's the first only.
-pub fn figures(memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) -> Vec<Figure> {
+pub fn figures(
+    memory: &Memory,
+    (gpu, cluster): (&Gpu, Cluster),
+    detail: Option<&Detail>,
+    unit: Unit,
+) -> Vec<Figure> {
     let peak = unit.amount(memory.peak().1.bytes);
     let context = unit.amount(memory.context);
     let tensors = match memory.counted {
@@ -148,7 +153,8 @@ pub fn figures(memory: &Memory, gpu: &Gpu, detail: Option<&Detail>, unit: Unit) 
         Figure {
             name: "nvidia-smi shows",
             amount: amount(|on_card| on_card.shown),
-            note: "that and the driver".to_owned(),
+            note: if cluster.is_many() { "that and the driver, without NCCL" } else { "that and the driver" }
+                .to_owned(),
         },
     ]
 }
@@ -273,7 +279,8 @@ mod tests {
         let names = |scenario: &Scenario, detail: Option<&Detail>| {
             let memory = estimate(scenario).memory.expect("an answer");
             let memory = detail.map_or(memory, |detail| detail.memory.clone());
-            let figures = figures(&memory, &scenario.gpu().expect("a card"), detail, Unit::Binary);
+            let figures =
+                figures(&memory, (&scenario.gpu().expect("a card"), scenario.cluster), detail, Unit::Binary);
             figures.into_iter().map(|figure| format!("{} {}", figure.name, figure.amount)).collect::<Vec<_>>()
         };
         let scenario = Scenario::default();

@@ -211,12 +211,12 @@ test("what matches nothing says so, with what to do, and is not dropped without 
   await expect(box).toHaveValue(/4090/);
 });
 
-test("several GPUs are not estimated, which is said where one asks for them", async ({ headroom, page }) => {
+test("where to enter several GPUs is said where one looks for them", async ({ headroom, page }) => {
   await headroom.open();
   const box = headroom.choice("GPU");
   await box.click();
   await box.fill("8x h100");
-  await expect(page.getByText("8 GPUs cannot be estimated yet")).toBeVisible();
+  await expect(page.getByText("For 8 GPUs choose the card here")).toBeVisible();
   await expect(page.getByRole("option").first()).toContainText("H100");
   await expect(box).toHaveAttribute("aria-expanded", "true");
 });

@@ -449,7 +449,7 @@ pub static KEYS: &[Key] = &[
         place: Place::Front,
         value: choice!(Sharding, cluster.sharding),
         matters: on_many,
-        band: |scenario| if on_many(scenario) { scenario.cluster.sharding.slug() } else { "" },
+        band: any,
     },
     Key {
         link: "reshard",

@@ -11,7 +11,7 @@ use crate::step::what::{Source, What};
 
 const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer.cpp");
 
-static BUCKET: What = What::own(
+pub(super) static BUCKET: What = What::own(
     "gradient bucket",
     "the flat tensor that gradients are copied into, averaged in, and copied out of",
     REDUCER,
@@ -33,6 +33,8 @@ const BROADCAST: u64 = 250 << 20;
 #[derive(Default)]
 pub(in crate::step) struct Ddp {
     buckets: Vec<StorageId>,
+    /// How many parameters are trained.
+    trained: usize,
     /// Parameters in the order in which their gradients came in the first backward pass.
     arrived: Vec<ParamId>,
     /// Whether the buckets were made anew by that order.
@@ -48,6 +50,7 @@ impl Ddp {
         for storage in heap.storages.iter().filter(|storage| storage.category == Category::Buffers) {
             add(&mut self.buffers, storage.dtype, storage.requested.saturating_mul(u64::from(storage.times)));
         }
+        self.trained = params.iter().filter(|param| param.trainable).count();
         let mut flat = Vec::new();
         for param in params.iter().filter(|param| param.trainable) {
             add(&mut flat, param.dtype, bytes(param).saturating_mul(u64::from(param.times)));
@@ -63,13 +66,18 @@ impl Ddp {
     }
 
     /// `_pre_forward`: the buckets are made anew once the order is known, and the buffers of the first rank are broadcast.
-    pub fn enter_forward(&mut self, heap: &mut Heap, params: &Params) {
+    /// Whether a trained parameter had no gradient: without `find_unused_parameters` PyTorch stops then ("Expected to have
+    /// finished reduction in the prior iteration").
+    #[must_use]
+    pub fn enter_forward(&mut self, heap: &mut Heap, params: &Params) -> bool {
+        let lacks = !self.rebuilt && !self.arrived.is_empty() && self.arrived.len() < self.trained;
         if !self.rebuilt && !self.arrived.is_empty() {
             self.rebuild(heap, params);
         }
         for (_, bytes) in &self.buffers {
             heap.scratch((*bytes).min(BROADCAST), &BUFFERS);
         }
+        lacks
     }
 
     /// `Reducer::rebuild_buckets`: the ranks agree on the order, then the old buckets go and the new ones come.

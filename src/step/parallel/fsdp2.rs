@@ -12,7 +12,7 @@ use crate::step::device::Device;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
-use crate::step::what::{Source, What};
+use crate::step::what::{Rank, Source, What};
 
 const COLLECTIVES: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py");
 const PARAM: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param.py");
@@ -34,6 +34,8 @@ static REDUCE_INPUT: What = What::own(
 );
 static SHARDED: What =
     What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+/// What it keeps that a single GPU does not.
+pub(super) static OWN: [&What; 4] = [&GATHER_INPUT, &GATHER_OUTPUT, &GATHERED, &SHARDED];
 static SPLIT: What =
     What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
 static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);
@@ -97,10 +99,11 @@ impl Fsdp2 {
     }
 
     /// The first rank's shard: of the first dimension as many rows as the largest chunk has (`_chunk_with_empty`).
-    pub fn shard(&self, (rows, columns): (u64, u64), dtype: Dtype) -> Kept {
-        // a vector is one row, and its first dimension the columns
+    pub fn shard(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> Kept {
+        // a vector comes as one row, and its only dimension is the columns; an adapter's one row is its rank
+        let is_vector = rows == 1 && rank == Rank::None;
         let (rows, columns) =
-            if rows == 1 { (1, columns.div_ceil(self.world)) } else { (rows.div_ceil(self.world), columns) };
+            if is_vector { (1, columns.div_ceil(self.world)) } else { (rows.div_ceil(self.world), columns) };
         Kept { numel: rows.saturating_mul(columns), rows, dtype }
     }
 
@@ -306,4 +309,24 @@ fn concatenation_scratch(shards: &[u64], output: Dtype) -> u64 {
     let blocks = shards.iter().map(|numel| numel.saturating_mul(output.bytes()).div_ceil(BLOCK_BYTES));
     let blocks = blocks.fold(0, u64::saturating_add);
     blocks.saturating_add(6 * shards.len() as u64 + 2).saturating_mul(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_of_one_row_is_no_vector() {
+        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE });
+        let shard = |shape, rank| {
+            let Kept { numel, rows, .. } = fsdp.shard(shape, rank, Dtype::F32);
+            (rows, numel)
+        };
+        assert_eq!(shard((1, 4096), Rank::None), (1, 512));
+        // the first rank has the only row
+        assert_eq!(shard((1, 4096), Rank::Rows(1)), (1, 4096));
+        assert_eq!(shard((4096, 1), Rank::Columns(1)), (512, 512));
+        assert_eq!(shard((16, 4096), Rank::Rows(16)), (2, 8192));
+        assert_eq!(shard((4096, 100), Rank::None), (512, 51_200));
+    }
 }

@@ -19,11 +19,17 @@ use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::params::{Kept, ParamId};
 use super::tensor::Tensor;
+use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use supported::supported;
+
+/// Whether an engine made that for itself: buckets, shards' gradients, what it gathers.
+pub fn is_engines(what: &What) -> bool {
+    *what == ddp::BUCKET || fsdp2::OWN.contains(&what)
+}
 
 /// A model on the machine, as an engine wraps it.
 pub(super) struct Wrapped {
@@ -65,13 +71,13 @@ impl Parallel {
         }
     }
 
-    /// What a rank keeps of a parameter of that shape, and the element type in which operations read it.
-    pub fn kept(&self, (rows, columns): (u64, u64), dtype: Dtype) -> (Kept, Dtype) {
+    /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
+    pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> (Kept, Dtype) {
         match self {
             Parallel::Alone | Parallel::Ddp(_) => {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
-            Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), dtype), fsdp.compute()),
+            Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
         }
     }
 
@@ -91,8 +97,8 @@ impl Parallel {
         }
     }
 
-    /// Whether a later iteration keeps the same as the first.
-    pub fn starts_anew(&self) -> bool {
+    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on.
+    pub fn repeats_itself(&self) -> bool {
         match self {
             Parallel::Alone | Parallel::Fsdp2(_) => true,
             Parallel::Ddp(_) => false,
@@ -122,7 +128,13 @@ impl State {
     pub fn enter_forward(&mut self) {
         match &mut self.parallel {
             Parallel::Alone => {}
-            Parallel::Ddp(ddp) => ddp.enter_forward(&mut self.heap, &self.params),
+            Parallel::Ddp(ddp) => {
+                if ddp.enter_forward(&mut self.heap, &self.params) {
+                    self.meet_unmodelled(
+                        "DDP over a trained parameter that gets no gradient, at which PyTorch stops",
+                    );
+                }
+            }
             Parallel::Fsdp2(fsdp) => {
                 let root = fsdp.root();
                 fsdp.enter(&mut self.heap, &self.params, root);
@@ -160,13 +172,15 @@ impl Machine {
             return body(input);
         }
         let value = self.with(|state| {
-            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                fsdp.enter(&mut state.heap, &state.params, unit);
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
             }
             // RegisterPostBackwardFunction
             let node = state.node([&input.value], move |state, _, grad| {
-                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                    fsdp.reduce(&mut state.heap, &mut state.params, unit);
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
                 }
                 only(share(state, grad))
             });
@@ -179,12 +193,14 @@ impl Machine {
     /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
-            if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                fsdp.leave(&mut state.heap, unit);
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
             }
             let node = state.node([&output.value], move |state, _, grad| {
-                if let Parallel::Fsdp2(fsdp) = &mut state.parallel {
-                    fsdp.enter_backward(&mut state.heap, &state.params, unit);
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
                 }
                 only(share(state, grad))
             });

@@ -52,6 +52,11 @@ pub(in crate::step) fn supported(
         );
     }
     match job.cluster.sharding {
+        Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() => {
+            let what = "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have \
+                        finished reduction\"),";
+            refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
+        }
         Sharding::Ddp => Ok(()),
         Sharding::Fsdp2 => {
             sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
@@ -73,6 +78,10 @@ fn sharded(
         Method::Qlora => {
             return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
         }
+    }
+    if member.method == Method::Lora && member.lora.trains_embeddings {
+        let what = "training the embedding beside adapters".to_owned();
+        return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 => {}

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use crate::accuracy::{self, RunKind};
-use crate::scenario::{AttentionKernel, Method, Precision, Scenario, Stack};
+use crate::scenario::{AttentionKernel, Method, Precision, Scenario, Sharding, Stack};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::state::State;
 use crate::ui::verdict;
@@ -144,12 +144,16 @@ fn all() -> Vec<Row> {
     accuracy::kinds().chunk_by(|one, other| one.software == other.software).map(row).collect()
 }
 
-/// The name of a library, and of the loss where it is not the usual one.
+/// The name of a library, of the loss where it is not the usual one, and of the engine where there are several GPUs.
 fn software(slug: &str) -> String {
-    let (stack, loss) = slug.split_once('+').unwrap_or((slug, ""));
-    let name = Stack::from_slug(stack).map(|stack| stack.label());
-    let loss = if loss.is_empty() { String::new() } else { format!(", {loss} loss") };
-    format!("{}{loss}", name.unwrap_or(stack))
+    let mut parts = slug.split('+');
+    let stack = parts.next().unwrap_or_default();
+    let name = Stack::from_slug(stack).map_or(stack, |stack| stack.label());
+    let word = |part: &str| match Sharding::from_slug(part) {
+        Some(engine) => format!(", {}", engine.label()),
+        None => format!(", {part} loss"),
+    };
+    parts.map(word).fold(name.to_owned(), |name, word| name + &word)
 }
 
 #[cfg(test)]
@@ -165,6 +169,7 @@ mod tests {
             "QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)"
         );
         assert!(rows.len() > 5 && rows[1].head.small.is_empty() && rows[1].head.text.starts_with("QLoRA"));
+        assert_eq!(software("trl+liger+ddp"), format!("{}, liger loss, DDP", Stack::Trl.label()));
         let rows = all();
         assert!(rows.len() > 5 && rows.iter().any(|row| row.head.text.contains("transformers")));
     }

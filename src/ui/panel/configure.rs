@@ -47,7 +47,8 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning on one GPU. Several GPUs, DPO, GRPO and inference are not estimated yet."
+                "Supervised fine-tuning. Figures are per GPU: of one, or of several under DDP or FSDP2. DPO, GRPO and inference are not \
+                 estimated yet."
             </p>
         </form>
     }

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::rows::pieces;
-use crate::plan::{NeedCell, NeedRow, Verdict, usual_cards};
+use crate::plan::{NeedCell, NeedRow, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Column, Row, Table};
@@ -96,6 +96,7 @@ pub fn Cards() -> impl IntoView {
                 {move || if all.get() { "Fewer cards".to_owned() } else { format!("{} more cards", more.get()) }}
             </button>
             <p class="remark">
+                {move || on_one(&scenario()).map(|words| words + " ")}
                 "The settings as above, on each card alone. Methods other than the scenario’s own have the precision and \
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
                  with such a card, for an hour of the whole machine, on the day that is named."

@@ -108,7 +108,7 @@ fn answer(
             </div>
             {meter}
         </div>
-        <dl class="figures">{verdict::figures(memory, gpu, detail, unit).into_iter().map(figure).collect::<Vec<_>>()}</dl>
+        <dl class="figures">{verdict::figures(memory, (gpu, scenario.cluster), detail, unit).into_iter().map(figure).collect::<Vec<_>>()}</dl>
     }
 }
 
