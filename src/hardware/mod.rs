@@ -9,4 +9,5 @@ mod rent;
 pub use catalogue::{UnknownGpu, gpu, gpus, search};
 pub use gpu::Gpu;
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
+pub(crate) use memory::NCCL;
 pub use rent::{Machine, cheapest};

@@ -4,14 +4,9 @@ use super::{
     AttentionKernel, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision, Scenario,
     Severity, Sharding,
 };
+use crate::hardware::NCCL;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::units::Bytes;
-
-/// What NCCL took on each of two GPUs when torch.distributed made its first communicator, from 0.55 to 2.00 GiB
-/// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and
-/// communicators (NVIDIA/nccl#864, #1450).
-pub(super) const NCCL: Bytes = Bytes::mib(1_485);
 
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {

@@ -15,7 +15,7 @@ mod validate;
 
 use std::sync::Arc;
 
-use crate::hardware::{Gpu, UnknownGpu};
+use crate::hardware::{Gpu, NCCL, UnknownGpu};
 use crate::model::{Architecture, ModelError, catalogue};
 use crate::units::Bytes;
 
@@ -286,7 +286,7 @@ impl Scenario {
             GpuChoice::Custom(memory) => Gpu::custom(*memory),
         };
         if self.cluster.is_many() {
-            gpu.context_most += cluster::NCCL;
+            gpu.context_most += NCCL;
         }
         Ok(gpu)
     }
