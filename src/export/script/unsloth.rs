@@ -4,7 +4,7 @@ use super::Run;
 use super::python::{Call, boolean, strings};
 use super::trl;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Checkpointing, LoraTargets, Method, Modules};
+use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[];
@@ -12,6 +12,9 @@ pub(super) const SAID: &[&str] = &[];
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if scenario.mask == Mask::Ones {
+        return no(Field::Mask, "Unsloth's files leave the mask to the data collator", "choose no mask");
+    }
     let Some(optimizer) = trl::optimizer(scenario.optimizer) else {
         return no(
             Field::Optimizer,
