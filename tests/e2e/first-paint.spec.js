@@ -39,7 +39,7 @@ test("every part explains itself with its formula", async ({ headroom }) => {
     await expect(explanation).toBeVisible();
     // The context is measured, no tensor: all other parts open into sums with a reason and its source.
     if (!(await button.textContent()).includes("context")) {
-      await expect(explanation.locator("code").first()).toHaveText(/ × \d+ bytes? \(\w+\)$/);
+      await expect(explanation.locator("code").first()).toHaveText(/( × \d+ bytes? \(\w+\)| less the bytes of its tensors)$/);
       await expect(explanation.locator(".reason i").first()).toHaveText(/\w/);
     }
   }

@@ -197,9 +197,11 @@ test.describe("as a config.json", () => {
     await expect(dialog.root).toBeHidden();
 
     await expect(page.locator(".sentence-bar")).toContainText("My tiny (v2)");
+    await page.getByRole("tab", { name: "Plan" }).click();
     const row = headroom.fits.getByRole("row", { name: /^My tiny \(v2\)/ });
     await row.scrollIntoViewIfNeeded();
     await expect(row.getByRole("cell").nth(2)).toContainText(/batch/);
+    await page.getByRole("tab", { name: "Fit" }).click();
     await expect.poll(() => headroom.link().get("m")).toMatch(/^My tiny ~\(v2~\)\(/);
     expect(page.url().length).toBeLessThan(2000);
 
