@@ -197,15 +197,16 @@ test.describe("as a config.json", () => {
     await expect(dialog.root).toBeHidden();
 
     await expect(page.locator(".sentence-bar")).toContainText("My tiny (v2)");
+    const before = await headroom.answer();
     await page.getByRole("tab", { name: "Plan" }).click();
     const row = headroom.fits.getByRole("row", { name: /^My tiny \(v2\)/ });
     await row.scrollIntoViewIfNeeded();
     await expect(row.getByRole("cell").nth(2)).toContainText(/batch/);
     await page.getByRole("tab", { name: "Fit" }).click();
+    await expect.poll(() => headroom.link().get("view")).toBeNull();
     await expect.poll(() => headroom.link().get("m")).toMatch(/^My tiny ~\(v2~\)\(/);
     expect(page.url().length).toBeLessThan(2000);
 
-    const before = await headroom.answer();
     await page.reload();
     await expect(headroom.choice("Model")).toHaveValue("My tiny (v2)");
     await expect.poll(() => headroom.answer()).toEqual(before);
