@@ -13,6 +13,7 @@ mod words;
 use super::Field;
 
 pub use invalid::InvalidValue;
+#[cfg(feature = "cli")]
 pub(crate) use key::slugs;
 pub use key::{Count, Group, Key, Place, Value, ValueKind};
 pub use table::KEYS;
