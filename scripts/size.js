@@ -8,7 +8,7 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 // found again, this holds it where it is.
 const BUDGETS = [
   { name: "HTML and CSS", sent: /\.(html|css)$/, budget: 30_000 },
-  { name: "all code", sent: /\.(js|wasm)$/, budget: 690_000 },
+  { name: "all code", sent: /\.(js|wasm)$/, budget: 700_000 },
 ];
 
 const dist = process.argv[2] ?? "dist";
