@@ -59,10 +59,14 @@ impl Input {
         }
         asked.given.extend(self.flags.iter().map(|(key, _)| *key));
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
-        // what each GPU keeps hangs on the method, where only their number is said
-        if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) && !asked.gives("shard") {
-            for scenario in &mut asked.scenarios {
-                scenario.cluster.sharding = scenario.defaults().cluster.sharding;
+        // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said
+        if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
+            let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
+            let open: Vec<&Key> = open.filter_map(Key::find).collect();
+            for scenario in asked.scenarios.iter_mut().filter(|scenario| scenario.cluster.is_many()) {
+                for key in &open {
+                    key.copy(scenario, &scenario.defaults());
+                }
             }
         }
         Ok(asked)

@@ -53,7 +53,10 @@ impl Scenario {
     /// Mixed precision over the weights as they are published, or what the library has instead; fp16 where the card has no
     /// bfloat16.
     fn usual_precision(&self) -> Precision {
+        let shards = self.method == Method::Full || self.cluster.sharding == Sharding::Fsdp2;
         match (self.stack, self.has_bfloat16()) {
+            // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
+            (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
             // `create_model_from_path` of trl 1.16 loads in float32, `SFTConfig` trains with bf16=True
             (Stack::Trl, true) => Precision::AmpBf16,
@@ -171,6 +174,21 @@ mod tests {
             on(Stack::Transformers, Method::Qlora, "a100-sxm-80gb").precision,
             Precision::AmpBf16Weights
         );
+    }
+
+    #[test]
+    fn several_gpus_are_answered_as_they_are_chosen() {
+        for method in [Method::Full, Method::Lora, Method::Qlora] {
+            let mut scenario = Scenario::default();
+            scenario.change(|scenario| scenario.cluster.gpus = 8);
+            scenario.change(|scenario| scenario.method = method);
+            assert!(estimate(&scenario).memory.is_some(), "{method}: {:?}", estimate(&scenario).issues);
+            scenario.change(|scenario| scenario.cluster.sharding = Sharding::Fsdp2);
+            // 4-bit weights are not followed there
+            assert_eq!(estimate(&scenario).memory.is_some(), method != Method::Qlora, "{method}");
+            scenario.change(|scenario| scenario.cluster.gpus = 1);
+            assert_eq!(scenario.precision, Precision::AmpBf16Weights, "{method}");
+        }
     }
 
     #[test]

@@ -395,17 +395,7 @@ fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
 
 #[test]
 fn figures_of_several_gpus_are_those_on_each() {
-    let asked = [
-        "estimate",
-        "--model",
-        "Qwen/Qwen3-0.6B",
-        "--method",
-        "full",
-        "--precision",
-        "amp-bf16",
-        "--gpus",
-        "8",
-    ];
+    let asked = ["estimate", "--model", "Qwen/Qwen3-0.6B", "--method", "full", "--gpus", "8"];
     let out = says(&asked);
     for part in ["FSDP2", "on each of 8 GPUs", "NCCL's buffers lie outside"] {
         assert!(out.contains(part), "{part}\n{out}");

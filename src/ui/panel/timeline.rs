@@ -7,7 +7,7 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
-use crate::explain::Line;
+use super::readout::{Readout, Told};
 use crate::memory::{Phase, in_order};
 use crate::step::Moment;
 use crate::ui::browser::Later;
@@ -16,8 +16,6 @@ use crate::ui::chart::timeline;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance, largest};
-use crate::ui::format::Unit;
-use crate::ui::part::Part;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
@@ -144,7 +142,7 @@ pub fn Timeline() -> impl IntoView {
         shown.zooms.update(Vec::clear);
         shown.forget();
     });
-    follow_stretch(state, detail, shown);
+    follow_range(state, detail, shown);
     let count = move || shown.count();
     let index = Signal::derive(move || shown.index());
     let glance = glances(state, detail, shown);
@@ -255,7 +253,7 @@ pub fn Timeline() -> impl IntoView {
                     </svg>
                 </div>
             </figure>
-            <Readout told=told glance=glance />
+            <Readout detail=detail told=told glance=glance />
             <Twin detail=detail moments=shown.moments />
             <p class="remark">
                 {move || {
@@ -275,7 +273,7 @@ pub fn Timeline() -> impl IntoView {
 
 /// Keeps what is drawn in step with what is wanted: all of a later step is known with the close look, anything else is
 /// asked of the worker.
-fn follow_stretch(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) {
+fn follow_range(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) {
     Effect::new(move || {
         state.desk.with_value(|desk| desk.forget(Place::Stretch));
         let (of_first, zoom) = (shown.first.get(), shown.zooms.with(|zooms| zooms.last().copied()));
@@ -328,120 +326,6 @@ fn glances(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) -> S
             Some(Glance { at: 0, event: None, lines })
         }),
     })
-}
-
-/// What is said of a moment at once.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Told {
-    moment: Moment,
-    context: Bytes,
-    is_peak: bool,
-}
-
-impl Told {
-    fn bytes(&self, part: Part) -> Bytes {
-        match part {
-            Part::Tensors(category) => self.moment.parts.get(category),
-            Part::Context => self.context,
-        }
-    }
-
-    fn total(&self) -> Bytes {
-        self.moment.parts.total() + self.context
-    }
-
-    fn spoken(&self, unit: Unit) -> String {
-        let largest = Part::all().max_by_key(|part| self.bytes(*part)).unwrap_or(Part::Context);
-        let peak = if self.is_peak { ", the peak" } else { "" };
-        let part = format!("{} {}", largest.label(), unit.amount(self.bytes(largest)));
-        format!("{} in the {}{peak}. {part}", unit.amount(self.total()), self.moment.phase.label())
-    }
-}
-
-/// The moment in words: its bytes by part, which is the legend too, and the largest tensors alive.
-#[component]
-fn Readout(
-    /// What is known at once.
-    told: Signal<Option<Told>>,
-    /// What the worker says.
-    glance: Signal<Option<Glance>>,
-) -> impl IntoView {
-    let state = State::of_page();
-    let head = move || {
-        let unit = state.unit();
-        told.get().map(|told| {
-            let when = if told.is_peak { "At the peak, in the " } else { "In the " };
-            view! {
-                <b>{unit.amount(told.total())}</b>
-                " "
-                <span>
-                    {when} {told.moment.phase.label()} " · PyTorch reserves " {unit.amount(told.moment.reserved)}
-                </span>
-            }
-        })
-    };
-    let event = Signal::derive(move || glance.get().and_then(|glance| glance.event).unwrap_or_default());
-    // A part that is there at no moment is not in the legend.
-    let present = move || {
-        state.current().answer(|_, memory, _| {
-            let details = followed(state);
-            let moments = details.as_ref().map_or(&[][..], |detail| &detail.moments[..]);
-            let is_there = |part: &Part| match *part {
-                Part::Tensors(category) => {
-                    moments.iter().any(|moment| moment.parts.get(category) > Bytes::ZERO)
-                }
-                Part::Context => memory.context > Bytes::ZERO,
-            };
-            Part::all().filter(is_there).collect::<Vec<_>>()
-        })
-    };
-    let part = move |part: Part| {
-        let amount = Signal::derive(move || {
-            let unit = state.unit();
-            let bytes = told.get().map(|told| told.bytes(part)).unwrap_or_default();
-            if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) }
-        });
-        view! {
-            <li class=part.class()>
-                <i class="swatch"></i>
-                <span>{part.label()}</span>
-                " "
-                <b>{amount}</b>
-            </li>
-        }
-    };
-    let parts = move || present().unwrap_or_default().into_iter().map(part).collect::<Vec<_>>();
-    let line = move |line: &Line| {
-        let class = Part::Tensors(line.category).class();
-        view! {
-            <li class=class>
-                <i class="swatch"></i>
-                <span>{line.what.clone()}</span>
-                " "
-                <b>{state.unit().amount(line.bytes)}</b>
-            </li>
-        }
-    };
-    let lines = move || {
-        let glance = glance.get();
-        glance.map(|glance| glance.lines.iter().map(line).collect::<Vec<_>>())
-    };
-    view! {
-        <div class="moment" id="moment" hidden=Signal::derive(move || told.with(Option::is_none))>
-            <p class="moment-head">
-                {head}
-                " "
-                <small>{event}</small>
-            </p>
-            <ul class="legend" aria-label="Parts at this moment">
-                {parts}
-            </ul>
-            <div class="alive">
-                <h3>"Largest tensors alive"</h3>
-                <ul>{lines}</ul>
-            </div>
-        </div>
-    }
 }
 
 /// The chart as a table: how each phase begins, its highest point, how it ends.
@@ -508,14 +392,5 @@ mod tests {
         let highest = stations.iter().map(|(_, moment)| moment.parts.total()).max();
         assert_eq!(highest, Some(detail.memory.steady.highest().1.bytes));
         assert!(stations[0].0.starts_with("The forward pass begins"));
-    }
-
-    #[test]
-    fn a_moment_is_said_in_a_sentence() {
-        let detail = Detail::of(&Scenario::default()).expect("an answer");
-        let moment = detail.moments[timeline::highest(&detail.moments)];
-        let told = Told { moment, context: Bytes::mib(481), is_peak: true };
-        let said = told.spoken(Unit::Binary);
-        assert!(said.contains("pass, the peak. Weights 7."), "{said}");
     }
 }
