@@ -70,6 +70,12 @@ pub fn card(scenario: &Scenario, unit: Unit) -> String {
     }
 }
 
+/// How many of them: `8 × GeForce RTX 4090`.
+pub fn cards(scenario: &Scenario, unit: Unit) -> String {
+    let gpus = if scenario.cluster.is_many() { scenario.cluster.gpus } else { 1 };
+    format!("{} × {}", grouped(gpus), card(scenario, unit))
+}
+
 /// What a tab says: model and method.
 pub fn title(scenario: &Scenario) -> String {
     let method = match scenario.method {

@@ -28,14 +28,18 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     }
 }
 
-/// `on the GeForce RTX 4090 with 14.5 GiB to spare`.
+/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
 pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
     let joint = match verdict {
         Verdict::Fits => " with",
         Verdict::WouldNotRun => ",",
         Verdict::Close | Verdict::Tight | Verdict::Over | Verdict::NotFollowed => ":",
     };
-    format!("on the {}{joint} {}", summary::card(scenario, unit), margin(fit, verdict, unit))
+    let card = match scenario.cluster.is_many() {
+        false => format!("on the {}", summary::card(scenario, unit)),
+        true => format!("on each of the {}", summary::cards(scenario, unit)),
+    };
+    format!("{card}{joint} {}", margin(fit, verdict, unit))
 }
 
 /// The whole of it in one sentence, to be read aloud.
@@ -249,6 +253,13 @@ mod tests {
             told.contains("Fits on the GeForce RTX 4090 with ")
                 && told.contains("to spare. The peak is in the ")
         );
+    }
+
+    #[test]
+    fn a_figure_of_several_gpus_is_that_of_each() {
+        let (_, told, _) =
+            of(&crate::share::decode("method=full&p=amp-bf16&gpus=8&shard=fsdp2").scenarios[0]);
+        assert!(told.contains(" on each of the 8 × GeForce RTX 4090"), "{told}");
     }
 
     #[test]

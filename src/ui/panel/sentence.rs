@@ -17,7 +17,7 @@ type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> S
 const PIECES: [Piece; 5] = [
     ("Train", "model", "Model", |scenario, _| summary::model(scenario)),
     ("with", "method", "Method", |scenario, _| method(scenario)),
-    ("on", "gpu", "GPU", |scenario, unit| format!("1 × {}", summary::card(scenario, unit))),
+    ("on", "gpu", "GPU", |scenario, unit| summary::cards(scenario, unit)),
     ("·", "seq-length", "Sequence length", |scenario, _| format!("{} tokens", grouped(scenario.sequence))),
     ("·", "batch-size", "Micro-batch size", |scenario, _| format!("batch {}", grouped(scenario.batch))),
 ];
