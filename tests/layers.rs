@@ -70,7 +70,7 @@ const INSIDE: [(&str, &[&str]); 12] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
+    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
     (
         "check",
         &[

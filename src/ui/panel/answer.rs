@@ -7,6 +7,7 @@ use leptos::prelude::*;
 use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::levers::Levers;
+use super::ranks::Ranks;
 use super::views::Views;
 use crate::explain::{Note, Switch};
 use crate::memory::{Iteration, Memory, Phase, Stage};
@@ -55,6 +56,7 @@ pub fn Fit() -> impl IntoView {
                 <Peak />
             </div>
             <div class="column">
+                <Ranks />
                 <Notes />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>

@@ -14,6 +14,7 @@ mod header;
 mod levers;
 mod need;
 mod plan;
+mod ranks;
 mod readout;
 mod rows;
 mod sentence;
