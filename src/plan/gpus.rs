@@ -47,10 +47,10 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// ```
 /// use headroom::plan::fewest_gpus;
 /// use headroom::scenario::{GpuChoice, Method, Scenario};
-/// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()), ..Scenario::default() };
+/// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-40gb".into()), ..Scenario::default() };
 /// scenario.change(|scenario| scenario.method = Method::Full);
 /// let layout = fewest_gpus(&scenario)?.expect("an 8B model is held by some");
-/// assert_eq!(layout.gpus, 2);
+/// assert_eq!(layout.gpus, 4);
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
