@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "text",
     "units",
     "dtype",
@@ -24,6 +24,7 @@ const LAYERS: [&str; 21] = [
     "accuracy",
     "plan",
     "explain",
+    "oom",
     "share",
     "export",
     "check",
@@ -33,7 +34,7 @@ const LAYERS: [&str; 21] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 12] = [
+const INSIDE: [(&str, &[&str]); 13] = [
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -111,6 +112,7 @@ const INSIDE: [(&str, &[&str]); 12] = [
     ),
     ("model/families/variants", &["bases", "dense", "experts", "hybrid", "mod"]),
     ("model/catalogue", &["entries", "search", "mod"]),
+    ("oom", &["message", "suspect", "finding", "guess", "mod"]),
     (
         "step",
         &[
@@ -130,6 +132,7 @@ const INSIDE: [(&str, &[&str]); 12] = [
             "replay",
             "allocate",
             "snapshot",
+            "requests",
         ],
     ),
     (

@@ -317,18 +317,9 @@ impl Recording {
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
             let (storage, maker) = (self.storage(id), self.makers[id as usize]);
-            let group =
-                groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
-                    category,
-                    module: maker.module,
-                    what: maker.what,
-                    role: maker.role,
-                    dims: maker.dims,
-                    pass: maker.pass,
-                    dtype: storage.dtype,
-                    bytes: Bytes(storage.requested),
-                    count: 0,
-                });
+            let group = groups
+                .entry((category, maker, storage.requested, storage.dtype))
+                .or_insert_with(|| self.group(id, category));
             group.count += u64::from(storage.times);
             rests.bytes += rest;
         }
@@ -336,6 +327,22 @@ impl Recording {
         sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
         sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
         sorted
+    }
+
+    /// The group of a storage that is for that, without any member yet.
+    pub(super) fn group(&self, id: StorageId, category: Category) -> TensorGroup {
+        let (storage, maker) = (self.storage(id), self.makers[id as usize]);
+        TensorGroup {
+            category,
+            module: maker.module,
+            what: maker.what,
+            role: maker.role,
+            dims: maker.dims,
+            pass: maker.pass,
+            dtype: storage.dtype,
+            bytes: Bytes(storage.requested),
+            count: 0,
+        }
     }
 
     /// What the event of that number does; nothing where no tensor comes or goes.
