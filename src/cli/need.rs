@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use super::table::aligned;
 use crate::hardware::{Machine, gpus};
 use crate::plan::{NeedCell, NeedRow, Verdict, need, on_one, usual_cards};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::Output;
 use super::input::{Input, read, read_all};
 use super::levers::{lines, lower};
+use super::output::Output;
 use super::table::aligned;
 use crate::oom::{Decoded, Suspect, decode, remedies};
 use crate::plan::Lever;

@@ -128,7 +128,7 @@ pub(super) fn modeling(
     (member, batch): (&Member, Batch),
     device: Device,
 ) -> Result<Modeling, Issue> {
-    let Some(modeling) = architecture.modeling else {
+    let Some(modeling) = architecture.family.map(|family| family.modeling) else {
         let message = "what a step of this model keeps is not known, and not guessed: there is no figure";
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));

@@ -95,9 +95,10 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
+        // transformers leaves what `_keep_in_fp32_modules` names as it is, and the module that is registered last
         let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
-        let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
+        let kept = self.modeling.kept_in_float32.is_some_and(|end| spec.name.ends_with(end))
+            || last == Some(spec.name);
         let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept

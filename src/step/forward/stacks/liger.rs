@@ -5,7 +5,7 @@
 //! Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::issue::{Field, Issue};
+use crate::issue::Issue;
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
@@ -20,17 +20,13 @@ use crate::step::what::{Source, What, torch};
 
 static DW: What = What::own("dW", "partial sums of the gradient of a norm's weight", Source::FusedLoss);
 
-/// Families that were compared.
-const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
-
 /// Refuses what Liger has no kernels for, or what was not compared.
 pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
-    if FAMILIES.contains(&&*architecture.model_type) {
+    if architecture.family.is_some_and(|family| family.stacks.liger) {
         return Ok(());
     }
     let message = format!("{} with Liger's kernels is not modelled", architecture.model_type);
-    Err(Issue::error(Field::Stack, message)
-        .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
+    Err(super::not_compared(message, |stacks| stacks.liger))
 }
 
 /// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other

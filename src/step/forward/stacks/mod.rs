@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use super::adapters;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
-use crate::model::modeling::Code;
+use crate::model::modeling::{Code, Stacks, families};
 use crate::model::{Architecture, Objective};
 use crate::scenario::{Checkpointing, Lengths, LossKernel, Method, Stack};
 
@@ -39,6 +39,13 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
         Stack::Unsloth => unsloth::architecture(architecture, member, batch).map(Cow::Owned),
     }
+}
+
+/// Says that a stack's code for a family was not compared, and for which it was.
+fn not_compared(message: String, compared: impl Fn(&Stacks) -> bool) -> Issue {
+    let known = families().filter(|family| compared(&family.stacks));
+    let names: Vec<&str> = known.flat_map(|family| family.model_types).copied().collect();
+    Issue::error(Field::Stack, message).with_fix(format!("choose transformers, or {}", names.join(", ")))
 }
 
 /// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
@@ -125,7 +132,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         "torchtune, which has none of it"
     } else if kernel == LossKernel::Full {
         return Ok(());
-    } else if architecture.modeling.is_some_and(|modeling| modeling.code == Code::Qwen) {
+    } else if architecture.family.is_some_and(|family| family.modeling.code == Code::Qwen) {
         "the code of its own that this model brings"
     } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
         "a model with an encoder"
