@@ -100,6 +100,11 @@ impl<'a> Ready<'a> {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
     }
 
+    /// Whether gradients go into a bucket that is reduced whenever it is full.
+    pub fn fills_buckets(&self) -> bool {
+        Parallel::of(self.cluster).partition().is_some()
+    }
+
     /// Whether every iteration after the first does the same.
     pub fn repeats_itself(&self) -> bool {
         Parallel::of(self.cluster).repeats_itself()

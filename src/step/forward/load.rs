@@ -266,6 +266,7 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
+        let autocasts = !loader.state.parallel.has_own_type();
         let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);
@@ -288,7 +289,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(member.precision).filter(|_| !shards),
+            autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,
             fills_cache: families::fills_cache(modeling, architecture, member),
         }

@@ -11,6 +11,7 @@
 mod ddp;
 mod fsdp2;
 mod supported;
+mod zero;
 
 use std::ops::Range;
 
@@ -25,10 +26,11 @@ use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use supported::supported;
+use zero::Zero;
 
 /// Whether an engine made that for itself: buckets, shards' gradients, what it gathers.
 pub fn is_engines(what: &What) -> bool {
-    *what == ddp::BUCKET || fsdp2::OWN.contains(&what)
+    *what == ddp::BUCKET || fsdp2::OWN.contains(&what) || zero::OWN.contains(&what)
 }
 
 /// A model on the machine, as an engine wraps it.
@@ -51,6 +53,8 @@ pub(super) enum Parallel {
     Ddp(Box<Ddp>),
     /// Each has a shard of every parameter: layers are gathered when they run.
     Fsdp2(Box<Fsdp2>),
+    /// Each has the whole model, and masters and optimizer state of its partition: DeepSpeed's ZeRO-1 and ZeRO-2.
+    Zero(Box<Zero>),
 }
 
 impl Parallel {
@@ -60,14 +64,33 @@ impl Parallel {
             _ if cluster.gpus <= 1 => Parallel::Alone,
             Sharding::Ddp => Parallel::Ddp(Box::default()),
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
+            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
+                Parallel::Zero(Box::new(Zero::of(cluster)))
+            }
         }
     }
 
     /// Whether parameters are sharded, and so read in the element type that they are gathered in, without autocast.
     pub fn shards(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => false,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => false,
             Parallel::Fsdp2(_) => true,
+        }
+    }
+
+    /// Whether the engine has an element type of its own to compute in: no autocast.
+    pub fn has_own_type(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) => false,
+            Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
+        }
+    }
+
+    /// Elements of the one tensor that the optimizer steps in place of the parameters, where there is such.
+    pub fn partition(&self) -> Option<u64> {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => None,
+            Parallel::Zero(zero) => Some(zero.partition()),
         }
     }
 
@@ -78,13 +101,17 @@ impl Parallel {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
             Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
+            Parallel::Zero(_) => {
+                let dtype = if dtype == Dtype::U8 { dtype } else { zero::COMPUTE };
+                (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
+            }
         }
     }
 
     /// Whether a parameter is there for an operation to read.
     pub fn is_there(&self, id: ParamId) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => true,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => true,
             Parallel::Fsdp2(fsdp) => fsdp.is_gathered(id),
         }
     }
@@ -92,7 +119,7 @@ impl Parallel {
     /// What one repetition of a layer leaves to the next, beside what autograd does.
     pub fn carried(&self) -> [StorageId; 3] {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => [NOTHING; 3],
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => [NOTHING; 3],
             Parallel::Fsdp2(fsdp) => fsdp.carried(),
         }
     }
@@ -100,7 +127,7 @@ impl Parallel {
     /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on.
     pub fn repeats_itself(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Fsdp2(_) => true,
+            Parallel::Alone | Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
             Parallel::Ddp(_) => false,
         }
     }
@@ -113,6 +140,7 @@ impl State {
             Parallel::Alone => {}
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
             Parallel::Fsdp2(fsdp) => self.heap.alike &= fsdp.wrap(&self.params, model),
+            Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
         }
     }
 
@@ -121,13 +149,14 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Fsdp2(_) => {}
             Parallel::Ddp(ddp) => ddp.arrived(param),
+            Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
         }
     }
 
     /// The model's forward pass begins.
     pub fn enter_forward(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone => {}
+            Parallel::Alone | Parallel::Zero(_) => {}
             Parallel::Ddp(ddp) => {
                 if ddp.enter_forward(&mut self.heap, &self.params) {
                     self.meet_unmodelled(
@@ -147,6 +176,7 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Ddp(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.leave_backward(&mut self.heap, &mut self.params),
+            Parallel::Zero(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
         }
     }
 
@@ -155,6 +185,15 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Ddp(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
+            Parallel::Zero(zero) => zero.enter_step(&mut self.heap),
+        }
+    }
+
+    /// The optimizer has stepped.
+    pub fn leave_step(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => {}
+            Parallel::Zero(zero) => zero.leave_step(&mut self.heap),
         }
     }
 }
@@ -173,13 +212,13 @@ impl Machine {
         }
         let value = self.with(|state| {
             match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
             }
             // RegisterPostBackwardFunction
             let node = state.node([&input.value], move |state, _, grad| {
                 match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => {}
                     Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
                 }
                 only(share(state, grad))
@@ -194,12 +233,12 @@ impl Machine {
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
             match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) => {}
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
             }
             let node = state.node([&output.value], move |state, _, grad| {
                 match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) => {}
+                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => {}
                     Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
                 }
                 only(share(state, grad))
@@ -212,7 +251,7 @@ impl Machine {
     /// The model's forward pass is over: its loss, whose gradient begins the backward pass.
     pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>) -> Tensor<'m> {
         let root = self.with(|state| match &state.parallel {
-            Parallel::Alone | Parallel::Ddp(_) => None,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => None,
             Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
         });
         match root {
