@@ -122,7 +122,9 @@ impl<'a> Rounds<'a> {
                 self.bring(batch, stack, times);
             }
         }
-        let light = self.members.iter().map(Running::light_workspaces);
+        // DeepSpeed's linear layer adds its bias after the product
+        let plain = self.machine.with(|state| state.parallel.gathers_modules());
+        let light = self.members.iter().filter(|_| !plain).map(Running::light_workspaces);
         let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
         self.machine.with(|state| {
             let workspace = state.device.workspace;
@@ -240,10 +242,14 @@ impl<'a> Rounds<'a> {
                 if training.clips && state.parallel.partition().is_none() {
                     state.clip(&model.params);
                 }
-                if *has_state {
-                    state.step(training.optimizer, &model.params);
-                } else {
-                    state.first_step(training.optimizer, &model.params);
+                for number in 0..state.parallel.steps() {
+                    state.enter_partition(number);
+                    if *has_state {
+                        state.step(training.optimizer, &model.params);
+                    } else {
+                        state.first_step(training.optimizer, &model.params);
+                    }
+                    state.leave_partition();
                 }
                 state.leave_step();
             });

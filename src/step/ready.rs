@@ -107,7 +107,7 @@ impl<'a> Ready<'a> {
 
     /// Whether gradients go into a bucket that is reduced whenever it is full.
     pub fn fills_buckets(&self) -> bool {
-        Parallel::of(self.cluster).partition().is_some()
+        self.cluster.is_zero()
     }
 
     /// Whether every iteration after the first does the same.

@@ -363,7 +363,10 @@ impl Recording {
     /// The whole run event by event, from the first that its loading asks for.
     pub fn whole_trace(&self) -> Vec<Traced> {
         let loading = self.traced(0..self.loaded);
-        loading.chain(self.empties.then_some(Traced::EmptyCache)).chain(self.traced(self.loaded..self.len())).collect()
+        loading
+            .chain(self.empties.then_some(Traced::EmptyCache))
+            .chain(self.traced(self.loaded..self.len()))
+            .collect()
     }
 
     fn traced(&self, numbers: Range<usize>) -> impl Iterator<Item = Traced> {

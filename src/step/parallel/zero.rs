@@ -17,9 +17,9 @@ const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and
 
 static FLAT: What =
     What::own("flat parameters", "all trained parameters of the model in one bfloat16 tensor", STAGES);
-static MASTER: What =
+pub(super) static MASTER: What =
     What::own("fp32 master weights", "this rank's partition of the parameters in float32", STAGES);
-static BUCKET: What = What::own(
+pub(super) static BUCKET: What = What::own(
     "reduce bucket",
     "the buffer that gradients are copied into and reduced from: as large as it is configured, from the first gradient to \
      the end of backward",
@@ -35,8 +35,8 @@ static FLATTENED: What = What::own(
     "a bucket's slices for each rank, in one tensor that all ranks sum up",
     STAGES,
 );
-static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
-static FLAT_GRADIENT: What =
+pub(super) static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
+pub(super) static FLAT_GRADIENT: What =
     What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
 static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
 
@@ -317,10 +317,10 @@ impl Zero {
 }
 
 /// Something that stays until the end.
-fn keep(heap: &mut Heap, numel: u64, dtype: Dtype, category: Category, what: &'static What) {
+pub(super) fn keep(heap: &mut Heap, numel: u64, dtype: Dtype, category: Category, what: &'static What) {
     heap.persistent(numel.saturating_mul(dtype.bytes()), dtype, 1, category, what);
 }
 
-fn scratch(heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+pub(super) fn scratch(heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
     heap.alloc_as(Category::Temporaries, numel.saturating_mul(dtype.bytes()), dtype, what)
 }
