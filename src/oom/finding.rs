@@ -109,11 +109,11 @@ pub fn findings(
     let mut findings = Vec::new();
     let Message { requested, capacity, free, others, allocated, unallocated, .. } = *message;
     if let Some(asked) = requested {
-        let segment = [1, 2 << 20].map(segment_for).into_iter().find(|segment| asked.bytes.0 == *segment);
+        let segment = message.segment();
         let is_larger = capacity.is_some_and(|capacity| asked.bytes > capacity.bytes);
         if is_larger {
             findings.push(Finding::LargerThanCard);
-        } else if let Some(segment) = segment.map(Bytes) {
+        } else if let Some(segment) = segment {
             findings.push(Finding::AnySmallTensor { segment });
         }
         if let (Some(free), Some(unallocated), false) = (free, unallocated, is_larger) {

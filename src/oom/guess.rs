@@ -62,6 +62,8 @@ pub fn guesses(message: &Message) -> Vec<Guess> {
             })
         })
         .collect();
+    // half the bytes are twice the tokens: float32, in which losses are computed, comes first
+    found.dedup_by_key(|guess| guess.vocabulary);
     found.sort_by_key(|guess| std::cmp::Reverse(guess.tokens.trailing_zeros()));
     found.truncate(NAMED);
     found

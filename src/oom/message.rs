@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::segment_for;
 use crate::hardware::Vendor;
 use crate::units::{BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, Bytes};
 
@@ -92,6 +93,12 @@ impl std::str::FromStr for Message {
 }
 
 impl Message {
+    /// The segment that was asked for, where it is one that the allocator has for tensors of up to 10 MiB, whatever their size.
+    pub fn segment(&self) -> Option<Bytes> {
+        let asked = self.requested?.bytes;
+        [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
+    }
+
     /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.2 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
     /// words around an amount say what it is; where several messages were pasted, the first is read.
     fn read_sentences(&mut self, text: &str) {

@@ -28,12 +28,15 @@ const SUSPECTS: usize = 3;
 /// A suspect's moment is the message's where what is allocated differs by no more than this part.
 const SAME_MOMENT: f64 = 0.02;
 
-/// The tensors of a scenario's run that ask for as much as the message says, the one whose moment is nearest to it first.
+/// The tensors of a scenario's run that ask for as much as the message says, the one whose moment is nearest to it first; none
+/// where the message says a segment of small tensors.
 ///
 /// # Errors
 /// An [`Issue`] where the scenario cannot be run.
 pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, Issue> {
-    let Some(asked) = message.requested else { return Ok(Vec::new()) };
+    let Some(asked) = message.requested.filter(|_| message.segment().is_none()) else {
+        return Ok(Vec::new());
+    };
     let recording = recorded(scenario)?;
     let expandable_segments = scenario.allocator == Allocator::Expandable;
     let settings = Settings { expandable_segments, ..Settings::default() };
