@@ -37,8 +37,6 @@ pub struct Recording {
     pub(super) storages: Vec<Storage>,
     /// What made each of them.
     makers: Vec<Maker>,
-    /// What each of them was for when it was made.
-    pub(super) born: Vec<Category>,
     events: Vec<Event>,
     /// How many of them, at the end, happen once more.
     again: usize,
@@ -155,7 +153,7 @@ impl Recording {
     }
 
     fn run(ready: &Ready<'_>, schedule: &Schedule) -> Result<Recording, Issue> {
-        let machine = Machine::new(ready.device, true);
+        let machine = Machine::new(ready.device, Some(schedule.events));
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.run_up_to(schedule.accumulated);
@@ -195,7 +193,7 @@ impl Recording {
         }
         let mut stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born, .. } =
+        let Record { events, makers, .. } =
             machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
@@ -203,7 +201,7 @@ impl Recording {
         let again = if schedule.repeats() { shown.len() } else { 0 };
         shown = shown.start + again..shown.end + again;
         stepped += again;
-        Ok(Recording { storages, makers, born, events, again, left, empties, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, events, again, left, empties, loaded, first, shown, stepped })
     }
 
     /// How many events there are, those that happen once more with them.
