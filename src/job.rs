@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use crate::issue::Issue;
 use crate::model::Architecture;
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
     Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
@@ -258,7 +259,7 @@ impl Batch {
     /// of every other batch.
     pub fn laid_out(self, stack: Stack) -> Batch {
         match self.mask {
-            Mask::None if stack == Stack::Trl => Batch { mask: Mask::Ones, ..self },
+            Mask::None if Software::of(stack).trainer == Trainer::Trl => Batch { mask: Mask::Ones, ..self },
             Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => self,
             Mask::PaddingFree => Batch {
                 sequences: 1,

@@ -65,6 +65,8 @@ macro_rules! choices {
     };
 }
 
+pub(crate) use choices;
+
 choices! {
     /// Which weights are trained.
     Method {
