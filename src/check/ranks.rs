@@ -3,11 +3,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::error::CheckError;
+
 /// The case of a row in the words of [`super::truth`], where it is one of many ranks.
 ///
 /// # Errors
 /// What no other case has a word for.
-pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
+pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
     let Some(engine) = case.get("engine") else { return Ok(None) };
     let engine = engine.as_str().unwrap_or_default();
     let mut out = Map::new();
@@ -24,7 +26,7 @@ pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
         out.insert(key.to_owned(), value);
     }
     if engine.starts_with("zero") {
-        return Err(format!("DeepSpeed's ZeRO ({engine}) is not modelled"));
+        return Err(format!("DeepSpeed's ZeRO ({engine}) is not modelled").into());
     }
     Ok(Some(Value::Object(out)))
 }

@@ -65,6 +65,7 @@ macro_rules! choices {
     };
 }
 
+#[cfg(feature = "ui")]
 pub(crate) use choices;
 
 choices! {
