@@ -106,15 +106,39 @@ impl Act {
         }
     }
 
+    /// The same with another batch, where it is given one.
+    pub fn map_batch(self, change: impl FnOnce(Batch) -> Batch) -> Act {
+        match self {
+            Act::Train { member, batch, loss, times } => {
+                Act::Train { member, batch: change(batch), loss, times }
+            }
+            Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Update { member } => Act::Update { member },
+        }
+    }
+
+    /// How many batches it is given in a round (gradient accumulation).
+    pub fn times(&self) -> u64 {
+        match *self {
+            Act::Train { times, .. } => times,
+            Act::Update { .. } | Act::Score { .. } => 1,
+        }
+    }
+
+    /// Whose act it is.
+    pub fn member(&self) -> usize {
+        match *self {
+            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+        }
+    }
+
     /// The members that it runs: whose act it is, and a reference.
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
-        let (member, reference) = match *self {
-            Act::Train { member, loss: Loss::Preference { reference, .. }, .. } => (member, Some(reference)),
-            Act::Train { member, loss: Loss::Labels, .. }
-            | Act::Update { member }
-            | Act::Score { member, .. } => (member, None),
+        let reference = match *self {
+            Act::Train { loss: Loss::Preference { reference, .. }, .. } => Some(reference),
+            Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Score { .. } => None,
         };
-        [member].into_iter().chain(reference)
+        [self.member()].into_iter().chain(reference)
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Software {
     pub input_grads: InputGrads,
     /// Whether Liger's kernels stand in for norms, rotary embeddings and gated products.
     pub liger_kernels: bool,
+    /// Why it does not train the embedding beside adapters, where it does not.
+    pub no_trained_embeddings: Option<&'static str>,
     /// Where its modules can be read.
     pub modeling_source: &'static str,
     /// Where its loss can be read.
@@ -108,6 +110,7 @@ static TRANSFORMERS: Software = Software {
     prepares_for_4_bit: true,
     input_grads: InputGrads::Checkpointed,
     liger_kernels: false,
+    no_trained_embeddings: None,
     modeling_source: "transformers, the model's modeling file; compared with the allocator's trace",
     loss_source: "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml",
     fused_loss_source: "liger-kernel, ops",
@@ -135,6 +138,7 @@ static LITGPT: Software = Software {
     prepares_for_4_bit: true,
     input_grads: InputGrads::None,
     liger_kernels: false,
+    no_trained_embeddings: Some("litgpt trains adapters alone"),
     modeling_source: "litgpt, litgpt/model.py; compared with the allocator's trace",
     loss_source: "litgpt, litgpt/utils.py; PyTorch, derivatives.yaml",
     fused_loss_source: "liger-kernel, ops",
@@ -151,6 +155,7 @@ static TORCHTUNE: Software = Software {
     prepares_for_4_bit: false,
     input_grads: InputGrads::None,
     liger_kernels: false,
+    no_trained_embeddings: Some("torchtune trains adapters alone"),
     modeling_source: "torchtune, torchtune/modules; compared with the allocator's trace",
     loss_source: "torchtune, torchtune/modules/loss; PyTorch, derivatives.yaml",
     fused_loss_source: "liger-kernel, ops",
@@ -167,6 +172,7 @@ static UNSLOTH: Software = Software {
     prepares_for_4_bit: false,
     input_grads: InputGrads::Always,
     liger_kernels: false,
+    no_trained_embeddings: Some("Unsloth with modules_to_save is not modelled"),
     modeling_source: "unsloth, unsloth/models and unsloth/kernels; compared with the allocator's trace",
     loss_source: "unsloth, unsloth/kernels; unsloth_zoo, fused_losses",
     fused_loss_source: "unsloth, unsloth/kernels; unsloth_zoo, fused_losses",

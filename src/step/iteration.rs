@@ -112,15 +112,11 @@ impl<'a> Rounds<'a> {
         }
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
-            let (member, batch, times) = match *act {
-                Act::Train { member, batch, times, .. } => (member, batch, times),
-                Act::Score { member, batch } => (member, batch, 1),
-                Act::Update { .. } => continue,
-            };
-            let stack = self.members[member].model.member.stack;
+            let Some(batch) = act.batch() else { continue };
+            let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
-                self.bring(batch, stack, times);
+                self.bring(batch, stack, act.times());
             }
         }
         let light = self.members.iter().map(Running::light_workspaces);
