@@ -58,6 +58,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
         "scenario",
         &[
             "choices",
+            "software",
             "lengths",
             "modules",
             "mod",
@@ -348,6 +349,24 @@ fn no_family_is_asked_for_by_name_in_a_step() {
             );
             let named = names.iter().find(|name| line.contains(&format!("\"{name}\"")));
             assert_eq!(named, None, "{}", place());
+        }
+    }
+}
+
+/// What a stack does stands in its row (`scenario/software.rs`) and in its own folder: what all stacks run asks the row. Which of
+/// them several GPUs were compared with is the engines' own affair.
+#[test]
+fn no_stack_is_asked_for_by_name_in_a_step() {
+    let own = ["step/forward/stacks/mod.rs", "step/parallel/supported.rs"];
+    for file in sources(&src().join("step")) {
+        if own.iter().any(|own| file.ends_with(own)) {
+            continue;
+        }
+        let source = std::fs::read_to_string(&file).expect("it can be read");
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let asked = line.replace("Field::Stack", "").contains("Stack::");
+            assert!(!asked, "{}:{}: {line}", file.display(), number + 1);
         }
     }
 }

@@ -193,8 +193,7 @@ impl Recording {
         }
         let mut stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, .. } =
-            machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, .. } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         let empties = !ready.lays_out_anew();

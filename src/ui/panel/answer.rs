@@ -6,7 +6,7 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::oom::OutOfMemory;
 use crate::explain::{Note, Switch};
-use crate::memory::{Iteration, Memory, Phase, Stage};
+use crate::memory::{Iteration, Memory};
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::format::Unit;
@@ -165,7 +165,7 @@ fn phases(state: State, width: u32) -> String {
     let drawn = state.current().answer(|_, memory, gpu| {
         let highest = memory.steady.highest().0;
         let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {
-            name: phase_name(*phase).to_owned(),
+            name: phase.stage.title().to_owned(),
             segments: Bar::segments(&peak.parts, memory.context),
             capacity: gpu.memory,
             faded: *phase != highest,
@@ -173,16 +173,6 @@ fn phases(state: State, width: u32) -> String {
         draw(&bars.collect::<Vec<_>>(), unit, layout, "Bars of the memory at the peak of each phase")
     });
     drawn.unwrap_or_default()
-}
-
-/// What stands before the bar of a phase.
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase.stage {
-        Stage::Forward => "Forward",
-        Stage::Backward => "Backward",
-        Stage::Step => "Optimizer step",
-        Stage::Score => "Scoring",
-    }
 }
 
 /// What the first iteration does otherwise than those that are drawn.

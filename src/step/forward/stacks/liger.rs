@@ -9,7 +9,7 @@ use crate::issue::Issue;
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::Stack;
+use crate::scenario::software::Software;
 use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
@@ -32,12 +32,20 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
 /// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other
 /// with a residual between them.
 pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
-    match (member.stack, kind) {
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) if sandwich => {
-            Some(|x, norm| x.liger_normed(norm, false))
-        }
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(|x, norm| x.liger_normed(norm, true)),
-        _ => None,
+    match kind {
+        NormKind::Rms | NormKind::RmsPlusOne if !Software::of(member.stack).liger_kernels => None,
+        NormKind::Rms | NormKind::RmsPlusOne if sandwich => Some(|x, norm| x.liger_normed(norm, false)),
+        NormKind::Rms | NormKind::RmsPlusOne => Some(|x, norm| x.liger_normed(norm, true)),
+        NormKind::LayerNorm { .. }
+        | NormKind::LayerNormPlain
+        | NormKind::LayerNormBare
+        | NormKind::RmsCastLast
+        | NormKind::RmsPower
+        | NormKind::LayerNormPython
+        | NormKind::RmsPlain
+        | NormKind::LayerNormPlusOne
+        | NormKind::RmsLate
+        | NormKind::Identity => None,
     }
 }
 

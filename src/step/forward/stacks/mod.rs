@@ -17,7 +17,8 @@ use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
 use crate::model::modeling::{Code, Stacks, families};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Lengths, LossKernel, Method, Stack};
+use crate::scenario::software::Software;
+use crate::scenario::{Checkpointing, Lengths, LossKernel, Stack};
 
 /// The architecture as the member's stack builds it.
 ///
@@ -65,15 +66,15 @@ fn checkpointing(member: &Member) -> Result<(), Issue> {
 
 /// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
 fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let head = architecture.head.linear.name;
-    let problem = match (member.method, member.stack) {
-        (Method::Full, _) => return Ok(()),
-        _ if !member.lora.trains_embeddings => return Ok(()),
-        (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
-        (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
-        (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
-        _ if adapters::adapts_head(member, head) => "the output head has an adapter already",
-        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Trl | Stack::Liger) => return Ok(()),
+    if !member.method.has_adapters() || !member.lora.trains_embeddings {
+        return Ok(());
+    }
+    let problem = match Software::of(member.stack).no_trained_embeddings {
+        Some(problem) => problem,
+        None if adapters::adapts_head(member, architecture.head.linear.name) => {
+            "the output head has an adapter already"
+        }
+        None => return Ok(()),
     };
     let fix = "switch train-embeddings off";
     Err(Issue::error(Field::TrainEmbeddings, format!("the embedding cannot be trained too: {problem}"))
