@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use super::table::aligned;
 use crate::issue::Issue;
 use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
@@ -109,7 +109,7 @@ pub(super) fn fewest_to_json(fewest: &Result<Option<Layout>, Issue>) -> Value {
 }
 
 /// A line for the first change, with the figures, and one for each that comes with it.
-fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
+pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
     let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
     let mut lines: Vec<_> = changes.iter().map(|change| vec![words(change)]).collect();
     for line in lines.iter_mut().skip(1) {
@@ -121,7 +121,8 @@ fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<Stri
     lines
 }
 
-fn lower(verdict: Verdict) -> String {
+/// The verdict in the middle of a line.
+pub(super) fn lower(verdict: Verdict) -> String {
     verdict.label().to_lowercase()
 }
 

@@ -3,9 +3,9 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Output;
 use super::input::Input;
 use super::levers::{fewest_in_words, fewest_to_json};
+use super::output::Output;
 use super::table::aligned;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;

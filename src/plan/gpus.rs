@@ -24,14 +24,14 @@ pub struct Layout {
     pub scenario: Box<Scenario>,
 }
 
-/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario's engine shards
-/// already: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
+/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario names another
+/// engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
 /// are float32 shards.
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
         scenario.cluster.gpus = gpus;
-        if scenario.cluster.is_many() && !scenario.cluster.shards() {
+        if scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
             scenario.cluster.sharding = Sharding::Fsdp2;
         }
     });

@@ -13,6 +13,7 @@ use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 
@@ -111,18 +112,16 @@ impl<'a> Rounds<'a> {
         }
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
-            let (member, batch, times) = match *act {
-                Act::Train { member, batch, times, .. } => (member, batch, times),
-                Act::Score { member, batch } => (member, batch, 1),
-                Act::Update { .. } => continue,
-            };
-            let stack = self.members[member].model.member.stack;
+            let Some(batch) = act.batch() else { continue };
+            let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
-                self.bring(batch, stack, times);
+                self.bring(batch, stack, act.times());
             }
         }
-        let light = self.members.iter().map(Running::light_workspaces);
+        // DeepSpeed's linear layer adds its bias after the product
+        let plain = self.machine.with(|state| state.parallel.gathers_modules());
+        let light = self.members.iter().filter(|_| !plain).map(Running::light_workspaces);
         let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
         self.machine.with(|state| {
             let workspace = state.device.workspace;
@@ -134,14 +133,18 @@ impl<'a> Rounds<'a> {
     fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = match (stack, batch.mask) {
+        let trainer = Software::of(stack).trainer;
+        let tensors: u64 = match (trainer, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
-            (Stack::Torchtune, _) => 1,
-            (_, Mask::None) => 2,
-            (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
+            (Trainer::Torchtune, _) => 1,
+            (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
+            (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
-        // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
-        let batches = if stack == Stack::Trl { times } else { 1 };
+        let batches = match trainer {
+            // all micro-batches of a step at once (`get_batch_samples`)
+            Trainer::Trl => times,
+            Trainer::Loop | Trainer::Torchtune => 1,
+        };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
             let bring =
@@ -180,8 +183,10 @@ impl<'a> Rounds<'a> {
             _ => return [self.round(&[]), self.round(&[])],
         };
         let model = &self.members[member].model;
-        let repeats_itself = self.machine.with(|state| state.parallel.repeats_itself());
-        if model.apart == Apart::All || !repeats_itself || model.member.training.is_none_or(alters) {
+        let simple = self
+            .machine
+            .with(|state| state.parallel.repeats_itself() && state.parallel.partition().is_none());
+        if model.apart == Apart::All || !simple || model.member.training.is_none_or(alters) {
             return [self.round(&[]), self.round(&[])];
         }
         self.act(0, &[]);
@@ -206,13 +211,14 @@ impl<'a> Rounds<'a> {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         match self.round[index] {
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                for _ in 0..self.different(times) {
-                    self.train(act, member, batch, loss);
+                let times = self.different(times);
+                for number in 1..=times {
+                    self.train(act, member, batch, loss, number == times);
                 }
             }
             Act::Train { member, loss, .. } => {
-                for batch in drawn {
-                    self.train(act, member, *batch, loss);
+                for (number, batch) in drawn.iter().enumerate() {
+                    self.train(act, member, *batch, loss, number + 1 == drawn.len());
                 }
             }
             Act::Update { member } => self.update(act, member),
@@ -233,14 +239,20 @@ impl<'a> Rounds<'a> {
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
                 state.enter_step();
-                if training.clips {
+                // an engine that steps a partition takes the norm of that
+                if training.clips && state.parallel.partition().is_none() {
                     state.clip(&model.params);
                 }
-                if *has_state {
-                    state.step(training.optimizer, &model.params);
-                } else {
-                    state.first_step(training.optimizer, &model.params);
+                for number in 0..state.parallel.steps() {
+                    state.enter_partition(number);
+                    if *has_state {
+                        state.step(training.optimizer, &model.params);
+                    } else {
+                        state.first_step(training.optimizer, &model.params);
+                    }
+                    state.leave_partition();
                 }
+                state.leave_step();
             });
         }
         *has_state = true;
@@ -255,8 +267,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// One micro-batch forward and backward.
-    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss) {
+    /// One micro-batch forward and backward; whether it is the last before the step.
+    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss, is_last: bool) {
         let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
         self.notes.begin(forward);
         let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
@@ -266,6 +278,7 @@ impl<'a> Rounds<'a> {
         }
         self.machine.with(|state| {
             state.on_grad = own.on_grad();
+            state.is_last = is_last;
             state.category = Category::Activations;
         });
         let replace = || {
@@ -321,7 +334,7 @@ impl<'a> Rounds<'a> {
         self.machine.with(|state| {
             let offload = state.graph.offload.get_or_insert_default();
             offload.ids = self.ids;
-            if model.member.stack == Stack::Torchtune {
+            if Software::of(model.member.stack).trainer == Trainer::Torchtune {
                 offload.forgetful = true;
             } else if model.member.loads_bitsandbytes() {
                 state.empty_cache();

@@ -35,6 +35,8 @@ pub(super) struct State {
     pub cast_leaves: Vec<(Value, Value)>,
     /// What the process has to do with those on other GPUs.
     pub parallel: Parallel,
+    /// Whether the micro-batch that runs is the last before the optimizer steps.
+    pub is_last: bool,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
@@ -91,11 +93,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine without tensors; with a record of what happens if `recording`.
-    pub fn new(device: Device, recording: bool) -> Machine {
+    /// A machine without tensors; with a record of what happens where one is wanted, of about so many events.
+    pub fn new(device: Device, recorded: Option<usize>) -> Machine {
         Machine {
             state: RefCell::new(State {
-                heap: Heap::new(device, recording),
+                heap: Heap::new(device, recorded),
                 graph: Graph::default(),
                 params: Params::default(),
                 sequences: 1,
@@ -104,6 +106,7 @@ impl Machine {
                 cast_cache: Vec::new(),
                 cast_leaves: Vec::new(),
                 parallel: Parallel::Alone,
+                is_last: true,
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_tensor_may_go_while_the_state_is_in_use() {
-        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), Some(0));
         let tensor = machine
             .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
         let id = tensor.value.storage;
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_tensor_may_be_cloned_while_the_state_is_in_use() {
-        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), Some(0));
         let tensor = machine
             .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
         let id = tensor.value.storage;

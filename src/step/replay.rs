@@ -37,13 +37,13 @@ pub struct Recording {
     pub(super) storages: Vec<Storage>,
     /// What made each of them.
     makers: Vec<Maker>,
-    /// What each of them was for when it was made.
-    pub(super) born: Vec<Category>,
     events: Vec<Event>,
     /// How many of them, at the end, happen once more.
     again: usize,
     /// What those leave that the next iteration frees, each with the storage that they freed in its place.
     left: Vec<(StorageId, StorageId)>,
+    /// Whether the allocator's cache is emptied then.
+    pub(super) empties: bool,
     /// Where the first iteration begins.
     pub(super) loaded: usize,
     /// Where the first iteration ends.
@@ -155,7 +155,7 @@ impl Recording {
     }
 
     fn run(ready: &Ready<'_>, schedule: &Schedule) -> Result<Recording, Issue> {
-        let machine = Machine::new(ready.device, true);
+        let machine = Machine::new(ready.device, Some(schedule.events));
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.run_up_to(schedule.accumulated);
@@ -195,14 +195,14 @@ impl Recording {
         }
         let mut stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born, .. } =
-            machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, .. } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
+        let empties = !ready.lays_out_anew();
         let again = if schedule.repeats() { shown.len() } else { 0 };
         shown = shown.start + again..shown.end + again;
         stepped += again;
-        Ok(Recording { storages, makers, born, events, again, left, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, events, again, left, empties, loaded, first, shown, stepped })
     }
 
     /// How many events there are, those that happen once more with them.
@@ -319,18 +319,9 @@ impl Recording {
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
             let (storage, maker) = (self.storage(id), self.makers[id as usize]);
-            let group =
-                groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
-                    category,
-                    module: maker.module,
-                    what: maker.what,
-                    role: maker.role,
-                    dims: maker.dims,
-                    pass: maker.pass,
-                    dtype: storage.dtype,
-                    bytes: Bytes(storage.requested),
-                    count: 0,
-                });
+            let group = groups
+                .entry((category, maker, storage.requested, storage.dtype))
+                .or_insert_with(|| self.group(id, category));
             group.count += u64::from(storage.times);
             rests.bytes += rest;
         }
@@ -338,6 +329,22 @@ impl Recording {
         sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
         sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
         sorted
+    }
+
+    /// The group of a storage that is for that, without any member yet.
+    pub(super) fn group(&self, id: StorageId, category: Category) -> TensorGroup {
+        let (storage, maker) = (self.storage(id), self.makers[id as usize]);
+        TensorGroup {
+            category,
+            module: maker.module,
+            what: maker.what,
+            role: maker.role,
+            dims: maker.dims,
+            pass: maker.pass,
+            dtype: storage.dtype,
+            bytes: Bytes(storage.requested),
+            count: 0,
+        }
     }
 
     /// What the event of that number does; nothing where no tensor comes or goes.
@@ -378,7 +385,10 @@ impl Recording {
     /// The whole run event by event, from the first that its loading asks for.
     pub fn whole_trace(&self) -> Vec<Traced> {
         let loading = self.traced(0..self.loaded);
-        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.len())).collect()
+        loading
+            .chain(self.empties.then_some(Traced::EmptyCache))
+            .chain(self.traced(self.loaded..self.len()))
+            .collect()
     }
 
     fn traced(&self, numbers: Range<usize>) -> impl Iterator<Item = Traced> {

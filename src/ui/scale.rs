@@ -66,6 +66,16 @@ pub static GPUS: Scale = Scale {
     many: "GPUs",
 };
 
+/// Numbers of a buffer.
+pub static ELEMENTS: Scale = Scale {
+    stops: &[1e4, 1e5, 1e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 2e9, 5e9],
+    least: 1.,
+    most: (1_u64 << 40) as f64,
+    whole: true,
+    one: "element",
+    many: "elements",
+};
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -138,7 +148,7 @@ impl Scale {
     /// Reads `2048`, `2,048`, `8k` (8192), `0.5`.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// What would be right: a sentence that stands under the box, which nothing else reads.
     pub fn read(&self, text: &str) -> Result<f64, String> {
         let text = text.trim();
         let thousands = self.whole && text.ends_with(['k', 'K']);

@@ -4,9 +4,11 @@ use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::scenario::{Checkpointing, Mask, Stack};
+use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Dims, Rows, What, roles};
@@ -182,10 +184,16 @@ pub(super) struct Embedded<'m> {
 impl<'a> Pass<'_, 'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        match Software::of(self.member.stack).model {
+            ModelCode::Transformers => self.transformers_inputs(),
+            ModelCode::Litgpt => self.litgpt_inputs(),
+            ModelCode::Torchtune => self.torchtune_inputs(),
+            ModelCode::Unsloth => self.unsloth_inputs(),
+        }
+    }
+
+    fn transformers_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.modeling.code {
-            _ if self.member.stack == Stack::Litgpt => self.litgpt_inputs(),
-            _ if self.member.stack == Stack::Torchtune => self.torchtune_inputs(),
-            _ if self.member.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),
@@ -237,13 +245,16 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
+        let module = Module::of(table.name, [Some(self.outside.tokens), None]);
         let mut hidden = self.within(table.name, &roles::EMBEDDING, || {
+            self.machine.with(|state| state.enter_module(module, false));
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
         if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
+        hidden = self.machine.leave_module(module, hidden);
         // granite scales what the module returned, after the hook that makes it require a gradient
         if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }
     }
