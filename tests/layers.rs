@@ -74,7 +74,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
+    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
     (
         "check",
         &[
@@ -166,7 +166,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "need", "levers", "oom", "script",
+            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
             "check", "mod",
         ],
     ),

@@ -80,6 +80,8 @@ pub struct Happening {
     pub recomputed: bool,
     /// Bytes that were asked for.
     pub bytes: Bytes,
+    /// Which of its kind it is in its phase, from 1, and how many there are: of what every layer makes once, the layer.
+    pub place: (usize, usize),
 }
 
 /// Equal tensors that are alive at the same moment.
@@ -354,7 +356,23 @@ impl Recording {
         };
         let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
         let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
-        Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
+        let bytes = Bytes(self.storage(id).bytes());
+        Some(Happening { comes, module, operation, recomputed, bytes, place: self.place(at, id, comes) })
+    }
+
+    /// Which of those of its kind an event is in its phase, and how many there are.
+    fn place(&self, at: usize, id: StorageId, comes: bool) -> (usize, usize) {
+        let kind =
+            |id: StorageId| self.makers.get(id as usize).map(|maker| (maker.module, maker.what, maker.pass));
+        let of_kind = |number: &usize| match self.event(*number) {
+            Some(Event::Alloc(other)) => comes && kind(other) == kind(id),
+            Some(Event::Free(other)) => !comes && kind(other) == kind(id),
+            Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => false,
+        };
+        let is_inside = |number: &usize| !matches!(self.event(*number), Some(Event::Mark(_)) | None);
+        let before = (0..at).rev().take_while(is_inside).filter(of_kind).count();
+        let after = (at + 1..self.len()).take_while(is_inside).filter(of_kind).count();
+        (before + 1, before + 1 + after)
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.
