@@ -146,7 +146,7 @@ const INSIDE: [(&str, &[&str]); 12] = [
             "embedding",
             "matmul",
             "attention",
-            "four_bit|linear",
+            "four_bit|gathered_linear|linear",
             "activations",
             "experts",
             "norm",
