@@ -152,7 +152,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "embedding",
             "matmul",
             "attention",
-            "four_bit|linear",
+            "four_bit|gathered_linear|linear",
             "activations",
             "experts",
             "norm",
