@@ -152,7 +152,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "embedding",
             "matmul",
             "attention",
-            "four_bit|linear",
+            "four_bit|gathered_linear|linear",
             "activations",
             "experts",
             "norm",
@@ -166,7 +166,7 @@ const INSIDE: [(&str, &[&str]); 25] = [
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "need", "levers", "oom", "script",
+            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
             "check", "mod",
         ],
     ),
