@@ -47,6 +47,16 @@ const fn is_small(pool: usize) -> bool {
     pool % 2 == 1
 }
 
+/// What the card is asked for where no block is free for so many bytes (`get_allocation_size`): the figure of an
+/// out-of-memory message.
+pub fn segment_for(bytes: u64) -> u64 {
+    match bytes {
+        ..=SMALL_SIZE => SMALL_SEGMENT,
+        ..MIN_LARGE => LARGE_SEGMENT,
+        _ => bytes.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE),
+    }
+}
+
 /// Index of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block(u32);
@@ -311,13 +321,7 @@ impl CachingAllocator {
         if self.settings.expandable_segments {
             return self.expand(size, pool);
         }
-        let bytes = if is_small(pool) {
-            SMALL_SEGMENT
-        } else if size < MIN_LARGE {
-            LARGE_SEGMENT
-        } else {
-            size.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE)
-        };
+        let bytes = segment_for(size);
         if !self.allows(bytes) {
             self.empty_cache();
             self.stats.retries += 1;

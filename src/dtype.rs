@@ -3,6 +3,8 @@
 /// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dtype {
+    /// 64-bit float (norms of gradients).
+    F64,
     /// 32-bit float.
     F32,
     /// bfloat16.
@@ -23,7 +25,7 @@ impl Dtype {
     /// Bytes of one element.
     pub const fn bytes(self) -> u64 {
         match self {
-            Dtype::I64 => 8,
+            Dtype::F64 | Dtype::I64 => 8,
             Dtype::F32 | Dtype::I32 => 4,
             Dtype::Bf16 | Dtype::F16 => 2,
             Dtype::U8 | Dtype::Bool => 1,
@@ -38,6 +40,7 @@ impl Dtype {
     /// PyTorch's name without the `torch.` prefix.
     pub const fn name(self) -> &'static str {
         match self {
+            Dtype::F64 => "float64",
             Dtype::F32 => "float32",
             Dtype::Bf16 => "bfloat16",
             Dtype::F16 => "float16",

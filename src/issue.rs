@@ -56,6 +56,12 @@ pub enum Field {
     Sharding,
     Reshards,
     ReduceDtype,
+    ReduceBucket,
+    PrefetchBucket,
+    Persistence,
+    LiveParameters,
+    ContiguousGradients,
+    OverlapComm,
     Link,
 }
 

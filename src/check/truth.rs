@@ -10,9 +10,9 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
-    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
+    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -25,7 +25,7 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
     let translated = match super::trainer::translated(case)? {
         Some(translated) => Some(translated),
-        None => super::ranks::translated(case)?,
+        None => super::ranks::translated(case),
     };
     let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
@@ -218,6 +218,20 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
+        deepspeed: DeepSpeed {
+            reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,
+            prefetch_bucket: fields.count("stage3_prefetch_bucket_size", one.deepspeed.prefetch_bucket)?,
+            persistence: fields.count("stage3_param_persistence_threshold", one.deepspeed.persistence)?,
+            live: fields.count("stage3_max_live_parameters", one.deepspeed.live)?,
+            contiguous: fields.switch("contiguous_gradients", one.deepspeed.contiguous)?,
+            overlap: if fields.get("overlap_comm").is_none() {
+                Overlap::Auto
+            } else if fields.switch("overlap_comm", false)? {
+                Overlap::On
+            } else {
+                Overlap::Off
+            },
+        },
     })
 }
 

@@ -78,7 +78,7 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
 }
 
 /// A line for the first change, with the figures, and one for each that comes with it.
-fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
+pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
     let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
     let mut lines: Vec<_> = changes.iter().map(|change| vec![words(change)]).collect();
     for line in lines.iter_mut().skip(1) {
@@ -90,7 +90,8 @@ fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<Stri
     lines
 }
 
-fn lower(verdict: Verdict) -> String {
+/// The verdict in the middle of a line.
+pub(super) fn lower(verdict: Verdict) -> String {
     verdict.label().to_lowercase()
 }
 

@@ -11,6 +11,7 @@ mod fit;
 mod input;
 mod levers;
 mod need;
+mod oom;
 mod output;
 mod params;
 mod script;
@@ -39,6 +40,7 @@ enum What {
     Fit(fit::Arguments),
     Need(need::Arguments),
     Levers(levers::Arguments),
+    Oom(oom::Arguments),
     Script(script::Arguments),
     Check(check::Arguments),
 }
@@ -60,6 +62,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
+        What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };

@@ -188,13 +188,19 @@ const RULES: &[Rule] = &[
         category: Category::Gradients,
         least: 10.,
         is_meant: |group, _| is_engines(group.what),
-        words: |_, scenario| match scenario.cluster.sharding {
+        words: |_, scenario| {
+            match scenario.cluster.sharding {
             Sharding::Ddp => {
                 "DDP’s buckets: a second copy of every gradient, in which the GPUs average them".to_owned()
             }
             Sharding::Fsdp2 => {
                 "The gradients of this GPU’s shards, until the optimizer has stepped".to_owned()
             }
+            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
+                "DeepSpeed’s gradients: the reduce bucket, as large as it is configured, and those of this GPU’s partition"
+                    .to_owned()
+            }
+        }
         },
         switch: None,
     },

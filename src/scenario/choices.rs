@@ -104,6 +104,18 @@ choices! {
     Sharding {
         Ddp = "ddp", "DDP", "Every GPU keeps the whole model and averages gradients with the others: DistributedDataParallel.";
         Fsdp2 = "fsdp2", "FSDP2", "Every GPU keeps a shard of weights, gradients and optimizer state, and gathers a layer when it runs: fully_shard on every layer and on the model.";
+        Zero1 = "zero1", "ZeRO-1 (DeepSpeed)", "Every GPU keeps the whole model in bfloat16 with its gradients, and the float32 masters and optimizer state of its partition.";
+        Zero2 = "zero2", "ZeRO-2 (DeepSpeed)", "As ZeRO-1, but gradients are reduced as they come: every GPU keeps those of its partition.";
+        Zero3 = "zero3", "ZeRO-3 (DeepSpeed)", "As ZeRO-2, but every GPU keeps its partition of the weights too, and gathers a module when it runs.";
+    }
+}
+
+choices! {
+    /// Whether DeepSpeed reduces gradients while backward goes on (`overlap_comm`).
+    Overlap {
+        Auto = "auto", "As the stage has it", "On under ZeRO-3, off under ZeRO-1 and ZeRO-2: DeepSpeed's own default.";
+        On = "on", "On", "A second bucket is filled while the first is reduced.";
+        Off = "off", "Off", "One bucket, which is reduced before more is put in.";
     }
 }
 

@@ -27,6 +27,12 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 );
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
             }
+            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
+                let message = "this is DeepSpeed with bf16: {enabled: true}: parameters and gradients are bfloat16 and its \
+                               masters float32, whatever the weights were loaded in; sizes that a configuration leaves out \
+                               are DeepSpeed's own, which \"auto\" in one for transformers makes smaller";
+                issues.push(Issue::new(Severity::Note, Field::Sharding, message));
+            }
         }
         let others = not_compared(scenario, architecture);
         if !others.is_empty() {

@@ -53,7 +53,7 @@ impl Scenario {
     /// Mixed precision over the weights as they are published, or what the library has instead; fp16 where the card has no
     /// bfloat16.
     fn usual_precision(&self) -> Precision {
-        let shards = self.method == Method::Full || self.cluster.sharding == Sharding::Fsdp2;
+        let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,

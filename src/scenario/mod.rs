@@ -23,7 +23,7 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
@@ -146,12 +146,49 @@ pub struct Cluster {
     pub reshards: bool,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
+    /// The settings of DeepSpeed's ZeRO.
+    pub deepspeed: DeepSpeed,
+}
+
+/// What a configuration of DeepSpeed says of ZeRO (`zero_optimization`), its sizes in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeepSpeed {
+    /// How many are reduced at a time (`reduce_bucket_size`).
+    pub reduce_bucket: u64,
+    /// How many are gathered ahead under ZeRO-3 (`stage3_prefetch_bucket_size`).
+    pub prefetch_bucket: u64,
+    /// Up to how many a parameter is kept whole under ZeRO-3 (`stage3_param_persistence_threshold`).
+    pub persistence: u64,
+    /// How many may be gathered at a time under ZeRO-3 (`stage3_max_live_parameters`).
+    pub live: u64,
+    /// Whether gradients are copied into one buffer as they come (`contiguous_gradients`).
+    pub contiguous: bool,
+    /// Whether they are reduced while backward goes on (`overlap_comm`).
+    pub overlap: Overlap,
+}
+
+impl DeepSpeed {
+    /// What DeepSpeed does where a configuration says nothing (deepspeed/runtime/zero/config.py `DeepSpeedZeroConfig`), which
+    /// is what accelerate's plugin leaves it to do.
+    pub const DEFAULT: DeepSpeed = DeepSpeed {
+        reduce_bucket: 500_000_000,
+        prefetch_bucket: 50_000_000,
+        persistence: 100_000,
+        live: 1_000_000_000,
+        contiguous: true,
+        overlap: Overlap::Auto,
+    };
 }
 
 impl Cluster {
     /// A single GPU.
-    pub const ONE: Cluster =
-        Cluster { gpus: 1, sharding: Sharding::Ddp, reshards: true, reduce: ReduceDtype::Fp32 };
+    pub const ONE: Cluster = Cluster {
+        gpus: 1,
+        sharding: Sharding::Ddp,
+        reshards: true,
+        reduce: ReduceDtype::Fp32,
+        deepspeed: DeepSpeed::DEFAULT,
+    };
 
     /// Whether there are others.
     pub const fn is_many(&self) -> bool {
@@ -161,8 +198,25 @@ impl Cluster {
     /// Whether each keeps a shard of every parameter.
     pub const fn shards(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp => false,
-            Sharding::Fsdp2 => self.is_many(),
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => false,
+            Sharding::Fsdp2 | Sharding::Zero3 => self.is_many(),
+        }
+    }
+
+    /// Whether DeepSpeed's ZeRO shards what each keeps.
+    pub const fn is_zero(&self) -> bool {
+        match self.sharding {
+            Sharding::Ddp | Sharding::Fsdp2 => false,
+            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => self.is_many(),
+        }
+    }
+
+    /// Whether ZeRO reduces gradients while backward goes on: by default its third stage does (`overlap_comm_valid`).
+    pub const fn overlaps(&self) -> bool {
+        match self.deepspeed.overlap {
+            Overlap::Auto => matches!(self.sharding, Sharding::Zero3),
+            Overlap::On => true,
+            Overlap::Off => false,
         }
     }
 }

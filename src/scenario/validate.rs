@@ -13,6 +13,8 @@ use super::{
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
+/// The most elements of a buffer that are computed: twice as many as the largest models have parameters.
+pub const MOST_ELEMENTS: u64 = 1 << 40;
 
 impl Scenario {
     /// What is wrong or doubtful with the choices, without running the step.
@@ -33,15 +35,20 @@ impl Scenario {
 
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
-    for (field, name, value) in [
-        (Field::Batch, "micro-batch size", scenario.batch),
-        (Field::Sequence, "sequence length", scenario.sequence),
-        (Field::Accumulation, "gradient accumulation", scenario.accumulation),
-        (Field::LoraRank, "LoRA rank", scenario.lora.rank),
-        (Field::Gpus, "number of GPUs", scenario.cluster.gpus),
+    let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
+    for (field, name, value, most) in [
+        (Field::Batch, "micro-batch size", scenario.batch, LARGEST),
+        (Field::Sequence, "sequence length", scenario.sequence, LARGEST),
+        (Field::Accumulation, "gradient accumulation", scenario.accumulation, LARGEST),
+        (Field::LoraRank, "LoRA rank", scenario.lora.rank, LARGEST),
+        (Field::Gpus, "number of GPUs", cluster.gpus, LARGEST),
+        (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, MOST_ELEMENTS),
+        (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, MOST_ELEMENTS),
+        (Field::Persistence, "persistence threshold", deepspeed.persistence, MOST_ELEMENTS),
+        (Field::LiveParameters, "number of live parameters", deepspeed.live, MOST_ELEMENTS),
     ] {
-        if value == 0 || value > LARGEST {
-            issues.push(out_of_range(field, name, value));
+        if value == 0 || value > most {
+            issues.push(out_of_range(field, name, value, most));
         }
     }
     if let Some(architecture) = architecture {
@@ -85,9 +92,9 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     issues
 }
 
-fn out_of_range(field: Field, name: &str, value: u64) -> Issue {
+fn out_of_range(field: Field, name: &str, value: u64, most: u64) -> Issue {
     Issue::error(field, format!("the {name} is {}", grouped(value)))
-        .with_fix(format!("use a whole number from 1 to {}", grouped(LARGEST)))
+        .with_fix(format!("use a whole number from 1 to {}", grouped(most)))
 }
 
 fn other_vendor() -> Issue {

@@ -95,13 +95,16 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Takes the next event, which is the one of that number. The allocator's cache is emptied once everything is loaded.
+    /// Takes the next event, which is the one of that number. The allocator's cache is emptied once everything is loaded,
+    /// unless an engine laid out the model anew, which leaves its cache as it is.
     ///
     /// # Errors
     /// [`OutOfMemory`] where there is no memory for it.
     pub fn take(&mut self, index: usize) -> Result<(), OutOfMemory> {
         if index == self.recording.loaded {
-            self.allocator.empty_cache();
+            if self.recording.empties {
+                self.allocator.empty_cache();
+            }
             self.allocator.reset_peaks();
         }
         if index == self.recording.repeats_at() {

@@ -119,7 +119,9 @@ impl<'a> Rounds<'a> {
                 self.bring(batch, stack, act.times());
             }
         }
-        let light = self.members.iter().map(Running::light_workspaces);
+        // DeepSpeed's linear layer adds its bias after the product
+        let plain = self.machine.with(|state| state.parallel.gathers_modules());
+        let light = self.members.iter().filter(|_| !plain).map(Running::light_workspaces);
         let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
         self.machine.with(|state| {
             let workspace = state.device.workspace;
@@ -181,8 +183,10 @@ impl<'a> Rounds<'a> {
             _ => return [self.round(&[]), self.round(&[])],
         };
         let model = &self.members[member].model;
-        let repeats_itself = self.machine.with(|state| state.parallel.repeats_itself());
-        if model.apart == Apart::All || !repeats_itself || model.member.training.is_none_or(alters) {
+        let simple = self
+            .machine
+            .with(|state| state.parallel.repeats_itself() && state.parallel.partition().is_none());
+        if model.apart == Apart::All || !simple || model.member.training.is_none_or(alters) {
             return [self.round(&[]), self.round(&[])];
         }
         self.act(0, &[]);
@@ -207,13 +211,14 @@ impl<'a> Rounds<'a> {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         match self.round[index] {
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                for _ in 0..self.different(times) {
-                    self.train(act, member, batch, loss);
+                let times = self.different(times);
+                for number in 1..=times {
+                    self.train(act, member, batch, loss, number == times);
                 }
             }
             Act::Train { member, loss, .. } => {
-                for batch in drawn {
-                    self.train(act, member, *batch, loss);
+                for (number, batch) in drawn.iter().enumerate() {
+                    self.train(act, member, *batch, loss, number + 1 == drawn.len());
                 }
             }
             Act::Update { member } => self.update(act, member),
@@ -234,14 +239,20 @@ impl<'a> Rounds<'a> {
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
                 state.enter_step();
-                if training.clips {
+                // an engine that steps a partition takes the norm of that
+                if training.clips && state.parallel.partition().is_none() {
                     state.clip(&model.params);
                 }
-                if *has_state {
-                    state.step(training.optimizer, &model.params);
-                } else {
-                    state.first_step(training.optimizer, &model.params);
+                for number in 0..state.parallel.steps() {
+                    state.enter_partition(number);
+                    if *has_state {
+                        state.step(training.optimizer, &model.params);
+                    } else {
+                        state.first_step(training.optimizer, &model.params);
+                    }
+                    state.leave_partition();
                 }
+                state.leave_step();
             });
         }
         *has_state = true;
@@ -256,8 +267,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// One micro-batch forward and backward.
-    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss) {
+    /// One micro-batch forward and backward; whether it is the last before the step.
+    fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss, is_last: bool) {
         let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
         self.notes.begin(forward);
         let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
@@ -267,6 +278,7 @@ impl<'a> Rounds<'a> {
         }
         self.machine.with(|state| {
             state.on_grad = own.on_grad();
+            state.is_last = is_last;
             state.category = Category::Activations;
         });
         let replace = || {

@@ -35,6 +35,8 @@ pub(super) struct State {
     pub cast_leaves: Vec<(Value, Value)>,
     /// What the process has to do with those on other GPUs.
     pub parallel: Parallel,
+    /// Whether the micro-batch that runs is the last before the optimizer steps.
+    pub is_last: bool,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
     /// What the run came across and has no code for: it has no figure.
@@ -104,6 +106,7 @@ impl Machine {
                 cast_cache: Vec::new(),
                 cast_leaves: Vec::new(),
                 parallel: Parallel::Alone,
+                is_last: true,
                 on_grad: OnGrad::Keep,
                 unmodelled: None,
             }),

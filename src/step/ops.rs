@@ -9,6 +9,7 @@ mod dropout;
 pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;
+mod gathered_linear;
 pub(super) mod indexing;
 pub(super) mod linear;
 pub(super) mod loss;

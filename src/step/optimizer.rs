@@ -113,6 +113,10 @@ fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
 }
 
 fn trained_where(state: &State, own: &Range<usize>, wanted: fn(&Parameter) -> bool) -> Vec<Trained> {
+    if let Some(numel) = state.parallel.partition() {
+        let (module, rank, dtype) = ("", Rank::None, Dtype::F32);
+        return vec![Trained { module, numel, rows: 1, rank, times: 1, body: 0, dtype, wide_state: false }];
+    }
     let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && wanted(param);

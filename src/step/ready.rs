@@ -92,6 +92,16 @@ impl<'a> Ready<'a> {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
     }
 
+    /// Whether an engine lays out the loaded model anew.
+    pub fn lays_out_anew(&self) -> bool {
+        self.cluster.is_zero()
+    }
+
+    /// Whether gradients go into a bucket that is reduced whenever it is full.
+    pub fn fills_buckets(&self) -> bool {
+        self.cluster.is_zero()
+    }
+
     /// Whether every iteration after the first does the same.
     pub fn repeats_itself(&self) -> bool {
         Parallel::of(self.cluster).repeats_itself()

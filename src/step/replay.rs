@@ -44,6 +44,8 @@ pub struct Recording {
     again: usize,
     /// What those leave that the next iteration frees, each with the storage that they freed in its place.
     left: Vec<(StorageId, StorageId)>,
+    /// Whether the allocator's cache is emptied then.
+    pub(super) empties: bool,
     /// Where the first iteration begins.
     pub(super) loaded: usize,
     /// Where the first iteration ends.
@@ -197,10 +199,11 @@ impl Recording {
             machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
+        let empties = !ready.lays_out_anew();
         let again = if schedule.repeats() { shown.len() } else { 0 };
         shown = shown.start + again..shown.end + again;
         stepped += again;
-        Ok(Recording { storages, makers, born, events, again, left, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, born, events, again, left, empties, loaded, first, shown, stepped })
     }
 
     /// How many events there are, those that happen once more with them.
@@ -317,18 +320,9 @@ impl Recording {
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
             let (storage, maker) = (self.storage(id), self.makers[id as usize]);
-            let group =
-                groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
-                    category,
-                    module: maker.module,
-                    what: maker.what,
-                    role: maker.role,
-                    dims: maker.dims,
-                    pass: maker.pass,
-                    dtype: storage.dtype,
-                    bytes: Bytes(storage.requested),
-                    count: 0,
-                });
+            let group = groups
+                .entry((category, maker, storage.requested, storage.dtype))
+                .or_insert_with(|| self.group(id, category));
             group.count += u64::from(storage.times);
             rests.bytes += rest;
         }
@@ -336,6 +330,22 @@ impl Recording {
         sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
         sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
         sorted
+    }
+
+    /// The group of a storage that is for that, without any member yet.
+    pub(super) fn group(&self, id: StorageId, category: Category) -> TensorGroup {
+        let (storage, maker) = (self.storage(id), self.makers[id as usize]);
+        TensorGroup {
+            category,
+            module: maker.module,
+            what: maker.what,
+            role: maker.role,
+            dims: maker.dims,
+            pass: maker.pass,
+            dtype: storage.dtype,
+            bytes: Bytes(storage.requested),
+            count: 0,
+        }
     }
 
     /// What the event of that number does; nothing where no tensor comes or goes.
@@ -360,7 +370,10 @@ impl Recording {
     /// The whole run event by event, from the first that its loading asks for.
     pub fn whole_trace(&self) -> Vec<Traced> {
         let loading = self.traced(0..self.loaded);
-        loading.chain([Traced::EmptyCache]).chain(self.traced(self.loaded..self.len())).collect()
+        loading
+            .chain(self.empties.then_some(Traced::EmptyCache))
+            .chain(self.traced(self.loaded..self.len()))
+            .collect()
     }
 
     fn traced(&self, numbers: Range<usize>) -> impl Iterator<Item = Traced> {

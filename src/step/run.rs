@@ -33,8 +33,9 @@ pub fn run_job(job: &Job, gpu: &Gpu) -> Result<Memory, Issue> {
 }
 
 fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
-    // what waits in the CPU's memory leaves its layer while the next ones run: no layer stands for others
-    let mut apart = if ready.offloads() { Apart::All } else { Apart::Few };
+    // what waits in the CPU's memory leaves its layer while the next ones run, and a bucket is full where it happens to be:
+    // no layer stands for others
+    let mut apart = if ready.offloads() || ready.fills_buckets() { Apart::All } else { Apart::Few };
     loop {
         if apart == Apart::All {
             Schedule::of(ready)?;

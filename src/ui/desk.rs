@@ -24,6 +24,8 @@ pub enum Place {
     Glance,
     /// A text to take along.
     Export,
+    /// What an out-of-memory message means.
+    Oom,
     /// A point of a curve.
     Point(usize),
     /// Some rows of the table of cards.

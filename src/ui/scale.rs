@@ -66,6 +66,16 @@ pub static GPUS: Scale = Scale {
     many: "GPUs",
 };
 
+/// Numbers of a buffer.
+pub static ELEMENTS: Scale = Scale {
+    stops: &[1e4, 1e5, 1e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 2e9, 5e9],
+    least: 1.,
+    most: (1_u64 << 40) as f64,
+    whole: true,
+    one: "element",
+    many: "elements",
+};
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],

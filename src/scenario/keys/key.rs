@@ -2,7 +2,7 @@
 
 use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
-use crate::scenario::validate::LARGEST;
+use crate::scenario::validate::{LARGEST, MOST_ELEMENTS};
 use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
 use crate::units::grouped;
 
@@ -40,6 +40,18 @@ pub enum Count {
     Passes,
     /// Graphics cards.
     Gpus,
+    /// Numbers of a tensor.
+    Elements,
+}
+
+impl Count {
+    /// The largest number that the core computes with.
+    pub const fn most(self) -> u64 {
+        match self {
+            Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
+            Count::Elements => MOST_ELEMENTS,
+        }
+    }
 }
 
 /// Inputs that stand together.
@@ -187,7 +199,7 @@ impl Key {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            ValueKind::Count(_) => format!("a whole number from 1 to {}", grouped(LARGEST)),
+            ValueKind::Count(count) => format!("a whole number from 1 to {}", grouped(count.most())),
             ValueKind::Switch => "on or off".to_owned(),
             ValueKind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             ValueKind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),

@@ -16,12 +16,20 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
     scenario.cluster.is_many()
 }
 
-pub(super) fn with_shards(scenario: &Scenario) -> bool {
+pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     on_many(scenario)
         && match scenario.cluster.sharding {
-            Sharding::Ddp => false,
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => false,
             Sharding::Fsdp2 => true,
         }
+}
+
+pub(super) fn with_zero(scenario: &Scenario) -> bool {
+    scenario.cluster.is_zero()
+}
+
+pub(super) fn with_zero3(scenario: &Scenario) -> bool {
+    scenario.cluster.is_zero() && scenario.cluster.shards()
 }
 
 pub(super) fn with_4_bit(scenario: &Scenario) -> bool {

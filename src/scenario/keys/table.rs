@@ -3,7 +3,7 @@
 use super::key::{Count, Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_bitsandbytes,
-    with_pefts_adapters, with_preparation, with_shards,
+    with_fsdp2, with_pefts_adapters, with_preparation, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -13,8 +13,30 @@ use super::values::{
 use super::words;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,
+    WeightFormat,
 };
+
+/// A setting of DeepSpeed's configuration: its names, label and help.
+const fn of_deepspeed(
+    [link, name, label, help]: [&'static str; 4],
+    field: Field,
+    value: Value,
+    matters: fn(&Scenario) -> bool,
+) -> Key {
+    Key {
+        link,
+        name,
+        label,
+        help,
+        field,
+        group: Group::Model,
+        place: Place::Folded,
+        value,
+        matters,
+        band: any,
+    }
+}
 
 /// Every key, in the order in which they are written.
 pub static KEYS: &[Key] = &[
@@ -460,7 +482,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Folded,
         value: switch!(cluster.reshards),
-        matters: with_shards,
+        matters: with_fsdp2,
         band: any,
     },
     Key {
@@ -472,7 +494,73 @@ pub static KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Folded,
         value: choice!(ReduceDtype, cluster.reduce),
-        matters: with_shards,
+        matters: with_fsdp2,
         band: any,
     },
+    of_deepspeed(
+        [
+            "zbucket",
+            "reduce-bucket",
+            "Reduce bucket",
+            "How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); \"auto\" in a configuration for transformers is hidden_size²",
+        ],
+        Field::ReduceBucket,
+        count!(Elements, cluster.deepspeed.reduce_bucket),
+        with_zero,
+    ),
+    of_deepspeed(
+        [
+            "zprefetch",
+            "prefetch-bucket",
+            "Prefetch bucket",
+            "How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); \"auto\" is 0.9 · hidden_size²",
+        ],
+        Field::PrefetchBucket,
+        count!(Elements, cluster.deepspeed.prefetch_bucket),
+        with_zero3,
+    ),
+    of_deepspeed(
+        [
+            "zpersist",
+            "persistence-threshold",
+            "Persistence threshold",
+            "Up to how many elements ZeRO-3 keeps a parameter whole (stage3_param_persistence_threshold); \"auto\" is 10 · hidden_size",
+        ],
+        Field::Persistence,
+        count!(Elements, cluster.deepspeed.persistence),
+        with_zero3,
+    ),
+    of_deepspeed(
+        [
+            "zlive",
+            "max-live-parameters",
+            "Live parameters",
+            "How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters)",
+        ],
+        Field::LiveParameters,
+        count!(Elements, cluster.deepspeed.live),
+        with_zero3,
+    ),
+    of_deepspeed(
+        [
+            "zcontiguous",
+            "contiguous-gradients",
+            "Contiguous gradients",
+            "Whether DeepSpeed copies gradients into one buffer as they come (contiguous_gradients)",
+        ],
+        Field::ContiguousGradients,
+        switch!(cluster.deepspeed.contiguous),
+        with_zero,
+    ),
+    of_deepspeed(
+        [
+            "zoverlap",
+            "overlap-comm",
+            "Overlap reductions",
+            "Whether DeepSpeed reduces gradients while backward goes on (overlap_comm)",
+        ],
+        Field::OverlapComm,
+        choice!(Overlap, cluster.deepspeed.overlap),
+        with_zero,
+    ),
 ];

@@ -2,7 +2,6 @@
 
 use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
-use crate::scenario::validate::LARGEST;
 use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
 use crate::text::short;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped};
@@ -32,7 +31,7 @@ macro_rules! count {
         Value {
             kind: ValueKind::Count(Count::$count),
             get: |scenario| scenario.$($place).+.to_string(),
-            set: |scenario, text| set_count(&mut scenario.$($place).+, text),
+            set: |scenario, text| set_count(&mut scenario.$($place).+, Count::$count.most(), text),
             words: |scenario| crate::units::grouped(scenario.$($place).+),
         }
     };
@@ -100,12 +99,12 @@ pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), Inv
     Ok(())
 }
 
-pub(super) fn set_count(place: &mut u64, text: &str) -> Result<(), InvalidValue> {
+pub(super) fn set_count(place: &mut u64, most: u64, text: &str) -> Result<(), InvalidValue> {
     let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
     let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
     // The cast saturates.
     let count = value as u64;
-    if count as f64 == value && (1..=LARGEST).contains(&count) {
+    if count as f64 == value && (1..=most).contains(&count) {
         *place = count;
         return Ok(());
     }

@@ -8,6 +8,7 @@ use crate::scenario::software::{ModelCode, Software};
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Dims, Rows, What, roles};
@@ -244,13 +245,16 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
+        let module = Module::of(table.name, [Some(self.outside.tokens), None]);
         let mut hidden = self.within(table.name, &roles::EMBEDDING, || {
+            self.machine.with(|state| state.enter_module(module, false));
             let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
             if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
         });
         if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
             hidden = self.require_grad(hidden);
         }
+        hidden = self.machine.leave_module(module, hidden);
         // granite scales what the module returned, after the hook that makes it require a gradient
         if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }
     }

@@ -4,6 +4,7 @@ use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::software::{ModelCode, Software};
+use crate::step::parallel::Module;
 use crate::step::tensor::Tensor;
 use crate::step::what::roles;
 
@@ -23,7 +24,8 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         if !self.shards {
-            return self.layer_forward(layer, hidden, shared);
+            let module = Module::container("layer", layer.number as u32);
+            return self.machine.module(module, hidden, |hidden| self.layer_forward(layer, hidden, shared));
         }
         self.machine.unit(layer.number, hidden, |hidden| self.layer_forward(layer, hidden, shared))
     }
@@ -416,15 +418,25 @@ impl<'a> Pass<'_, 'a> {
             Mixer::Cross(_) | Mixer::Module(_) => {
                 Mixed { output: hidden.unmodelled("a token mixer without code"), weights: None }
             }
-            Mixer::Attention(attention) => self
-                .machine
-                .within("self_attn", &roles::ATTENTION, || self.attention(layer, attention, hidden, shared)),
+            Mixer::Attention(attention) => self.machine.within("self_attn", &roles::ATTENTION, || {
+                let mut weights = None;
+                let module = Module::container("self_attn", layer.number as u32);
+                let output = self.machine.module_by_name(module, || {
+                    let mixed = self.attention(layer, attention, hidden, shared);
+                    weights = mixed.weights;
+                    mixed.output
+                });
+                Mixed { output, weights }
+            }),
         }
     }
 
     pub(super) fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
         self.machine.within("mlp", &roles::FEED_FORWARD, || match &layer.block.ffn {
-            FeedForward::Dense(mlp) => self.mlp(layer, mlp, hidden),
+            FeedForward::Dense(mlp) => {
+                let module = Module::container("mlp", layer.number as u32);
+                self.machine.module(module, hidden, |hidden| self.mlp(layer, mlp, hidden))
+            }
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
             FeedForward::None => hidden.clone(),
         })

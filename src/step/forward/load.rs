@@ -189,7 +189,7 @@ impl<'a> Model<'a> {
                 layer_groups_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
             }
             // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
-            None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.shards() => {
+            None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.has_units() => {
                 layer_groups_but_last(&architecture.order, whole, 1)
             }
             None => layer_groups(&architecture.order, whole, first_apart),
@@ -257,7 +257,8 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
-        let (adapted, shards) = (loader.adapted, loader.state.parallel.shards());
+        let (adapted, shards) = (loader.adapted, loader.state.parallel.has_units());
+        let autocasts = !loader.state.parallel.has_own_type();
         let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);
@@ -280,7 +281,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
-            autocast: autocast_dtype(member.precision).filter(|_| !shards),
+            autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,
             fills_cache: families::fills_cache(modeling, architecture, member),
         }

@@ -28,6 +28,7 @@ mod short_conv;
 pub(super) mod stacks;
 
 use crate::scenario::software::{HeadCode, ModelCode, Software};
+use crate::step::parallel::Module;
 use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
@@ -228,6 +229,11 @@ impl<'a> Pass<'_, 'a> {
         if self.trains { self.member.checkpointing } else { Checkpointing::Off }
     }
 
+    /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.
+    fn wrappers(&self) -> u32 {
+        if self.member.method.has_adapters() { 2 } else { 0 }
+    }
+
     /// Makes it the pass that runs: forward, or backward again after another one.
     pub fn enter(&self) {
         self.machine.with(|state| {
@@ -242,6 +248,7 @@ impl<'a> Pass<'_, 'a> {
         self.enter();
         self.machine.with(|state| {
             state.enter_forward();
+            state.enter_model(self.wrappers());
             state.autocast = self.autocast;
         });
         match &self.encoder {
@@ -280,7 +287,7 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
-        let loss = self.machine.leave_forward(loss);
+        let loss = self.machine.leave_forward(loss, self.wrappers());
         Output { loss, outputs, shared: given }
     }
 
@@ -333,6 +340,7 @@ impl<'a> Pass<'_, 'a> {
                 ModelCode::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
+        hidden = self.machine.leave_module(Module::DECODER, hidden);
         if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
             hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }

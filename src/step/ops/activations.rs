@@ -11,6 +11,7 @@ use crate::model::blocks::{Activation, XIELU_PARAMETERS};
 use crate::step::autograd::{Grad, INPUTS, Node, Results, chain, like, only};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{What, roles, torch};
@@ -32,8 +33,16 @@ static SQRT: What = What::step("sqrt", "a square root, which its own backward ne
 static MINIMUM: What = What::step("minimum", "the smaller of two");
 
 impl<'m> Tensor<'m> {
-    /// Runs an activation function; `own` are the parameters of its layer by name, some of which may be the function's.
-    pub(in crate::step) fn activated(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
+    /// Runs an activation function; `parameters` are those of its layer by name, some of which may be the function's.
+    pub(in crate::step) fn activated(
+        &self,
+        act: Activation,
+        parameters: &[(&'static str, ParamId)],
+    ) -> Tensor<'m> {
+        self.machine.module(Module::container("act_fn", 0), self, |own| own.activated_as(act, parameters))
+    }
+
+    fn activated_as(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
         self.machine.serving(&roles::ACTIVATION, || match act {
             Activation::Silu => self.keeping_input(&torch::SILU),
             Activation::Gelu | Activation::GeluTanh => self.keeping_input(&GELU),

@@ -6,6 +6,7 @@ use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
 use crate::step::machine::State;
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{DERIVATIVES, Dims, ENGINE, Source, What, roles, torch};
@@ -38,7 +39,7 @@ static CONVOLUTION_WEIGHT: What = What::own(
     "a convolution's weight gradient before it is handed to its parameter",
     ENGINE,
 );
-static WEIGHT_GRADIENT: What =
+pub(super) static WEIGHT_GRADIENT: What =
     What::own("linear (weight gradient)", "a weight's gradient before it is handed to its parameter", ENGINE);
 
 /// Features of a linear layer.
@@ -132,6 +133,9 @@ impl State {
         bias: Option<ParamId>,
         class: LinearClass,
     ) -> Value {
+        if self.parallel.gathers_modules() {
+            return self.gathered_linear(x, shape, weight, bias);
+        }
         // autocast casts arguments from the last to the first
         let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
         let (bias, weight, x) = match class {
@@ -235,11 +239,19 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         machine.within(layer.name, &roles::PROJECTION, || match layer.adapter {
             None => self.base(layer),
-            Some(adapter) => self.adapted(layer, adapter),
+            Some(adapter) => {
+                let module = Module::container("lora", layer.weight.id());
+                machine.module(module, self, |own| own.adapted(layer, adapter))
+            }
         })
     }
 
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {
+        let module = Module::of(layer.name, [Some(layer.weight.id()), layer.bias]);
+        self.machine.module(module, self, |own| own.base_as(layer))
+    }
+
+    fn base_as(&self, layer: &Layer) -> Tensor<'m> {
         self.apply(|state, x| match layer.weight {
             Weight::Plain(weight) => {
                 let value = state.linear(x, layer.shape, weight, layer.bias, layer.class);
@@ -259,7 +271,9 @@ impl<'m> Tensor<'m> {
     /// `F.linear(x, weight)` with a parameter.
     pub fn parameter_product(&self, shape: Shape, weight: ParamId) -> Tensor<'m> {
         let class = LinearClass::Linear;
-        self.apply(|state, x| state.linear(x, shape, weight, None, class))
+        self.machine.module(Module::of("lora", [Some(weight), None]), self, |own| {
+            own.apply(|state, x| state.linear(x, shape, weight, None, class))
+        })
     }
 
     /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward`.
@@ -275,7 +289,8 @@ impl<'m> Tensor<'m> {
                 let dtype = base.value.dtype;
                 let x = self.to_as(adapter_dtype, &ADAPTER_INPUT);
                 let delta = {
-                    let dropped = x.dropout(adapter.dropout);
+                    let dropped = machine
+                        .module(Module::container("lora_dropout", 0), &x, |x| x.dropout(adapter.dropout));
                     let low = dropped.parameter_product(down, adapter.a);
                     drop(dropped);
                     let high = low.parameter_product(up, adapter.b);
@@ -321,7 +336,7 @@ impl<'m> Tensor<'m> {
 }
 
 /// The view that flattens a layer's output copies a gradient that is transposed.
-fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
+pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
     let transposed = match grad.layout {
         Layout::Columns => true,
         // a product takes one transposed matrix as it is

@@ -6,6 +6,7 @@ use crate::model::blocks::NormKind;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{What, roles, torch};
@@ -33,6 +34,11 @@ pub(in crate::step) type NormKernel = for<'m> fn(&Tensor<'m>, &NormLayer) -> Ten
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        let module = Module::of(norm.name, [norm.weight, norm.bias]);
+        self.machine.module(module, self, |own| own.normed_as(norm))
+    }
+
+    fn normed_as(&self, norm: &NormLayer) -> Tensor<'m> {
         if let Some(kernel) = norm.kernel {
             return self.machine.within(norm.name, &roles::NORM, || kernel(self, norm));
         }

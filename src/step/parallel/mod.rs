@@ -10,25 +10,33 @@
 
 mod ddp;
 mod fsdp2;
+mod gather;
+mod hooks;
 mod supported;
+mod zero;
+mod zero3;
 
 use std::ops::Range;
 
-use super::autograd::{only, share};
 use super::heap::{NOTHING, StorageId};
-use super::machine::{Machine, State};
+use super::machine::State;
 use super::params::{Kept, ParamId};
-use super::tensor::Tensor;
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
+pub(super) use hooks::Module;
 pub(super) use supported::supported;
+use zero::Zero;
+use zero3::Zero3;
 
 /// Whether an engine made that for itself: buckets, shards' gradients, what it gathers.
 pub fn is_engines(what: &What) -> bool {
-    *what == ddp::BUCKET || fsdp2::OWN.contains(&what)
+    *what == ddp::BUCKET
+        || fsdp2::OWN.contains(&what)
+        || zero::OWN.contains(&what)
+        || zero3::OWN.contains(&what)
 }
 
 /// A model on the machine, as an engine wraps it.
@@ -51,6 +59,10 @@ pub(super) enum Parallel {
     Ddp(Box<Ddp>),
     /// Each has a shard of every parameter: layers are gathered when they run.
     Fsdp2(Box<Fsdp2>),
+    /// Each has the whole model, and masters and optimizer state of its partition: DeepSpeed's ZeRO-1 and ZeRO-2.
+    Zero(Box<Zero>),
+    /// Each has a partition of every parameter: modules are gathered when they run, DeepSpeed's ZeRO-3.
+    Zero3(Box<Zero3>),
 }
 
 impl Parallel {
@@ -60,14 +72,54 @@ impl Parallel {
             _ if cluster.gpus <= 1 => Parallel::Alone,
             Sharding::Ddp => Parallel::Ddp(Box::default()),
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
+            Sharding::Zero1 | Sharding::Zero2 => Parallel::Zero(Box::new(Zero::of(cluster))),
+            Sharding::Zero3 => Parallel::Zero3(Box::new(Zero3::of(cluster))),
         }
     }
 
-    /// Whether parameters are sharded, and so read in the element type that they are gathered in, without autocast.
-    pub fn shards(&self) -> bool {
+    /// Whether layers are units that are gathered as a whole.
+    pub fn has_units(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => false,
+            Parallel::Fsdp2(_) => true,
+        }
+    }
+
+    /// Whether every module gathers its own parameters, and linear layers are DeepSpeed's.
+    pub fn gathers_modules(&self) -> bool {
+        matches!(self, Parallel::Zero3(_))
+    }
+
+    /// The storage of a parameter that a module gathered.
+    pub fn gathered(&self, id: ParamId) -> StorageId {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => NOTHING,
+            Parallel::Zero3(zero) => zero.gathered(id),
+        }
+    }
+
+    /// Whether the engine has an element type of its own to compute in: no autocast.
+    pub fn has_own_type(&self) -> bool {
         match self {
             Parallel::Alone | Parallel::Ddp(_) => false,
-            Parallel::Fsdp2(_) => true,
+            Parallel::Fsdp2(_) | Parallel::Zero(_) | Parallel::Zero3(_) => true,
+        }
+    }
+
+    /// How often the optimizer steps: all parameters at once, or one tensor of partitions after the other.
+    pub fn steps(&self) -> usize {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => 1,
+            Parallel::Zero3(zero) => zero.groups(),
+        }
+    }
+
+    /// Elements of the one tensor that the optimizer steps in place of the parameters, where there is such.
+    pub fn partition(&self) -> Option<u64> {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => None,
+            Parallel::Zero(zero) => Some(zero.partition()),
+            Parallel::Zero3(zero) => Some(zero.group()),
         }
     }
 
@@ -78,30 +130,37 @@ impl Parallel {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
             Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
+            Parallel::Zero(_) => {
+                let dtype = if dtype == Dtype::U8 { dtype } else { zero::COMPUTE };
+                (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
+            }
+            Parallel::Zero3(zero) => (zero.partition_of((rows, columns)), zero::COMPUTE),
         }
     }
 
     /// Whether a parameter is there for an operation to read.
     pub fn is_there(&self, id: ParamId) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => true,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => true,
             Parallel::Fsdp2(fsdp) => fsdp.is_gathered(id),
+            Parallel::Zero3(zero) => zero.is_gathered(id),
         }
     }
 
     /// What one repetition of a layer leaves to the next, beside what autograd does.
     pub fn carried(&self) -> [StorageId; 3] {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => [NOTHING; 3],
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => [NOTHING; 3],
             Parallel::Fsdp2(fsdp) => fsdp.carried(),
         }
     }
 
-    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on.
+    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, and ZeRO-3 gathers
+    /// ahead.
     pub fn repeats_itself(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Fsdp2(_) => true,
-            Parallel::Ddp(_) => false,
+            Parallel::Alone | Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
+            Parallel::Ddp(_) | Parallel::Zero3(_) => false,
         }
     }
 }
@@ -113,6 +172,8 @@ impl State {
             Parallel::Alone => {}
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
             Parallel::Fsdp2(fsdp) => self.heap.alike &= fsdp.wrap(&self.params, model),
+            Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
+            Parallel::Zero3(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
         }
     }
 
@@ -121,13 +182,15 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Fsdp2(_) => {}
             Parallel::Ddp(ddp) => ddp.arrived(param),
+            Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
+            Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
         }
     }
 
     /// The model's forward pass begins.
     pub fn enter_forward(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone => {}
+            Parallel::Alone | Parallel::Zero(_) => {}
             Parallel::Ddp(ddp) => {
                 if ddp.enter_forward(&mut self.heap, &self.params) {
                     self.meet_unmodelled(
@@ -139,6 +202,7 @@ impl State {
                 let root = fsdp.root();
                 fsdp.enter(&mut self.heap, &self.params, root);
             }
+            Parallel::Zero3(zero) => zero.enter_forward(&mut self.heap),
         }
     }
 
@@ -147,6 +211,8 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Ddp(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.leave_backward(&mut self.heap, &mut self.params),
+            Parallel::Zero(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
+            Parallel::Zero3(zero) => zero.leave_backward(&mut self.heap, &mut self.params),
         }
     }
 
@@ -155,69 +221,33 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Ddp(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
+            Parallel::Zero(zero) => zero.enter_step(&mut self.heap),
+            Parallel::Zero3(zero) => zero.enter_step(&mut self.heap, &self.params),
         }
     }
-}
 
-impl Machine {
-    /// Runs a unit of layers: hooks before and after its forward pass, and in backward when the gradient of its output and
-    /// that of its input are there. A recomputation finds the unit as backward has it.
-    pub fn unit<'m>(
-        &'m self,
-        unit: usize,
-        input: &Tensor<'m>,
-        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
-    ) -> Tensor<'m> {
-        if self.with(|state| state.recomputing) {
-            return body(input);
+    /// It is about to step for that time.
+    pub fn enter_partition(&mut self, number: usize) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => {}
+            Parallel::Zero3(zero) => zero.enter_group(&mut self.heap, number),
         }
-        let value = self.with(|state| {
-            match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
-            }
-            // RegisterPostBackwardFunction
-            let node = state.node([&input.value], move |state, _, grad| {
-                match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) => {}
-                    Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
-                }
-                only(share(state, grad))
-            });
-            input.value.at(node.output(0))
-        });
-        let output = body(&input.with(|own| *own = value));
-        self.leave_unit(unit, output)
     }
 
-    /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
-    fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
-        let value = self.with(|state| {
-            match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
-            }
-            let node = state.node([&output.value], move |state, _, grad| {
-                match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) => {}
-                    Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
-                }
-                only(share(state, grad))
-            });
-            output.value.at(node.output(0))
-        });
-        output.with(|own| *own = value)
+    /// It has stepped so.
+    pub fn leave_partition(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => {}
+            Parallel::Zero(zero) => zero.leave_step(&mut self.heap),
+            Parallel::Zero3(zero) => zero.leave_group(&mut self.heap),
+        }
     }
 
-    /// The model's forward pass is over: its loss, whose gradient begins the backward pass.
-    pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>) -> Tensor<'m> {
-        let root = self.with(|state| match &state.parallel {
-            Parallel::Alone | Parallel::Ddp(_) => None,
-            Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
-        });
-        match root {
-            None => loss,
-            Some(root) => self.leave_unit(root, loss),
+    /// The optimizer has stepped.
+    pub fn leave_step(&mut self) {
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => {}
+            Parallel::Zero3(zero) => zero.leave_step(&mut self.heap),
         }
     }
 }

@@ -58,7 +58,7 @@ pub(in crate::step) fn supported(
             refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
         }
         Sharding::Ddp => Ok(()),
-        Sharding::Fsdp2 => {
+        Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
                 Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
             })

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::chart::Chart;
+use super::oom::OutOfMemory;
 use crate::explain::{Note, Switch};
 use crate::memory::{Iteration, Memory};
 use crate::ui::chart::card::{Named, draw_card};
@@ -34,6 +35,7 @@ pub fn Fit() -> impl IntoView {
                 </section>
             </div>
         </div>
+        <OutOfMemory />
     }
 }
 

@@ -88,6 +88,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Tokens => &scale::SEQUENCE,
         Count::Passes => &scale::ACCUMULATION,
         Count::Gpus => &scale::GPUS,
+        Count::Elements => &scale::ELEMENTS,
     }
 }
 

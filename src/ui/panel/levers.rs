@@ -133,16 +133,21 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
         costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
-    button(state, &lever.changes, effect, &lever.scenario)
+    change_button(state, &lever.changes, effect, &lever.scenario)
 }
 
 fn of_use(state: State, usage: &Use, unit: Unit) -> impl IntoView + use<> {
     let effect = format!("{} · needs {}", usage.gain.label(), unit.amount(usage.needed));
-    button(state, &usage.changes, effect, &usage.scenario)
+    change_button(state, &usage.changes, effect, &usage.scenario)
 }
 
 /// A button that makes the changes, which can be undone.
-fn button(state: State, changes: &[Change], effect: String, scenario: &Scenario) -> impl IntoView + use<> {
+pub(super) fn change_button(
+    state: State,
+    changes: &[Change],
+    effect: String,
+    scenario: &Scenario,
+) -> impl IntoView + use<> {
     let lines: Vec<_> = changes.iter().map(in_words).collect();
     let told = lines.first().cloned().unwrap_or_default();
     let scenario = scenario.clone();

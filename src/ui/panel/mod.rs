@@ -13,6 +13,7 @@ mod footer;
 mod header;
 mod levers;
 mod need;
+mod oom;
 mod panels;
 mod plan;
 mod readout;

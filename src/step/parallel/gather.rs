@@ -1,0 +1,382 @@
+//! How ZeRO-3 gathers parameters: what the module that runs needs, then, once a pass has been recorded, what comes next.
+//!
+//! Source: deepspeed/runtime/zero/partitioned_param_coordinator.py (`PartitionedParameterCoordinator`) and
+//! partition_parameters.py (`all_gather_coalesced` and its handles) of DeepSpeed 0.19.8.
+
+use std::collections::VecDeque;
+
+use super::zero::COMPUTE;
+use crate::allocator::Stream;
+use crate::memory::Category;
+use crate::scenario::Cluster;
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::{Module, Wrapped};
+use crate::step::params::{ParamId, Params};
+use crate::step::what::{Source, What};
+
+const PARTITION: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/partition_parameters.py");
+
+pub(super) static FLAT_OUTPUT: What = What::own(
+    "all-gather output",
+    "several parameters' partitions of all ranks, until the last of these parameters is needed",
+    PARTITION,
+);
+pub(super) static GATHERED: What = What::own(
+    "gathered parameter",
+    "a whole parameter: gathered ahead, in use, or kept as it is used again soon",
+    PARTITION,
+);
+
+/// How many elements lie between a use of a parameter and the next one that it is kept for (`stage3_max_reuse_distance`).
+const REUSE_DISTANCE: u64 = 1_000_000_000;
+
+/// Gathers parameters and lets go of them.
+pub(super) struct Gatherer {
+    world: u64,
+    /// `stage3_prefetch_bucket_size`, `stage3_max_live_parameters` and `stage3_param_persistence_threshold`, in elements.
+    prefetch: u64,
+    live: i64,
+    persistence: u64,
+    stream: Stream,
+    params: Vec<Partitioned>,
+    /// The number of the first parameter of the model.
+    first: ParamId,
+    /// Gathers whose parameters were not all needed yet.
+    handles: Vec<Handle>,
+    /// Elements that are gathered, as it counts them: from nothing in every pass.
+    available: i64,
+    trace: Trace,
+    /// The modules whose backward runs, each with what their recomputation gathered of frozen parameters.
+    running: Vec<(Module, Vec<usize>)>,
+}
+
+/// A parameter of which every rank keeps a partition.
+#[derive(Default)]
+struct Partitioned {
+    numel: u64,
+    /// Elements of a partition.
+    part: u64,
+    trained: bool,
+    /// Whether it is kept whole where it may be.
+    persists: bool,
+    status: Status,
+    /// The whole parameter.
+    storage: StorageId,
+    /// The modules that use it.
+    active: Vec<Module>,
+    /// The step at which it is used for the last time of those that it was fetched for.
+    fetched_for: i64,
+    /// The steps of the recorded pass that use it.
+    uses: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Status {
+    #[default]
+    Partitioned,
+    /// It is being gathered, with that handle.
+    InFlight(usize),
+    Available,
+}
+
+/// A gather on its way.
+struct Handle {
+    output: StorageId,
+    /// Its parameters, until they are copied out.
+    params: Vec<usize>,
+    /// How many of its parameters were not waited for.
+    left: usize,
+}
+
+/// The steps of a pass: a module that runs forward, once more, or backward is one.
+#[derive(Default)]
+struct Trace {
+    mode: Mode,
+    /// The parameters of each step.
+    steps: Vec<[Option<usize>; 2]>,
+    /// Elements that all steps before each use.
+    before: Vec<u64>,
+    /// Parameters in the order of their use, each with the step.
+    order: Vec<(usize, i64)>,
+    /// Those that are still to be fetched.
+    queue: VecDeque<(usize, i64)>,
+    /// The step that runs.
+    step: usize,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    /// No pass has begun.
+    #[default]
+    Invalid,
+    /// The first pass is being recorded.
+    Record,
+    /// What comes next is known.
+    Complete,
+}
+
+impl Gatherer {
+    /// Before there is a model.
+    pub fn new(cluster: Cluster, stream: Stream) -> Gatherer {
+        Gatherer {
+            world: cluster.gpus,
+            prefetch: cluster.deepspeed.prefetch_bucket,
+            live: i64::try_from(cluster.deepspeed.live).unwrap_or(i64::MAX),
+            persistence: cluster.deepspeed.persistence,
+            stream,
+            params: Vec::new(),
+            first: 0,
+            handles: Vec::new(),
+            available: 0,
+            trace: Trace::default(),
+            running: Vec::new(),
+        }
+    }
+
+    /// Takes the parameters of a model.
+    pub fn wrap(&mut self, params: &Params, model: &Wrapped) {
+        self.first = model.params.start as ParamId;
+        let partitioned = params.of(&model.params).iter().map(|param| Partitioned {
+            numel: param.numel,
+            part: param.kept.numel,
+            trained: param.trainable,
+            persists: param.numel <= self.persistence,
+            fetched_for: i64::MIN,
+            ..Partitioned::default()
+        });
+        self.params = partitioned.collect();
+    }
+
+    fn index(&self, id: ParamId) -> Option<usize> {
+        id.checked_sub(self.first).map(|index| index as usize).filter(|index| *index < self.params.len())
+    }
+
+    pub fn is_available(&self, id: ParamId) -> bool {
+        self.index(id).is_none_or(|index| self.params[index].status == Status::Available)
+    }
+
+    /// The storage of a whole parameter.
+    pub fn storage(&self, id: ParamId) -> StorageId {
+        self.index(id).map_or(NOTHING, |index| self.params[index].storage)
+    }
+
+    /// A forward pass begins (`reset_step`): the one before it was recorded, or nothing was.
+    pub fn begin(&mut self, heap: &mut Heap) {
+        for index in 0..self.params.len() {
+            if let Status::InFlight(_) = self.params[index].status {
+                self.wait(heap, index);
+                self.let_go(heap, index);
+            }
+        }
+        match self.trace.mode {
+            Mode::Invalid => self.trace.mode = Mode::Record,
+            Mode::Record => {
+                self.trace.mode = Mode::Complete;
+                self.learn();
+            }
+            Mode::Complete => {}
+        }
+        self.trace.queue = self.trace.order.iter().copied().collect();
+        self.trace.step = 0;
+        self.available = 0;
+        self.params.iter_mut().for_each(|param| param.fetched_for = i64::MIN);
+    }
+
+    /// The recorded pass as an order of parameters (`construct_parameter_trace_from_module_trace`).
+    fn learn(&mut self) {
+        let mut before = 0u64;
+        for (step, own) in self.trace.steps.iter().enumerate() {
+            self.trace.before.push(before);
+            for index in own.iter().flatten() {
+                self.trace.order.push((*index, step as i64));
+                self.params[*index].uses.push(step as u32);
+                before = before.saturating_add(self.params[*index].numel);
+            }
+        }
+        self.trace.before.push(before);
+    }
+
+    /// `fetch_sub_module`: gathers what a module needs, then what comes next.
+    pub fn fetch(&mut self, heap: &mut Heap, module: Module, backward: bool) {
+        let own = module.own.map(|id| id.and_then(|id| self.index(id)));
+        if self.trace.mode == Mode::Record {
+            self.trace.steps.push(own);
+        }
+        let recomputing = !backward && heap.in_backward;
+        if backward && !self.running.iter().any(|(running, _)| *running == module) {
+            self.running.push((module, Vec::new()));
+        }
+        let missing =
+            |gatherer: &Gatherer, index: &usize| gatherer.params[*index].status == Status::Partitioned;
+        let needed: Vec<usize> = own.iter().flatten().copied().filter(|index| missing(self, index)).collect();
+        self.gather(heap, needed);
+        for index in own.into_iter().flatten() {
+            if !self.params[index].active.contains(&module) {
+                self.params[index].active.push(module);
+            }
+            if recomputing
+                && !self.params[index].trained
+                && let Some((_, recomputed)) = self.running.last_mut()
+            {
+                recomputed.push(index);
+            }
+            if let Status::InFlight(_) = self.params[index].status {
+                self.wait(heap, index);
+            }
+        }
+        if self.trace.mode == Mode::Complete {
+            self.prefetch(heap, own);
+        }
+        self.trace.step += 1;
+    }
+
+    /// What is needed now leaves the queue; behind it, so many elements are gathered ahead.
+    fn prefetch(&mut self, heap: &mut Heap, own: [Option<usize>; 2]) {
+        let step = self.trace.step as i64;
+        let mut left = own.iter().flatten().filter(|index| self.params[**index].fetched_for < step).count();
+        while left > 0 {
+            let Some((index, used)) = self.trace.queue.pop_front() else { break };
+            self.params[index].fetched_for = used;
+            left -= 1;
+        }
+        let room = (self.live - self.available).min(i64::try_from(self.prefetch).unwrap_or(i64::MAX));
+        let (mut ahead, mut numel) = (Vec::new(), 0i64);
+        while numel < room {
+            let Some((index, used)) = self.trace.queue.pop_front() else { break };
+            let param = &mut self.params[index];
+            param.fetched_for = param.fetched_for.max(used);
+            if param.status == Status::Partitioned && !ahead.contains(&index) {
+                ahead.push(index);
+                numel = numel.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
+            }
+        }
+        self.gather(heap, ahead);
+    }
+
+    /// `all_gather_coalesced`: one parameter by itself, several through one tensor.
+    fn gather(&mut self, heap: &mut Heap, mut own: Vec<usize>) {
+        own.sort_unstable();
+        let handle = self.handles.len();
+        let mut whole = 0u64;
+        for index in &own {
+            let param = &mut self.params[*index];
+            param.status = Status::InFlight(handle);
+            whole = whole.saturating_add(param.part.saturating_mul(self.world));
+            self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
+        }
+        let (output, left) = match own.as_slice() {
+            [] => return,
+            [one] => {
+                self.params[*one].storage = self.alloc(heap, whole, &GATHERED);
+                own.clear();
+                (NOTHING, 1)
+            }
+            several => (self.alloc(heap, whole, &FLAT_OUTPUT), several.len()),
+        };
+        self.handles.push(Handle { output, params: own, left });
+    }
+
+    fn alloc(&self, heap: &mut Heap, numel: u64, what: &'static What) -> StorageId {
+        heap.alloc_on(
+            self.stream,
+            Category::WeightCopies,
+            numel.saturating_mul(COMPUTE.bytes()),
+            COMPUTE,
+            what,
+        )
+    }
+
+    /// Waits for a parameter: all of its handle are copied out with the first, and what they were gathered in goes with the
+    /// last.
+    fn wait(&mut self, heap: &mut Heap, index: usize) {
+        let Status::InFlight(number) = self.params[index].status else { return };
+        for other in std::mem::take(&mut self.handles[number].params) {
+            let numel = self.params[other].numel;
+            self.params[other].storage = self.alloc(heap, numel, &GATHERED);
+        }
+        self.params[index].status = Status::Available;
+        let handle = &mut self.handles[number];
+        handle.left -= 1;
+        if handle.left == 0 {
+            heap.release(std::mem::replace(&mut handle.output, NOTHING));
+        }
+        while self.handles.pop_if(|handle| handle.left == 0).is_some() {}
+    }
+
+    /// `release_sub_module`: what a module used goes, unless another module uses it or it is used again soon.
+    pub fn release(&mut self, heap: &mut Heap, module: Module, backward: bool) {
+        let own = module.own.map(|id| id.and_then(|id| self.index(id)));
+        for index in own.into_iter().flatten() {
+            let goes = self.trace.mode != Mode::Complete || !self.is_used_soon(index);
+            self.params[index].active.retain(|active| *active != module);
+            if goes {
+                self.let_go(heap, index);
+            }
+        }
+        if backward && let Some(at) = self.running.iter().position(|(running, _)| *running == module) {
+            for index in self.running.remove(at).1 {
+                self.params[index].active.retain(|active| *active != module);
+                if !self.params[index].persists {
+                    self.let_go(heap, index);
+                }
+            }
+        }
+    }
+
+    /// `__params_to_release`, of a recorded pass: whether a parameter is kept.
+    fn is_used_soon(&self, index: usize) -> bool {
+        let (param, step) = (&self.params[index], self.trace.step);
+        if param.persists || param.fetched_for > step as i64 {
+            return true;
+        }
+        let next = param.uses.partition_point(|used| (*used as usize) < step);
+        let before = |step: usize| self.trace.before.get(step).copied().unwrap_or(u64::MAX);
+        let distance = |next: &u32| before(*next as usize).saturating_sub(before(step));
+        param.uses.get(next).is_some_and(|next| distance(next) < REUSE_DISTANCE)
+    }
+
+    /// `__release_param`.
+    fn let_go(&mut self, heap: &mut Heap, index: usize) {
+        let param = &mut self.params[index];
+        if param.status == Status::Available && param.active.is_empty() {
+            param.status = Status::Partitioned;
+            heap.release(std::mem::replace(&mut param.storage, NOTHING));
+            self.available = self.available.saturating_sub(i64::try_from(param.numel).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// `release_backward_leftovers`: modules whose backward ended unseen, as their inputs need no gradient.
+    pub fn release_leftovers(&mut self, heap: &mut Heap) {
+        while let Some((module, recomputed)) = self.running.pop() {
+            let own = module.own.map(|id| id.and_then(|id| self.index(id)));
+            for index in own.into_iter().flatten().chain(recomputed) {
+                self.params[index].active.retain(|active| *active != module);
+                if !self.params[index].persists {
+                    self.let_go(heap, index);
+                }
+            }
+        }
+    }
+
+    /// `release_and_reset_all`.
+    pub fn release_all(&mut self, heap: &mut Heap) {
+        for index in 0..self.params.len() {
+            self.wait(heap, index);
+            self.params[index].active.clear();
+            self.let_go(heap, index);
+        }
+    }
+
+    /// Gathers the parameters that are kept whole, each by itself.
+    pub fn gather_persistent(&mut self, heap: &mut Heap) {
+        for index in 0..self.params.len() {
+            let Partitioned { persists: true, part, status: Status::Partitioned, .. } = self.params[index]
+            else {
+                continue;
+            };
+            let bytes = part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
+            let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
+            (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The hooks of an engine around what runs: units of layers, or every module.
+
+use super::Parallel;
+use crate::step::autograd::{only, share};
+use crate::step::machine::{Machine, State};
+use crate::step::params::ParamId;
+use crate::step::tensor::Tensor;
+
+/// A module, as an engine knows it that gathers every module's own parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) struct Module {
+    name: &'static str,
+    /// Tells modules of a name apart that have no parameters.
+    number: u32,
+    /// Its own parameters, without those of modules inside it.
+    pub own: [Option<ParamId>; 2],
+}
+
+impl Module {
+    /// `model`, in which the layers are.
+    pub const DECODER: Module = Module::container("model", 0);
+
+    /// A module that has parameters.
+    pub const fn of(name: &'static str, own: [Option<ParamId>; 2]) -> Module {
+        Module { name, number: 0, own }
+    }
+
+    /// One that has none of its own.
+    pub const fn container(name: &'static str, number: u32) -> Module {
+        Module { name, number, own: [None; 2] }
+    }
+
+    /// The model itself, and what peft puts around it.
+    const fn root(number: u32) -> Module {
+        Module::container("", number)
+    }
+}
+
+impl State {
+    /// A module is about to run, in forward or in backward.
+    pub fn enter_module(&mut self, module: Module, backward: bool) {
+        if let Parallel::Zero3(zero) = &mut self.parallel
+            && !self.heap.stopped
+        {
+            zero.enter(&mut self.heap, module, backward);
+        }
+    }
+
+    /// A module has run.
+    fn leave_module(&mut self, module: Module, backward: bool) {
+        if let Parallel::Zero3(zero) = &mut self.parallel
+            && !self.heap.stopped
+        {
+            zero.leave(&mut self.heap, module, backward);
+        }
+    }
+
+    /// The model's forward pass begins: those around it come first.
+    pub fn enter_model(&mut self, wrappers: u32) {
+        if self.parallel.gathers_modules() {
+            (0..=wrappers).rev().for_each(|number| self.enter_module(Module::root(number), false));
+            self.enter_module(Module::DECODER, false);
+        }
+    }
+
+    /// A module runs whose results need no gradient.
+    pub fn pass_module(&mut self, module: Module) {
+        self.enter_module(module, false);
+        self.leave_module(module, false);
+    }
+}
+
+impl Machine {
+    /// Runs a unit of layers: hooks before and after its forward pass, and in backward when the gradient of its output and
+    /// that of its input are there. A recomputation finds the unit as backward has it.
+    pub fn unit<'m>(
+        &'m self,
+        unit: usize,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        if self.with(|state| state.recomputing) {
+            return body(input);
+        }
+        let value = self.with(|state| {
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
+            }
+            // RegisterPostBackwardFunction
+            let node = state.node([&input.value], move |state, _, grad| {
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
+                }
+                only(share(state, grad))
+            });
+            input.value.at(node.output(0))
+        });
+        let output = body(&input.with(|own| *own = value));
+        self.leave_unit(unit, output)
+    }
+
+    /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
+    fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
+        let value = self.with(|state| {
+            match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
+            }
+            let node = state.node([&output.value], move |state, _, grad| {
+                match &mut state.parallel {
+                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                    Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
+                }
+                only(share(state, grad))
+            });
+            output.value.at(node.output(0))
+        });
+        output.with(|own| *own = value)
+    }
+
+    /// The model's forward pass is over: its loss, whose gradient begins the backward pass. So many modules are around it.
+    pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>, wrappers: u32) -> Tensor<'m> {
+        let root = self.with(|state| match &state.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => None,
+            Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
+        });
+        match root {
+            None => (0..=wrappers).fold(loss, |loss, number| self.leave_module(Module::root(number), loss)),
+            Some(root) => self.leave_unit(root, loss),
+        }
+    }
+
+    /// Runs a module that is given its input by position: hooks before and after its forward pass, and in backward when the
+    /// gradient of its output and that of its input are there. A recomputation has those of forward alone.
+    pub fn module<'m>(
+        &'m self,
+        module: Module,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        if !self.with(|state| state.parallel.gathers_modules()) {
+            return body(input);
+        }
+        let value = self.with(|state| {
+            state.enter_module(module, false);
+            if state.recomputing {
+                return input.value;
+            }
+            // PostBackwardFunctionModule
+            let node = state.node([&input.value], move |state, _, grad| {
+                state.leave_module(module, true);
+                only(share(state, grad))
+            });
+            input.value.at(node.output(0))
+        });
+        let output = body(&input.with(|own| *own = value));
+        self.leave_module(module, output)
+    }
+
+    /// The same of one that is given its input by name, or needs no gradient of it: nothing tells when its backward is over.
+    pub fn module_by_name<'m>(&'m self, module: Module, body: impl FnOnce() -> Tensor<'m>) -> Tensor<'m> {
+        self.with(|state| state.enter_module(module, false));
+        let output = body();
+        self.leave_module(module, output)
+    }
+
+    /// A module's forward pass is over: whoever gives its output a gradient calls for its parameters.
+    pub fn leave_module<'m>(&'m self, module: Module, output: Tensor<'m>) -> Tensor<'m> {
+        let value = self.with(|state| {
+            if !state.parallel.gathers_modules() {
+                return output.value;
+            }
+            state.leave_module(module, false);
+            if state.recomputing {
+                return output.value;
+            }
+            // PreBackwardFunctionForModule
+            let node = state.node([&output.value], move |state, _, grad| {
+                state.enter_module(module, true);
+                only(share(state, grad))
+            });
+            output.value.at(node.output(0))
+        });
+        output.with(|own| *own = value)
+    }
+}

@@ -1,0 +1,326 @@
+//! DeepSpeed's ZeRO-1 and ZeRO-2: every rank has the whole model in bfloat16, in one flat tensor, and steps a partition of it,
+//! of which it keeps float32 masters. ZeRO-1 reduces gradients when backward is over, ZeRO-2 as they come.
+//!
+//! Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.8. The order of events was compared with the allocator's
+//! trace.
+
+use crate::allocator::Stream;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::scenario::{Cluster, Sharding};
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::Wrapped;
+use crate::step::params::{ParamId, Params};
+use crate::step::what::{Source, What};
+
+const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and_2.py");
+
+static FLAT: What =
+    What::own("flat parameters", "all trained parameters of the model in one bfloat16 tensor", STAGES);
+pub(super) static MASTER: What =
+    What::own("fp32 master weights", "this rank's partition of the parameters in float32", STAGES);
+pub(super) static BUCKET: What = What::own(
+    "reduce bucket",
+    "the buffer that gradients are copied into and reduced from: as large as it is configured, from the first gradient to \
+     the end of backward",
+    STAGES,
+);
+static OWNED: What = What::own(
+    "gradients of the partition",
+    "the averaged gradients of all parameters that this rank's partition has a part of",
+    STAGES,
+);
+static FLATTENED: What = What::own(
+    "flattened bucket",
+    "a bucket's slices for each rank, in one tensor that all ranks sum up",
+    STAGES,
+);
+pub(super) static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
+pub(super) static FLAT_GRADIENT: What =
+    What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
+static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
+
+/// What it keeps that a single GPU does not.
+pub(super) static OWN: [&What; 3] = [&BUCKET, &OWNED, &FLAT_GRADIENT];
+
+/// The element type of parameters and gradients (`bf16: {enabled: true}`).
+pub(super) const COMPUTE: Dtype = Dtype::Bf16;
+
+/// What ZeRO-1 and ZeRO-2 keep.
+pub(in crate::step) struct Zero {
+    world: u64,
+    /// Whether gradients are reduced as they come: ZeRO-2 (`partition_gradients`).
+    partitions_gradients: bool,
+    /// `reduce_bucket_size`, in elements.
+    bucket_size: u64,
+    /// `contiguous_gradients`.
+    contiguous: bool,
+    /// `overlap_comm`: two buckets, and reductions on a stream of their own.
+    overlaps: bool,
+    /// The trained parameters in the order of the model's modules.
+    trained: Vec<Trained>,
+    /// By parameter: where it is in `trained`.
+    places: Vec<Option<u32>>,
+    /// Elements of the partition of each rank.
+    partition: u64,
+    /// The buffers that gradients are copied into, from the first gradient to the end of backward.
+    buffers: [StorageId; 2],
+    /// Elements that wait in the bucket for their reduction.
+    elements: u64,
+    /// Whose they are, by place.
+    waiting: Vec<u32>,
+    /// The reduced gradients of this rank's parameters in this backward pass (`grads_in_partition`).
+    reduced: StorageId,
+    /// Those that wait for the step (`averaged_gradients`).
+    averaged: Vec<StorageId>,
+    /// The float32 gradient of the partition, while the optimizer steps.
+    single: StorageId,
+}
+
+/// A parameter that is trained.
+struct Trained {
+    id: ParamId,
+    numel: u64,
+    /// Its first element in the flat tensor.
+    offset: u64,
+}
+
+impl Zero {
+    /// Before there is a model.
+    pub fn of(cluster: Cluster) -> Zero {
+        Zero {
+            world: cluster.gpus,
+            partitions_gradients: cluster.sharding == Sharding::Zero2,
+            bucket_size: cluster.deepspeed.reduce_bucket,
+            contiguous: cluster.deepspeed.contiguous,
+            overlaps: cluster.overlaps(),
+            trained: Vec::new(),
+            places: Vec::new(),
+            partition: 0,
+            buffers: [NOTHING; 2],
+            elements: 0,
+            waiting: Vec::new(),
+            reduced: NOTHING,
+            averaged: Vec::new(),
+            single: NOTHING,
+        }
+    }
+
+    /// Elements of the flat tensor that this rank's optimizer steps.
+    pub fn partition(&self) -> u64 {
+        self.partition
+    }
+
+    /// `DeepSpeedZeroOptimizer.__init__`: the trained parameters become views of one flat tensor, and this rank's partition of
+    /// it is copied to float32.
+    pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
+        self.places = vec![None; params.list.len()];
+        let mut offset = 0u64;
+        for id in model.params.clone() {
+            let param = &params.list[id];
+            if !param.trainable {
+                continue;
+            }
+            let numel = param.numel.saturating_mul(u64::from(param.times));
+            self.places[id] = Some(self.trained.len() as u32);
+            self.trained.push(Trained { id: id as ParamId, numel, offset });
+            offset = offset.saturating_add(numel);
+        }
+        // NCCL's buffers begin at four bytes (`nccl_start_alignment_factor`)
+        self.partition = offset.div_ceil(2 * self.world).saturating_mul(2);
+        heap.empty_cache();
+        let whole = self.partition.saturating_mul(self.world);
+        keep(heap, whole, COMPUTE, Category::Weights, &FLAT);
+        for trained in &self.trained {
+            let storage = std::mem::replace(&mut params.list[trained.id as usize].storage, NOTHING);
+            heap.release(storage);
+        }
+        let copy = scratch(heap, self.partition, COMPUTE, &PARTITION);
+        keep(heap, self.partition, Dtype::F32, Category::Optimizer, &MASTER);
+        heap.release(copy);
+        // `initialize_optimizer_states`
+        let gradient = scratch(heap, self.partition, Dtype::F32, &FLAT_GRADIENT);
+        heap.release(gradient);
+    }
+
+    /// A gradient is there (`process_gradients`).
+    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId) {
+        let Some(place) = self.places.get(id as usize).copied().flatten() else { return };
+        // `setup_buckets`
+        if self.contiguous && self.buffers[0] == NOTHING {
+            let buffer = |heap: &mut Heap| {
+                let bytes = self.bucket_size.saturating_mul(COMPUTE.bytes());
+                heap.alloc_as(Category::Gradients, bytes, COMPUTE, &BUCKET)
+            };
+            self.buffers[0] = buffer(heap);
+            if self.overlaps {
+                self.buffers[1] = buffer(heap);
+            }
+        }
+        if self.partitions_gradients || self.overlaps {
+            self.collect(heap, params, place);
+        }
+    }
+
+    /// `reduce_independent_p_g_buckets_and_remove_grads`: a gradient is copied into the bucket, which is reduced before where
+    /// it has no room. One that is larger than the bucket stays where it is.
+    fn collect(&mut self, heap: &mut Heap, params: &mut Params, place: u32) {
+        let Trained { id, numel, .. } = self.trained[place as usize];
+        if self.elements.saturating_add(numel) > self.bucket_size {
+            self.reduce(heap, params);
+        }
+        if self.contiguous && numel <= self.bucket_size {
+            let grad = std::mem::replace(&mut params.list[id as usize].grad, NOTHING);
+            heap.release(grad);
+        }
+        self.elements = self.elements.saturating_add(numel);
+        self.waiting.push(place);
+    }
+
+    /// `reduce_ipg_grads`: the gradients that wait are averaged; those of other partitions go, and this rank's are copied out
+    /// of the bucket.
+    fn reduce(&mut self, heap: &mut Heap, params: &mut Params) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.average(heap);
+        self.elements = 0;
+        // the bucket's list holds them until it is cleared, which Python does from its end
+        let mut cleared = Vec::with_capacity(self.waiting.len());
+        for place in std::mem::take(&mut self.waiting) {
+            let id = self.trained[place as usize].id as usize;
+            if !self.is_own(place) {
+                if self.partitions_gradients {
+                    cleared.push(std::mem::replace(&mut params.list[id].grad, NOTHING));
+                }
+            } else if self.contiguous {
+                // `copy_grads_in_partition`
+                if self.reduced == NOTHING {
+                    let own = self.trained.iter().take_while(|trained| trained.offset < self.partition);
+                    let numel = own.fold(0u64, |sum, trained| sum.saturating_add(trained.numel));
+                    let bytes = numel.saturating_mul(COMPUTE.bytes());
+                    self.reduced = heap.alloc_as(Category::Gradients, bytes, COMPUTE, &OWNED);
+                }
+                heap.release(std::mem::replace(&mut params.list[id].grad, NOTHING));
+            }
+        }
+        cleared.into_iter().rev().for_each(|grad| heap.release(grad));
+    }
+
+    /// Whether this rank's partition, the first, has a part of that parameter.
+    fn is_own(&self, place: u32) -> bool {
+        self.trained[place as usize].offset < self.partition
+    }
+
+    /// `average_tensor` and `allreduce_and_scatter`: the slices that fall to the ranks are laid out in one tensor as soon as
+    /// they are more elements than a bucket has; one slice alone is reduced where it is.
+    fn average(&self, heap: &mut Heap) {
+        let flatten = |heap: &mut Heap, slices: u64, numel: u64| {
+            if slices > 1 {
+                let stream = if self.overlaps { Stream::Scatters } else { Stream::Compute };
+                let bytes = numel.saturating_mul(COMPUTE.bytes());
+                let flat = heap.alloc_on(stream, Category::Temporaries, bytes, COMPUTE, &FLATTENED);
+                heap.release(flat);
+            }
+        };
+        if !self.contiguous {
+            // `buffered_reduce_fallback`: as many tensors as gradients
+            return flatten(heap, self.waiting.len() as u64, self.elements);
+        }
+        let partition = self.partition.max(1);
+        let (mut slices, mut numel) = (0u64, 0u64);
+        let mut last = None;
+        for place in &self.waiting {
+            let Trained { offset, numel: mut left, .. } = self.trained[*place as usize];
+            let mut at = offset;
+            while left > 0 {
+                let rank = at / partition;
+                let room = (rank + 1).saturating_mul(partition).saturating_sub(at).max(1);
+                // whole partitions that fit into what is summed up at a time are alike: they are taken together
+                let whole = if at % partition == 0 && last != Some(rank) { left / partition } else { 0 };
+                let until_full = (self.bucket_size.saturating_sub(numel) / partition).saturating_add(1);
+                let (count, piece) = if whole > 1 {
+                    let count = whole.min(until_full);
+                    (count, count.saturating_mul(partition))
+                } else {
+                    (u64::from(last != Some(rank)), room.min(left))
+                };
+                slices += count;
+                numel = numel.saturating_add(piece);
+                at = at.saturating_add(piece);
+                left -= piece.min(left);
+                last = Some(at.saturating_sub(1) / partition);
+                if numel > self.bucket_size {
+                    flatten(heap, slices, numel);
+                    (slices, numel, last) = (0, 0, None);
+                }
+            }
+        }
+        flatten(heap, slices, numel);
+    }
+
+    /// The backward pass is through (`allreduce_gradients`, `independent_gradient_partition_epilogue`).
+    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
+        if !self.partitions_gradients {
+            if !steps {
+                // gradients are added up where they are
+                return;
+            }
+            // `reduce_gradients`: one parameter after the other
+            for place in 0..self.trained.len() as u32 {
+                if !self.overlaps {
+                    self.collect(heap, params, place);
+                }
+            }
+        }
+        self.reduce(heap, params);
+        for buffer in &mut self.buffers {
+            heap.release(std::mem::replace(buffer, NOTHING));
+        }
+        let mut own = vec![std::mem::replace(&mut self.reduced, NOTHING)];
+        for trained in &self.trained {
+            let grad = std::mem::replace(&mut params.list[trained.id as usize].grad, NOTHING);
+            if trained.offset < self.partition {
+                own.push(grad);
+            } else {
+                heap.release(grad);
+            }
+        }
+        if self.averaged.is_empty() {
+            self.averaged = own;
+        } else {
+            // added to those of earlier micro-batches
+            own.into_iter().for_each(|grad| heap.release(grad));
+        }
+    }
+
+    /// `step` up to the optimizer's: the norm of every gradient of the partition, in float64, then its float32 gradient.
+    pub fn enter_step(&mut self, heap: &mut Heap) {
+        let mut tensors = 0;
+        for trained in self.trained.iter().take_while(|trained| trained.offset < self.partition) {
+            let numel = trained.numel.min(self.partition - trained.offset);
+            let wide = scratch(heap, numel, Dtype::F64, &NORM);
+            heap.release(wide);
+            tensors += 1;
+        }
+        let flat = if tensors > 1 { scratch(heap, self.partition, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
+        let bytes = self.partition.saturating_mul(Dtype::F32.bytes());
+        self.single = heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT);
+        heap.release(flat);
+        self.averaged.drain(..).for_each(|grad| heap.release(grad));
+    }
+
+    /// The optimizer has stepped.
+    pub fn leave_step(&mut self, heap: &mut Heap) {
+        heap.release(std::mem::replace(&mut self.single, NOTHING));
+    }
+}
+
+/// Something that stays until the end.
+pub(super) fn keep(heap: &mut Heap, numel: u64, dtype: Dtype, category: Category, what: &'static What) {
+    heap.persistent(numel.saturating_mul(dtype.bytes()), dtype, 1, category, what);
+}
+
+pub(super) fn scratch(heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+    heap.alloc_as(Category::Temporaries, numel.saturating_mul(dtype.bytes()), dtype, what)
+}

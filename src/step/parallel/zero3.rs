@@ -1,0 +1,232 @@
+//! DeepSpeed's ZeRO-3: every rank keeps a partition of every parameter, of the gradients and of masters and optimizer state.
+//! Every module gathers its own parameters before it runs, in forward and in backward; from the second pass on what comes next
+//! is known, and gathered ahead (`gather.rs`).
+//!
+//! Source: deepspeed/runtime/zero/stage3.py and partition_parameters.py of DeepSpeed 0.19.8. The order of events was compared
+//! with the allocator's trace.
+
+use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
+use super::zero::{BUCKET, COMPUTE, FLAT_GRADIENT, MASTER, NORM, keep, scratch};
+use crate::allocator::Stream;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::scenario::Cluster;
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::{Module, Wrapped};
+use crate::step::params::{Kept, ParamId, Params};
+use crate::step::what::{Source, What};
+
+const STAGE_3: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage3.py");
+
+static PARTITIONS: What =
+    What::own("partitions", "this rank's part of every trained parameter, in one tensor", STAGE_3);
+static WHOLE: What = What::own("gathered parameter", "a whole parameter, for a moment", STAGE_3);
+static GRADIENTS: What =
+    What::own("gradients of the partitions", "this rank's part of every gradient, from load to end", STAGE_3);
+static REDUCED: What = What::own("reduce-scatter input", "a bucket's gradients, rank after rank", STAGE_3);
+
+/// What it keeps that a single GPU does not, beside what ZeRO-2 does.
+pub(super) static OWN: [&What; 3] = [&GRADIENTS, &FLAT_OUTPUT, &GATHERED];
+
+/// Elements of partitions that the optimizer steps at a time (`sub_group_size`).
+const SUB_GROUP: u64 = 1_000_000_000;
+
+/// What ZeRO-3 keeps.
+pub(in crate::step) struct Zero3 {
+    world: u64,
+    /// `reduce_bucket_size`, in elements.
+    bucket_size: u64,
+    /// `contiguous_gradients`.
+    contiguous: bool,
+    /// The stream on which gradients are reduced.
+    reduces_on: Stream,
+    /// Gathers parameters and lets go of them.
+    gatherer: Gatherer,
+    /// The trained parameters.
+    trained: Vec<ParamId>,
+    /// How many of them, one after the other, and elements of their partitions, the optimizer steps at a time.
+    groups: Vec<(usize, u64)>,
+    /// Gradients that wait in the bucket for their reduction, and how many elements they are.
+    waiting: Vec<ParamId>,
+    elements: u64,
+    /// The group that the optimizer steps, and its float32 gradient.
+    stepping: (usize, StorageId),
+}
+
+impl Zero3 {
+    /// Before there is a model.
+    pub fn of(cluster: Cluster) -> Zero3 {
+        let overlaps = cluster.overlaps();
+        let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
+        Zero3 {
+            world: cluster.gpus,
+            bucket_size: cluster.deepspeed.reduce_bucket,
+            contiguous: cluster.deepspeed.contiguous,
+            reduces_on: stream(Stream::Scatters),
+            gatherer: Gatherer::new(cluster, stream(Stream::Gathers)),
+            trained: Vec::new(),
+            groups: Vec::new(),
+            waiting: Vec::new(),
+            elements: 0,
+            stepping: (0, NOTHING),
+        }
+    }
+
+    /// This rank's partition of a parameter, which is one row: all ranks' are as long.
+    pub fn partition_of(&self, (rows, columns): (u64, u64)) -> Kept {
+        let numel = rows.saturating_mul(columns).div_ceil(self.world);
+        Kept { numel, rows: 1, dtype: COMPUTE }
+    }
+
+    /// How many groups of partitions the optimizer steps, one after the other.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Elements of the group that it steps.
+    pub fn group(&self) -> u64 {
+        self.groups.get(self.stepping.0).map_or(0, |(_, numel)| *numel)
+    }
+
+    /// `DeepSpeedZeroOptimizer_Stage3.__init__` of partitioned parameters: those that are trained move into one tensor.
+    pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
+        self.gatherer.wrap(params, model);
+        let mut whole = 0u64;
+        for id in model.params.clone() {
+            let param = &params.list[id];
+            if !param.trainable {
+                continue;
+            }
+            let numel = param.kept.numel;
+            whole = whole.saturating_add(numel);
+            match self.groups.last_mut() {
+                Some((count, sum)) if *sum < SUB_GROUP => {
+                    (*count, *sum) = (*count + 1, sum.saturating_add(numel))
+                }
+                Some(_) | None => self.groups.push((1, numel)),
+            }
+            self.trained.push(id as ParamId);
+        }
+        for id in &self.trained {
+            let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
+            heap.release(storage);
+        }
+        // `defragment`
+        heap.empty_cache();
+        keep(heap, whole, COMPUTE, Category::Weights, &PARTITIONS);
+        // `converted.clone()`: the variable holds the last one until the next is there
+        let mut converted = NOTHING;
+        for (_, numel) in &self.groups {
+            let next = scratch(heap, *numel, Dtype::F32, &MASTER);
+            heap.release(std::mem::replace(&mut converted, next));
+            keep(heap, *numel, Dtype::F32, Category::Optimizer, &MASTER);
+        }
+        heap.release(converted);
+        let largest = self.groups.iter().map(|(_, numel)| *numel).max().unwrap_or(0);
+        let gradient = scratch(heap, largest, Dtype::F32, &FLAT_GRADIENT);
+        heap.release(gradient);
+        if self.contiguous {
+            keep(heap, self.bucket_size, COMPUTE, Category::Gradients, &BUCKET);
+        }
+        keep(heap, whole, COMPUTE, Category::Gradients, &GRADIENTS);
+        // `create_reduce_and_remove_grad_hooks` gathers each to find where its gradient is accumulated
+        for id in &self.trained {
+            let numel = params.get(*id).kept.numel.saturating_mul(self.world);
+            let gathered = scratch(heap, numel, COMPUTE, &WHOLE);
+            heap.release(gathered);
+        }
+    }
+
+    pub fn is_gathered(&self, id: ParamId) -> bool {
+        self.gatherer.is_available(id)
+    }
+
+    /// A gathered parameter's storage.
+    pub fn gathered(&self, id: ParamId) -> StorageId {
+        self.gatherer.storage(id)
+    }
+
+    /// A forward pass begins (`reset_step`).
+    pub fn enter_forward(&mut self, heap: &mut Heap) {
+        self.gatherer.begin(heap);
+    }
+
+    /// A module is about to run: in forward, which may be a recomputation, or in backward.
+    pub fn enter(&mut self, heap: &mut Heap, module: Module, backward: bool) {
+        self.gatherer.fetch(heap, module, backward);
+    }
+
+    /// A module has run.
+    pub fn leave(&mut self, heap: &mut Heap, module: Module, backward: bool) {
+        self.gatherer.release(heap, module, backward);
+    }
+
+    /// A gradient is there (`reduce_independent_p_g_buckets_and_remove_grads`): it is copied into the bucket, which is reduced
+    /// before where it has no room. One that is larger than the bucket stays where it is.
+    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId) {
+        let numel = params.get(id).numel;
+        if self.elements.saturating_add(numel) > self.bucket_size {
+            self.reduce(heap, params);
+        }
+        if self.contiguous && self.elements.saturating_add(numel) <= self.bucket_size {
+            heap.release(std::mem::replace(&mut params.list[id as usize].grad, NOTHING));
+        }
+        self.elements = self.elements.saturating_add(numel);
+        self.waiting.push(id);
+    }
+
+    /// `__avg_scatter_grads` and `partition_grads`: a single gradient that falls to the ranks without a rest is scattered
+    /// where it is.
+    fn reduce(&mut self, heap: &mut Heap, params: &mut Params) {
+        let padded = |id: &ParamId| params.get(*id).kept.numel.saturating_mul(self.world);
+        let whole = self.waiting.iter().map(padded).fold(0, u64::saturating_add);
+        let input = match self.waiting.as_slice() {
+            [] => return,
+            [one] if params.get(*one).numel == whole => NOTHING,
+            _ => {
+                let bytes = whole.saturating_mul(COMPUTE.bytes());
+                heap.alloc_on(self.reduces_on, Category::Temporaries, bytes, COMPUTE, &REDUCED)
+            }
+        };
+        self.waiting.sort_unstable();
+        for id in self.waiting.drain(..) {
+            heap.release(std::mem::replace(&mut params.list[id as usize].grad, NOTHING));
+        }
+        heap.release(input);
+        self.elements = 0;
+    }
+
+    /// The backward pass is through: what waits is reduced, and what no module let go of goes.
+    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params) {
+        self.reduce(heap, params);
+        self.gatherer.release_leftovers(heap);
+    }
+
+    /// `step` up to the first group's: all parameters go, and the norm of every partition's gradient is taken in float64.
+    pub fn enter_step(&mut self, heap: &mut Heap, params: &Params) {
+        self.gatherer.release_all(heap);
+        for id in &self.trained {
+            let wide = scratch(heap, params.get(*id).kept.numel, Dtype::F64, &NORM);
+            heap.release(wide);
+        }
+    }
+
+    /// The optimizer is about to step a group, whose gradient is made float32.
+    pub fn enter_group(&mut self, heap: &mut Heap, number: usize) {
+        let Some((count, numel)) = self.groups.get(number).copied() else { return };
+        let flat = if count > 1 { scratch(heap, numel, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
+        let bytes = numel.saturating_mul(Dtype::F32.bytes());
+        self.stepping = (number, heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
+        heap.release(flat);
+    }
+
+    /// It has stepped it.
+    pub fn leave_group(&mut self, heap: &mut Heap) {
+        heap.release(std::mem::replace(&mut self.stepping.1, NOTHING));
+    }
+
+    /// `_post_step`: the parameters that are kept whole are gathered.
+    pub fn leave_step(&mut self, heap: &mut Heap) {
+        self.gatherer.gather_persistent(heap);
+    }
+}
