@@ -74,7 +74,7 @@ const INSIDE: [(&str, &[&str]); 35] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "solve", "table", "need", "levers"]),
+    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
     (
         "check",
         &[
@@ -153,7 +153,10 @@ const INSIDE: [(&str, &[&str]); 35] = [
             "embedding",
             "matmul",
             "attention",
-            "four_bit|linear",
+            "shape",
+            "four_bit",
+            "linear",
+            "gathered_linear",
             "activations",
             "experts",
             "norm",
@@ -167,7 +170,7 @@ const INSIDE: [(&str, &[&str]); 35] = [
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "need", "levers", "oom", "script",
+            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
             "check", "mod",
         ],
     ),

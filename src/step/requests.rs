@@ -35,7 +35,7 @@ impl Recording {
             if !asked.contains(&segment_for(storage.bytes())) {
                 return;
             }
-            let tensors = self.group(id, self.born[id as usize]);
+            let tensors = self.group(id, storage.born);
             let kind = (tensors.category, tensors.module, tensors.what, tensors.pass, tensors.bytes);
             let request = Request { tensors, phase: feed.phase(), allocated: now, at };
             let nearest = kinds.entry(kind).or_insert_with(|| request.clone());

@@ -28,6 +28,8 @@ pub enum Place {
     Oom,
     /// A point of a curve.
     Point(usize),
+    /// A place in the table of engines and numbers of GPUs.
+    Layout(usize),
     /// Some rows of the table of cards.
     Cards(usize),
     /// A row of the table of what can be trained.

@@ -135,7 +135,8 @@ pub fn figures(
     };
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
     let note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
-    let needs = Figure { name: "Needs", amount: unit.amount(memory.needed()), note };
+    let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
+    let needs = Figure { name, amount: unit.amount(memory.needed()), note };
     if !is_nvidia {
         return vec![needs];
     }

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::oom::OutOfMemory;
+use super::ranks::Ranks;
 use crate::explain::{Note, Switch};
 use crate::memory::{Iteration, Memory};
 use crate::ui::chart::card::{Named, draw_card};
@@ -27,6 +28,7 @@ pub fn Fit() -> impl IntoView {
                 <Peak />
             </div>
             <div class="column">
+                <Ranks />
                 <Notes />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
