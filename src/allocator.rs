@@ -2,10 +2,13 @@
 //! run fits under a capacity, depend on how blocks are cut and joined, not only on what is alive.
 
 mod expandable;
+mod free_list;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+
+use free_list::FreeList;
 
 /// Smallest block, and the unit that requests are rounded up to (`kMinBlockSize`).
 const MIN_BLOCK: u64 = 512;
@@ -45,6 +48,16 @@ fn pool_of(size: u64, stream: Stream) -> usize {
 /// Whether a pool is one of small blocks.
 const fn is_small(pool: usize) -> bool {
     pool % 2 == 1
+}
+
+/// What the card is asked for where no block is free for so many bytes (`get_allocation_size`): the figure of an
+/// out-of-memory message.
+pub fn segment_for(bytes: u64) -> u64 {
+    match bytes {
+        ..=SMALL_SIZE => SMALL_SEGMENT,
+        ..MIN_LARGE => LARGE_SEGMENT,
+        _ => bytes.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE),
+    }
 }
 
 /// Index of a block.
@@ -122,8 +135,8 @@ pub struct CachingAllocator {
     settings: Settings,
     stats: Stats,
     blocks: Vec<Entry>,
-    /// Free blocks of each pool by size and address.
-    free: [BTreeSet<(u64, u64, u32)>; POOLS],
+    /// Free blocks of each pool.
+    free: [FreeList; POOLS],
     recycled: Vec<u32>,
     /// Where the last segment begins. Of equal blocks the one at the lowest address is taken, and the driver, as mmap does
     /// where the measurements come from, hands out addresses from above.
@@ -139,7 +152,7 @@ impl CachingAllocator {
             settings,
             stats: Stats::default(),
             blocks: Vec::new(),
-            free: [const { BTreeSet::new() }; POOLS],
+            free: Default::default(),
             recycled: Vec::new(),
             frontier: HIGHEST,
             unmapped: [const { BTreeSet::new() }; POOLS],
@@ -236,7 +249,7 @@ impl CachingAllocator {
     fn list(&mut self, index: u32, pool: usize) {
         let block = self.blocks[index as usize];
         if block.mapped {
-            self.free[pool].insert((block.size, block.address, index));
+            self.free[pool].insert(block.size, (block.address, index));
         } else {
             self.list_unmapped(block.address, index, pool);
         }
@@ -245,7 +258,7 @@ impl CachingAllocator {
     fn unlist(&mut self, index: u32, pool: usize) {
         let block = self.blocks[index as usize];
         if block.mapped {
-            self.free[pool].remove(&(block.size, block.address, index));
+            self.free[pool].remove(block.size, block.address);
         } else {
             self.unlist_unmapped(block.address, index, pool);
         }
@@ -254,7 +267,7 @@ impl CachingAllocator {
     /// `torch.cuda.empty_cache()`: gives segments without a used block back, and of expandable ones every free page.
     pub fn empty_cache(&mut self) {
         for pool in 0..POOLS {
-            let blocks: Vec<u32> = self.free[pool].iter().map(|(_, _, index)| *index).collect();
+            let blocks: Vec<u32> = self.free[pool].at_least(0).collect();
             for index in blocks {
                 let block = self.blocks[index as usize];
                 if self.settings.expandable_segments {
@@ -270,15 +283,16 @@ impl CachingAllocator {
 
     /// The smallest free block that is large enough. A block that can grow counts with all that it can grow to.
     fn best_fit(&mut self, size: u64, pool: usize) -> Option<u32> {
-        let mut larger = self.free[pool].range((size, 0, 0)..).map(|(_, _, index)| *index);
+        if !self.settings.expandable_segments {
+            return self.free[pool].take(size);
+        }
+        let mut larger = self.free[pool].at_least(size);
         let mut best = larger.next()?;
-        if self.settings.expandable_segments {
-            for other in larger {
-                if self.size_it_can_have(other) >= self.size_it_can_have(best) {
-                    break;
-                }
-                best = other;
+        for other in larger {
+            if self.size_it_can_have(other) >= self.size_it_can_have(best) {
+                break;
             }
+            best = other;
         }
         self.unlist(best, pool);
         Some(best)
@@ -311,13 +325,7 @@ impl CachingAllocator {
         if self.settings.expandable_segments {
             return self.expand(size, pool);
         }
-        let bytes = if is_small(pool) {
-            SMALL_SEGMENT
-        } else if size < MIN_LARGE {
-            LARGE_SEGMENT
-        } else {
-            size.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE)
-        };
+        let bytes = segment_for(size);
         if !self.allows(bytes) {
             self.empty_cache();
             self.stats.retries += 1;

@@ -103,11 +103,17 @@ fn line(group: &TensorGroup, stack: Stack) -> Line {
     }
 }
 
-/// What an event does: `makes mlp.down_proj: linear, 112 MiB`.
+/// What an event does: `makes mlp.down_proj: linear, 112 MiB, number 17 of 32 in this phase`.
 pub fn event(happening: &Happening) -> String {
-    let Happening { comes, module, operation, recomputed, bytes } = *happening;
+    let Happening { comes, module, operation, recomputed, bytes, place } = *happening;
     let verb = if comes { "makes" } else { "frees" };
-    format!("{verb} {}, {bytes}", what(module, operation, recomputed))
+    let place = match place {
+        (_, 1) => String::new(),
+        (number, count) => {
+            format!(", number {} of {} in this phase", grouped(number as u64), grouped(count as u64))
+        }
+    };
+    format!("{verb} {}, {bytes}{place}", what(module, operation, recomputed))
 }
 
 fn what(module: &str, operation: &str, recomputed: bool) -> String {

@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use crate::issue::Issue;
 use crate::model::Architecture;
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
     Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
@@ -105,15 +106,39 @@ impl Act {
         }
     }
 
+    /// The same with another batch, where it is given one.
+    pub fn map_batch(self, change: impl FnOnce(Batch) -> Batch) -> Act {
+        match self {
+            Act::Train { member, batch, loss, times } => {
+                Act::Train { member, batch: change(batch), loss, times }
+            }
+            Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Update { member } => Act::Update { member },
+        }
+    }
+
+    /// How many batches it is given in a round (gradient accumulation).
+    pub fn times(&self) -> u64 {
+        match *self {
+            Act::Train { times, .. } => times,
+            Act::Update { .. } | Act::Score { .. } => 1,
+        }
+    }
+
+    /// Whose act it is.
+    pub fn member(&self) -> usize {
+        match *self {
+            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+        }
+    }
+
     /// The members that it runs: whose act it is, and a reference.
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
-        let (member, reference) = match *self {
-            Act::Train { member, loss: Loss::Preference { reference, .. }, .. } => (member, Some(reference)),
-            Act::Train { member, loss: Loss::Labels, .. }
-            | Act::Update { member }
-            | Act::Score { member, .. } => (member, None),
+        let reference = match *self {
+            Act::Train { loss: Loss::Preference { reference, .. }, .. } => Some(reference),
+            Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Score { .. } => None,
         };
-        [member].into_iter().chain(reference)
+        [self.member()].into_iter().chain(reference)
     }
 }
 
@@ -258,7 +283,7 @@ impl Batch {
     /// of every other batch.
     pub fn laid_out(self, stack: Stack) -> Batch {
         match self.mask {
-            Mask::None if stack == Stack::Trl => Batch { mask: Mask::Ones, ..self },
+            Mask::None if Software::of(stack).trainer == Trainer::Trl => Batch { mask: Mask::Ones, ..self },
             Mask::None | Mask::Ones | Mask::Padded | Mask::Packed => self,
             Mask::PaddingFree => Batch {
                 sequences: 1,

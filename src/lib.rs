@@ -74,6 +74,7 @@ pub mod issue;
 pub mod job;
 pub mod memory;
 pub mod model;
+pub mod oom;
 pub mod plan;
 pub mod scenario;
 mod search;

@@ -173,6 +173,28 @@ pub enum Stage {
     Score,
 }
 
+impl Stage {
+    /// Its name on charts.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Stage::Forward => "Forward",
+            Stage::Backward => "Backward",
+            Stage::Step => "Optimizer step",
+            Stage::Score => "Scoring",
+        }
+    }
+
+    /// Its name where there is little room.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Stage::Forward => "Forward",
+            Stage::Backward => "Backward",
+            Stage::Step => "Optimizer",
+            Stage::Score => "Scoring",
+        }
+    }
+}
+
 /// A phase of an iteration: a stage of one of the acts that make it up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Phase {

@@ -3,13 +3,15 @@
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
 liger-kernel in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
 harness that such a device belongs to (measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
-else is the file as it is written.
+else is the file as it is written. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
+Python that met it: what `headroom oom` is held against.
 """
 import json
 import os
 import re
 import subprocess
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -94,8 +96,13 @@ def answer_as_data_would(scenario):
 
 def main():
     if sys.argv[1] == "--one":
+        import torch
         text, config, scenario = json.load(sys.stdin)
-        print("RESULT", json.dumps(run(text, config, scenario)), flush=True)
+        try:
+            print("RESULT", json.dumps(run(text, config, scenario)), flush=True)
+        except torch.OutOfMemoryError as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            print("OOM", json.dumps(dict(message=str(error), at=f"{Path(frame.filename).name}: {frame.line}")), flush=True)
         os._exit(0)
     headroom, *links = sys.argv[1:]
     worst = 0.0
@@ -113,7 +120,12 @@ def main():
             environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         done = subprocess.run([sys.executable, __file__, "--one"], input=json.dumps([text, config, scenario]),
                               capture_output=True, text=True, env=environment)
-        found = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        lines = done.stdout.splitlines()
+        failed = [line for line in lines if line.startswith("OOM ")]
+        if failed:
+            print(json.dumps(dict(link=link, **json.loads(failed[0][4:]))), flush=True)
+            continue
+        found = [line for line in lines if line.startswith("RESULT ")]
         if not found:
             print(link, "FAILED", done.stderr[-1500:])
             worst = float("inf")

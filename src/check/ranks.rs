@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::error::CheckError;
+
 /// Settings of DeepSpeed that nothing reads where `all_gather_into_tensor` is there (deepspeed/runtime/utils.py
 /// `all_gather_dp_groups`).
 const WITHOUT_EFFECT: [&str; 1] = ["allgather_bucket_size"];
@@ -11,7 +13,7 @@ const WITHOUT_EFFECT: [&str; 1] = ["allgather_bucket_size"];
 ///
 /// # Errors
 /// What no other case has a word for.
-pub(super) fn translated(case: &Value) -> Result<Option<Value>, String> {
+pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
     let Some(engine) = case.get("engine") else { return Ok(None) };
     let engine = engine.as_str().unwrap_or_default();
     let mut out = Map::new();

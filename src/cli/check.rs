@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Output;
 use super::input::read;
+use super::output::Output;
 use super::table::aligned;
 use crate::check::{
     Confusion, Errors, Format, Metric, PartRow, Report, Row, Unsupported, Verdicts, check_with, readings,

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use crate::export::{self, Answer};
 use crate::hardware::Gpu;
 use crate::issue::Issue;

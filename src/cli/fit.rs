@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use super::table::aligned;
 use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, conditions, set_row};

@@ -166,7 +166,8 @@ pub(super) fn read(path: &Path, most: usize) -> Result<String, String> {
     if length > most as u64 { Err(too_long(most)) } else { read_all(file, most) }
 }
 
-fn read_all(source: impl Read, most: usize) -> Result<String, String> {
+/// The text of a source of at most so many bytes.
+pub(super) fn read_all(source: impl Read, most: usize) -> Result<String, String> {
     let mut bytes = Vec::new();
     let read = source.take(most as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;

@@ -1,14 +1,16 @@
 //! `headroom levers`: what to change.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use super::table::aligned;
-use crate::plan::{Change, Lever, Levers, Use, Verdict, levers};
+use crate::issue::Issue;
+use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
 use crate::scenario::Scenario;
 use crate::share;
+use crate::units::grouped;
 
 /// Shows what to change so that a run fits: what each change saves and what it costs, from a run of the changed scenario
 #[derive(Args)]
@@ -72,13 +74,42 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         out.push_str(&aligned(&rows));
     }
     if !found.can_fit() {
-        out.push_str("\nNone of these makes it fit: take a larger card or a smaller model.\n");
+        out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
     }
+    out.push_str(&format!("\n{}\n", fewest_in_words(&found.fewest)));
     Ok(out)
 }
 
+/// How many GPUs it takes.
+pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
+    match fewest {
+        Err(issue) => format!("Fewest GPUs that hold it: no answer on several: {issue}"),
+        Ok(None) => "Fewest GPUs that hold it: no number of them does".to_owned(),
+        Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
+        Ok(Some(layout)) => {
+            let cluster = layout.scenario.cluster;
+            let (gpus, engine) = (grouped(layout.gpus), cluster.sharding.label());
+            format!("Fewest GPUs that hold it: {gpus} under {engine}, {} on each", layout.needed)
+        }
+    }
+}
+
+/// The same as data.
+pub(super) fn fewest_to_json(fewest: &Result<Option<Layout>, Issue>) -> Value {
+    match fewest {
+        Err(issue) => json!({ "issue": issue }),
+        Ok(None) => Value::Null,
+        Ok(Some(layout)) => json!({
+            "gpus": layout.gpus,
+            "needed": layout.needed,
+            "verdict": layout.verdict.slug(),
+            "link": share::encode(std::slice::from_ref(&layout.scenario)),
+        }),
+    }
+}
+
 /// A line for the first change, with the figures, and one for each that comes with it.
-fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
+pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
     let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
     let mut lines: Vec<_> = changes.iter().map(|change| vec![words(change)]).collect();
     for line in lines.iter_mut().skip(1) {
@@ -90,7 +121,8 @@ fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<Stri
     lines
 }
 
-fn lower(verdict: Verdict) -> String {
+/// The verdict in the middle of a line.
+pub(super) fn lower(verdict: Verdict) -> String {
     verdict.label().to_lowercase()
 }
 
@@ -121,6 +153,7 @@ fn to_json(found: &Levers) -> String {
         "single": found.single.iter().map(lever).collect::<Vec<_>>(),
         "together": found.together.as_ref().map(lever),
         "uses": found.uses.iter().map(usage).collect::<Vec<_>>(),
+        "fewest_gpus": fewest_to_json(&found.fewest),
     });
     format!("{value:#}\n")
 }

@@ -3,11 +3,13 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Output;
 use super::input::Input;
+use super::levers::{fewest_in_words, fewest_to_json};
+use super::output::Output;
 use super::table::aligned;
 use crate::hardware::{Machine, gpus};
-use crate::plan::{NeedCell, NeedRow, Verdict, need, on_one, usual_cards};
+use crate::issue::Issue;
+use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -51,7 +53,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     if !arguments.all {
         rows.retain(|row| row.cells.iter().any(NeedCell::fits));
     }
-    let mut output = Output::of(if arguments.json { to_json(&rows) } else { to_text(&rows, &base) });
+    let fewest = fewest_gpus(&base);
+    let mut output = Output::of(match arguments.json {
+        true => to_json(&rows, &fewest),
+        false => format!("{}\nOn its own card: {}\n", to_text(&rows, &base), fewest_in_words(&fewest)),
+    });
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }
@@ -108,7 +114,7 @@ fn price(machine: &Machine) -> String {
     format!("{:.2} $/h {} {}{count}", machine.per_hour, machine.provider, machine.name)
 }
 
-fn to_json(rows: &[NeedRow]) -> String {
+fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
     let cell = |(method, cell): (&Method, &NeedCell)| {
         let value = match cell {
             NeedCell::Needs { needed, verdict, scenario } => json!({
@@ -129,5 +135,10 @@ fn to_json(rows: &[NeedRow]) -> String {
             "methods": serde_json::Map::from_iter(cells),
         })
     });
-    format!("{:#}\n", json!({ "schema": "headroom-need/1", "cards": rows.collect::<Vec<_>>() }))
+    let value = json!({
+        "schema": "headroom-need/1",
+        "cards": rows.collect::<Vec<_>>(),
+        "fewest_gpus": fewest_to_json(fewest),
+    });
+    format!("{value:#}\n")
 }

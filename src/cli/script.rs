@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::Output;
 use super::input::Input;
+use super::output::Output;
 use crate::export;
 
 /// Prints the Python file that runs a scenario with the training library chosen: train.py

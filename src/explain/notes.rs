@@ -93,6 +93,19 @@ const RULES: &[Rule] = &[
         switch: Some(("precision", |scenario| scenario.precision = Precision::Bf16)),
     },
     Rule {
+        category: Category::Adapters,
+        least: 5.,
+        is_meant: |group, _| group.what.words.ends_with("(modules_to_save)"),
+        words: |groups, _| {
+            format!(
+                "A copy of {} that is trained whole beside the adapters, with a gradient and optimizer state for every entry of \
+                 the vocabulary",
+                modules(groups)
+            )
+        },
+        switch: Some(("train-embeddings", |scenario| scenario.lora.trains_embeddings = false)),
+    },
+    Rule {
         category: Category::WeightCopies,
         least: 3.,
         is_meant: |group, scenario| is_prepared(scenario) && !is_engines(group.what),
@@ -312,6 +325,11 @@ mod tests {
         finds("", "embed_tokens and lm_head in float32", "k-bit preparation: Off");
         finds("", "A 16-bit copy of lm_head", "k-bit preparation: Off");
         finds("", "a fused loss never has them", "Loss kernel: Liger fused");
+        finds(
+            "emb=on",
+            "A copy of embed_tokens and lm_head that is trained whole",
+            "Train embeddings too: Off",
+        );
         finds("gc=off&s=512", "Every layer keeps", "Gradient checkpointing: On");
         finds("method=full&gpu=h200-sxm", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
         finds("method=full&gpu=h200-sxm&p=amp-bf16", "The weights in float32", "Precision: bf16 (pure)");

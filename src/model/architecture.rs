@@ -6,7 +6,7 @@ use super::blocks::{
     Activation, Block, Dropout, FeedForward, Linear, Norm, Param, ParamRole, Registration, Submodule, Table,
     Visit, in_layout,
 };
-use super::modeling::Modeling;
+use super::modeling::Family;
 
 /// What turns token ids into the first hidden state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,8 +166,8 @@ fn numel(source: impl FnOnce(Visit<'_>)) -> u64 {
 pub struct Architecture {
     /// `model_type` of the config: `llama`.
     pub model_type: String,
-    /// What its modeling code does; none where the family is not known and its parameters are counted as a llama's.
-    pub modeling: Option<Modeling>,
+    /// What its code does; none where the family is not known and its parameters are counted as a llama's.
+    pub family: Option<&'static Family>,
     /// Hidden size.
     pub hidden: u64,
     /// Rows of the vocabulary.

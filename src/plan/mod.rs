@@ -2,6 +2,7 @@
 
 mod answer;
 mod fit;
+mod gpus;
 mod levers;
 mod need;
 mod on_card;
@@ -11,6 +12,7 @@ mod verdict;
 
 pub use answer::Answer;
 pub use fit::{Fit, Margin, fits, within};
+pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};

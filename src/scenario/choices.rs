@@ -65,6 +65,9 @@ macro_rules! choices {
     };
 }
 
+#[cfg(feature = "ui")]
+pub(crate) use choices;
+
 choices! {
     /// Which weights are trained.
     Method {

@@ -11,6 +11,7 @@ pub mod modules;
 mod recurrent;
 mod savings;
 mod serde;
+pub(crate) mod software;
 mod validate;
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: &Architecture) -> Vec<Is
     );
     let mut issues = vec![Issue::warning(Field::Model, message)];
     let adapts = matches!(scenario.method, Method::Lora | Method::Qlora);
-    let refuses = architecture.modeling.is_some_and(|modeling| modeling.peft.refuses_out_proj);
+    let refuses = architecture.family.is_some_and(|family| family.modeling.peft.refuses_out_proj);
     if adapts && refuses {
         match scenario.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {

@@ -73,8 +73,9 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
         issues.push(emulated());
     }
-    let modeling = architecture.and_then(|architecture| architecture.modeling);
-    if scenario.precision == Precision::Fp16 && modeling.is_some_and(|modeling| modeling.float32_beside_fp16)
+    let family = architecture.and_then(|architecture| architecture.family);
+    if scenario.precision == Precision::Fp16
+        && family.is_some_and(|family| family.modeling.kept_in_float32.is_some())
     {
         issues.push(halved());
     }

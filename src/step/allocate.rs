@@ -132,7 +132,7 @@ impl<'a> Feed<'a> {
     fn alloc(&mut self, id: StorageId) -> Result<(), OutOfMemory> {
         let storage = &self.recording.storages[id as usize];
         let requested = storage.bytes();
-        self.categories[id as usize] = self.recording.born[id as usize];
+        self.categories[id as usize] = storage.born;
         if requested > 0 {
             self.blocks[id as usize] = Some(self.allocator.malloc(requested, storage.stream)?);
             let bytes = rounded(requested);

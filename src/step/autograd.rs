@@ -317,24 +317,22 @@ impl State {
     }
 
     fn start_node<const N: usize>(&mut self, given: [&Input; N], outputs: u8) -> NodeRef {
-        let mut inputs = [Input::NONE; INPUTS];
-        for (input, given) in inputs.iter_mut().zip(given) {
-            *input = *given;
-        }
         let graph = &mut self.graph;
-        if !graph.enabled || inputs.iter().all(|input| !input.wants()) {
+        if !graph.enabled || given.iter().all(|input| !input.wants()) {
             return NodeRef::NONE;
         }
         if graph.recomputing != 0 {
             return NodeRef(DISCARDED);
         }
-        for input in &inputs {
-            if let Edge::Param(param) = input.edge {
+        let mut inputs = [Input::NONE; INPUTS];
+        for (input, given) in inputs.iter_mut().zip(given) {
+            *input = *given;
+            if let Edge::Param(param) = given.edge {
                 self.params.list[param as usize].expected += 1;
             }
         }
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
-        (0..outputs).for_each(|_| graph.pending.push(None));
+        graph.pending.resize(graph.pending.len() + usize::from(outputs), None);
         let frame = graph.recording;
         if let Some(running) = graph.reentrant_frame() {
             running.nodes += 1;

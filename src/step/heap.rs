@@ -14,7 +14,7 @@ use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
 use crate::step::what::{Dims, Role, Source, What, roles};
 use ledger::Ledger;
-use record::{Event, Maker, Pass, Record};
+use record::{Event, Maker, Pass, Record, storages_of};
 use repeat::OneRun;
 
 static LOADING: What =
@@ -35,7 +35,7 @@ pub(super) const BLOCK: u64 = 512;
 
 /// `bytes` rounded up as the allocator rounds a request.
 pub(super) fn rounded(bytes: u64) -> u64 {
-    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK).saturating_mul(BLOCK) }
+    bytes.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX)
 }
 
 /// Index of a storage; 0 is the storage of nothing.
@@ -59,6 +59,8 @@ pub(super) struct Storage {
     pub stream: Stream,
     /// What it is for.
     pub category: Category,
+    /// What it was for when it was made.
+    pub born: Category,
     /// Element type, for the explanation.
     pub dtype: Dtype,
 }
@@ -107,8 +109,8 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// An empty one; with a record of what happens if `recording`.
-    pub fn new(device: Device, recording: bool) -> Heap {
+    /// An empty one; with a record of what happens where one is wanted, of about so many events.
+    pub fn new(device: Device, recorded: Option<usize>) -> Heap {
         let nothing = Storage {
             requested: 0,
             references: 1,
@@ -116,15 +118,16 @@ impl Heap {
             shared: false,
             stream: Stream::Compute,
             category: Category::Temporaries,
+            born: Category::Temporaries,
             dtype: Dtype::U8,
         };
-        let mut storages = Vec::with_capacity(if recording { 1 << 14 } else { 1 << 10 });
+        let mut storages = Vec::with_capacity(recorded.map_or(1 << 10, storages_of));
         storages.push(nothing);
         Heap {
             device,
             storages,
             ledger: Ledger::default(),
-            record: recording.then(Record::new),
+            record: recorded.map(Record::of),
             category: Category::Activations,
             module: "",
             role: &roles::RESIDUAL,
@@ -158,6 +161,7 @@ impl Heap {
             shared: false,
             stream: Stream::Compute,
             category,
+            born: category,
             dtype,
         });
         self.ledger.add(category, rounded(requested));
@@ -170,7 +174,6 @@ impl Heap {
                 (false, false) => Pass::Forward,
             };
             record.makers.push(Maker { module, what, role, dims: Dims::Elements, pass });
-            record.born.push(category);
         }
         id
     }
@@ -218,10 +221,8 @@ impl Heap {
         let id = self.storages.len() as StorageId;
         self.storages.push(Storage { references: 1, times, ..self.storages[of as usize] });
         if let Some(record) = &mut self.record {
-            let of = of as usize;
-            let (maker, born) = (record.makers[of], record.born[of]);
+            let maker = record.makers[of as usize];
             record.makers.push(maker);
-            record.born.push(born);
         }
         id
     }
@@ -358,6 +359,7 @@ impl Heap {
     }
 
     /// Drops a reference; the last one frees.
+    #[inline]
     pub fn release(&mut self, id: StorageId) {
         if id == NOTHING {
             return;
@@ -365,9 +367,15 @@ impl Heap {
         let storage = &mut self.storages[id as usize];
         storage.references -= 1;
         if storage.references == 0 {
-            if self.repeating > 1 && storage.shared {
-                return self.free_in_last_run(id);
-            }
+            self.free_or_wait(id);
+        }
+    }
+
+    /// Frees a storage that has no reference any more; what all runs of a body share waits for the last of them.
+    fn free_or_wait(&mut self, id: StorageId) {
+        if self.repeating > 1 && self.storages[id as usize].shared {
+            self.free_in_last_run(id);
+        } else {
             self.free(id);
         }
     }

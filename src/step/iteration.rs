@@ -13,6 +13,7 @@ use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 
@@ -111,15 +112,11 @@ impl<'a> Rounds<'a> {
         }
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
-            let (member, batch, times) = match *act {
-                Act::Train { member, batch, times, .. } => (member, batch, times),
-                Act::Score { member, batch } => (member, batch, 1),
-                Act::Update { .. } => continue,
-            };
-            let stack = self.members[member].model.member.stack;
+            let Some(batch) = act.batch() else { continue };
+            let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
-                self.bring(batch, stack, times);
+                self.bring(batch, stack, act.times());
             }
         }
         // DeepSpeed's linear layer adds its bias after the product
@@ -136,14 +133,18 @@ impl<'a> Rounds<'a> {
     fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
-        let tensors: u64 = match (stack, batch.mask) {
+        let trainer = Software::of(stack).trainer;
+        let tensors: u64 = match (trainer, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
-            (Stack::Torchtune, _) => 1,
-            (_, Mask::None) => 2,
-            (_, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
+            (Trainer::Torchtune, _) => 1,
+            (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
+            (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
-        // transformers' Trainer brings all micro-batches of a step at once (`get_batch_samples`)
-        let batches = if stack == Stack::Trl { times } else { 1 };
+        let batches = match trainer {
+            // all micro-batches of a step at once (`get_batch_samples`)
+            Trainer::Trl => times,
+            Trainer::Loop | Trainer::Torchtune => 1,
+        };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..tensors {
             let bring =
@@ -333,7 +334,7 @@ impl<'a> Rounds<'a> {
         self.machine.with(|state| {
             let offload = state.graph.offload.get_or_insert_default();
             offload.ids = self.ids;
-            if model.member.stack == Stack::Torchtune {
+            if Software::of(model.member.stack).trainer == Trainer::Torchtune {
                 offload.forgetful = true;
             } else if model.member.loads_bitsandbytes() {
                 state.empty_cache();

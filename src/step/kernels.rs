@@ -312,7 +312,7 @@ mod tests {
         let sizes = [0, 1, 2, 3, 255, 4096, 1 << 30, 1 << 60, u64::MAX];
         for rows in sizes {
             for width in sizes {
-                let mut heap = Heap::new(Device::of(&gpu), true);
+                let mut heap = Heap::new(Device::of(&gpu), Some(0));
                 column_sum_scratch(&mut heap, rows, width, Dtype::Bf16);
                 assert_eq!(heap.ledger.current, 0, "{rows} × {width}");
             }

@@ -93,11 +93,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine without tensors; with a record of what happens if `recording`.
-    pub fn new(device: Device, recording: bool) -> Machine {
+    /// A machine without tensors; with a record of what happens where one is wanted, of about so many events.
+    pub fn new(device: Device, recorded: Option<usize>) -> Machine {
         Machine {
             state: RefCell::new(State {
-                heap: Heap::new(device, recording),
+                heap: Heap::new(device, recorded),
                 graph: Graph::default(),
                 params: Params::default(),
                 sequences: 1,
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_tensor_may_go_while_the_state_is_in_use() {
-        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), Some(0));
         let tensor = machine
             .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
         let id = tensor.value.storage;
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_tensor_may_be_cloned_while_the_state_is_in_use() {
-        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), true);
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), Some(0));
         let tensor = machine
             .tensor(|state| Value::plain(state.alloc(1024, Dtype::F32, &torch::ONES), 1024, Dtype::F32));
         let id = tensor.value.storage;

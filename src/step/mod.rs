@@ -7,7 +7,7 @@
 //! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
 //!   `iteration`: its rounds, act by act;
 //! - `replay`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it;
-//!   `snapshot`: where everything lies.
+//!   `snapshot`: where everything lies; `requests`: which tensor asked for so much.
 
 mod allocate;
 mod autograd;
@@ -25,6 +25,7 @@ mod params;
 mod ready;
 mod repeat;
 mod replay;
+mod requests;
 mod run;
 mod schedule;
 mod snapshot;
@@ -36,6 +37,7 @@ pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
+pub use requests::Request;
 pub use run::{run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
 pub use what::{Dims, Rank, Role, Rows, Source, What};

@@ -59,15 +59,7 @@ impl<'a> Ready<'a> {
             supported(job, member, &architecture, modeling)?;
             models.push(Built { member, named, architecture, modeling, batch });
         }
-        let laid_out = |act: &Act| match *act {
-            Act::Train { member, batch, loss, times } => {
-                Act::Train { member, batch: batch.laid_out(job.members[member].stack), loss, times }
-            }
-            Act::Score { member, batch } => {
-                Act::Score { member, batch: batch.laid_out(job.members[member].stack) }
-            }
-            Act::Update { member } => Act::Update { member },
-        };
+        let laid_out = |act: &Act| act.map_batch(|batch| batch.laid_out(job.members[act.member()].stack));
         // packed sequences are as good as full
         let varies = |batch: &Batch| batch.lengths != Lengths::Equal && batch.mask != Mask::Packed;
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
@@ -117,11 +109,7 @@ impl<'a> Ready<'a> {
 
     /// Micro-batches of the longest training of a round.
     pub fn accumulation(&self) -> u64 {
-        let times = |act: &Act| match act {
-            Act::Train { times, .. } => *times,
-            Act::Update { .. } | Act::Score { .. } => 1,
-        };
-        self.round.iter().map(times).max().unwrap_or(1)
+        self.round.iter().map(Act::times).max().unwrap_or(1)
     }
 
     /// How many parameters the models on the machine have.

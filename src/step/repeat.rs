@@ -178,7 +178,7 @@ mod tests {
     fn prefetched(
         run: impl for<'m> Fn(&'m Machine, &mut dyn FnMut(&mut [Tensor<'m>; 2]), &mut [Tensor<'m>; 2]),
     ) -> (Parts, Peak) {
-        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), false);
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), None);
         let make = |numel: u64| {
             machine.tensor(|state| {
                 Value::plain(state.alloc(numel, Dtype::F32, &torch::ZEROS), numel, Dtype::F32)

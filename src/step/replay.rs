@@ -37,8 +37,6 @@ pub struct Recording {
     pub(super) storages: Vec<Storage>,
     /// What made each of them.
     makers: Vec<Maker>,
-    /// What each of them was for when it was made.
-    pub(super) born: Vec<Category>,
     events: Vec<Event>,
     /// How many of them, at the end, happen once more.
     again: usize,
@@ -82,6 +80,8 @@ pub struct Happening {
     pub recomputed: bool,
     /// Bytes that were asked for.
     pub bytes: Bytes,
+    /// Which of its kind it is in its phase, from 1, and how many there are: of what every layer makes once, the layer.
+    pub place: (usize, usize),
 }
 
 /// Equal tensors that are alive at the same moment.
@@ -155,7 +155,7 @@ impl Recording {
     }
 
     fn run(ready: &Ready<'_>, schedule: &Schedule) -> Result<Recording, Issue> {
-        let machine = Machine::new(ready.device, true);
+        let machine = Machine::new(ready.device, Some(schedule.events));
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.run_up_to(schedule.accumulated);
@@ -195,15 +195,14 @@ impl Recording {
         }
         let mut stepped = rounds.stepped();
         // what the loop still holds is freed after the run, which is no part of the recording
-        let Record { events, makers, born, .. } =
-            machine.with(|state| state.record.take().unwrap_or_default());
+        let Record { events, makers, .. } = machine.with(|state| state.record.take().unwrap_or_default());
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         let empties = !ready.lays_out_anew();
         let again = if schedule.repeats() { shown.len() } else { 0 };
         shown = shown.start + again..shown.end + again;
         stepped += again;
-        Ok(Recording { storages, makers, born, events, again, left, empties, loaded, first, shown, stepped })
+        Ok(Recording { storages, makers, events, again, left, empties, loaded, first, shown, stepped })
     }
 
     /// How many events there are, those that happen once more with them.
@@ -320,18 +319,9 @@ impl Recording {
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
             let (storage, maker) = (self.storage(id), self.makers[id as usize]);
-            let group =
-                groups.entry((category, maker, storage.requested, storage.dtype)).or_insert(TensorGroup {
-                    category,
-                    module: maker.module,
-                    what: maker.what,
-                    role: maker.role,
-                    dims: maker.dims,
-                    pass: maker.pass,
-                    dtype: storage.dtype,
-                    bytes: Bytes(storage.requested),
-                    count: 0,
-                });
+            let group = groups
+                .entry((category, maker, storage.requested, storage.dtype))
+                .or_insert_with(|| self.group(id, category));
             group.count += u64::from(storage.times);
             rests.bytes += rest;
         }
@@ -339,6 +329,22 @@ impl Recording {
         sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
         sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
         sorted
+    }
+
+    /// The group of a storage that is for that, without any member yet.
+    pub(super) fn group(&self, id: StorageId, category: Category) -> TensorGroup {
+        let (storage, maker) = (self.storage(id), self.makers[id as usize]);
+        TensorGroup {
+            category,
+            module: maker.module,
+            what: maker.what,
+            role: maker.role,
+            dims: maker.dims,
+            pass: maker.pass,
+            dtype: storage.dtype,
+            bytes: Bytes(storage.requested),
+            count: 0,
+        }
     }
 
     /// What the event of that number does; nothing where no tensor comes or goes.
@@ -350,7 +356,23 @@ impl Recording {
         };
         let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
         let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
-        Some(Happening { comes, module, operation, recomputed, bytes: Bytes(self.storage(id).bytes()) })
+        let bytes = Bytes(self.storage(id).bytes());
+        Some(Happening { comes, module, operation, recomputed, bytes, place: self.place(at, id, comes) })
+    }
+
+    /// Which of those of its kind an event is in its phase, and how many there are.
+    fn place(&self, at: usize, id: StorageId, comes: bool) -> (usize, usize) {
+        let kind =
+            |id: StorageId| self.makers.get(id as usize).map(|maker| (maker.module, maker.what, maker.pass));
+        let of_kind = |number: &usize| match self.event(*number) {
+            Some(Event::Alloc(other)) => comes && kind(other) == kind(id),
+            Some(Event::Free(other)) => !comes && kind(other) == kind(id),
+            Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => false,
+        };
+        let is_inside = |number: &usize| !matches!(self.event(*number), Some(Event::Mark(_)) | None);
+        let before = (0..at).rev().take_while(is_inside).filter(of_kind).count();
+        let after = (at + 1..self.len()).take_while(is_inside).filter(of_kind).count();
+        (before + 1, before + 1 + after)
     }
 
     /// The last iteration event by event, and the bytes that are alive before it.

@@ -40,7 +40,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         if apart == Apart::All {
             Schedule::of(ready)?;
         }
-        let machine = Machine::new(ready.device, false);
+        let machine = Machine::new(ready.device, None);
         let models = ready.load(&machine, apart)?;
         let parameters = ready.parameters(&machine, &models);
         let mut rounds = Rounds::new(&machine, ready, models);

@@ -32,6 +32,9 @@ const MICRO_BATCHES: usize = 256;
 /// file differ by 5.9 % in the mean instead of 6.2 %).
 const MOST_EVENTS: usize = 3 << 20;
 
+/// Room for the events of a step that runs as few layers as it can.
+const EVENTS_OF_FEW: usize = 1 << 12;
+
 /// What is run.
 pub(super) struct Schedule {
     /// The micro-batches of varying lengths, the longest halfway; none where all are equal.
@@ -44,6 +47,8 @@ pub(super) struct Schedule {
     pub accumulated: u64,
     /// How many iterations are run where all lengths are equal.
     run: usize,
+    /// About how many events all of it has.
+    pub events: usize,
 }
 
 impl Schedule {
@@ -59,9 +64,10 @@ impl Schedule {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            let accumulated = (affordable / ITERATIONS).min(RECORDED) as u64;
+            let most = (affordable / ITERATIONS).min(RECORDED);
             let run = if ready.repeats_itself() { DIFFERENT_ITERATIONS } else { ITERATIONS };
-            return Ok(Schedule { accumulated, ..Schedule::equal(run) });
+            let events = each.saturating_mul(run * accumulated.min(most));
+            return Ok(Schedule { accumulated: most as u64, events, ..Schedule::equal(run) });
         };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
@@ -79,17 +85,18 @@ impl Schedule {
             Batch { length, lengths, ..whole }
         };
         let batches = lengths.into_iter().map(batch).collect();
-        Ok(Schedule { batches, per_iteration, longest: whole.length, accumulated: DIFFERENT, run: 0 })
+        let events = each.saturating_mul(count);
+        Ok(Schedule { batches, per_iteration, longest: whole.length, accumulated: DIFFERENT, run: 0, events })
     }
 
     /// So many iterations of equal lengths.
     pub fn equal(run: usize) -> Schedule {
-        Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated: DIFFERENT, run }
+        Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated: DIFFERENT, run, events: 0 }
     }
 
     /// The same with every iteration run.
     pub fn in_full(&self) -> Schedule {
-        Schedule { accumulated: self.accumulated, ..Schedule::equal(ITERATIONS) }
+        Schedule { accumulated: self.accumulated, events: self.events, ..Schedule::equal(ITERATIONS) }
     }
 
     /// Whether the last iteration that is run happens once more.
@@ -123,7 +130,7 @@ fn too_deep(events: usize) -> Issue {
 /// About how many events an iteration of one micro-batch has: those of the layers that are run on behalf of others, as
 /// often as there are others.
 fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
-    let machine = Machine::new(ready.device, true);
+    let machine = Machine::new(ready.device, Some(EVENTS_OF_FEW));
     let models = ready.load(&machine, Apart::Few)?;
     let layers = |(built, model): (&Built<'_>, &Model<'_>)| {
         let encoder = built.architecture.encoder.as_ref().map_or(0, |encoder| encoder.order.len());

@@ -12,8 +12,9 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
+use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision, Stack,
+    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision,
 };
 use crate::units::Bytes;
 
@@ -86,7 +87,7 @@ fn trained(job: &Job, member: usize) -> Result<(), Issue> {
 fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), Issue> {
     let refusals = [
         (
-            policy.stack != Stack::Trl || reference.stack != Stack::Trl,
+            [policy, reference].iter().any(|member| Software::of(member.stack).trainer != Trainer::Trl),
             Field::Stack,
             "preferences are modelled as trl learns them",
             "choose trl",
@@ -112,9 +113,9 @@ fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), I
 
 /// What of a forward pass without a loss is not modelled.
 fn scores(member: &Member) -> Result<(), Issue> {
-    match member.stack {
-        Stack::Transformers | Stack::Liger | Stack::Trl => Ok(()),
-        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+    match Software::of(member.stack).head {
+        HeadCode::Transformers | HeadCode::Trl => Ok(()),
+        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
             let message =
                 format!("a forward pass of {} without a loss is not modelled", member.stack.label());
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
@@ -128,7 +129,7 @@ pub(super) fn modeling(
     (member, batch): (&Member, Batch),
     device: Device,
 ) -> Result<Modeling, Issue> {
-    let Some(modeling) = architecture.modeling else {
+    let Some(modeling) = architecture.family.map(|family| family.modeling) else {
         let message = "what a step of this model keeps is not known, and not guessed: there is no figure";
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
@@ -161,7 +162,7 @@ pub(super) fn modeling(
     }
     // what Unsloth packs is its own affair
     if batch.mask.is_packed()
-        && member.stack != Stack::Unsloth
+        && Software::of(member.stack).model != ModelCode::Unsloth
         && let Some(issue) = packing(modeling, architecture, member)
     {
         return Err(issue);
@@ -301,10 +302,7 @@ fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> 
 
 /// Whether transformers' own code asks for masks and attention.
 fn runs_transformers(member: &Member) -> bool {
-    match member.stack {
-        Stack::Transformers | Stack::Trl | Stack::Liger => true,
-        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => false,
-    }
+    Software::of(member.stack).runs_transformers()
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.

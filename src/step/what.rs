@@ -6,6 +6,7 @@ pub(super) mod roles;
 pub(super) mod torch;
 
 use crate::scenario::Stack;
+use crate::scenario::software::Software;
 
 /// What an operation makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,46 +135,14 @@ pub(super) const OFFLOADING: Source =
 impl Source {
     /// The file, in the code that runs the model.
     pub fn of(self, stack: Stack) -> &'static str {
-        match (self, stack) {
-            (Source::At(file), _) => file,
-            (Source::Modeling, Stack::Transformers | Stack::Liger | Stack::Trl) => {
-                "transformers, the model's modeling file; compared with the allocator's trace"
-            }
-            (Source::Modeling, Stack::Torchtune) => {
-                "torchtune, torchtune/modules; compared with the allocator's trace"
-            }
-            (Source::Modeling, Stack::Unsloth) => {
-                "unsloth, unsloth/models and unsloth/kernels; compared with the allocator's trace"
-            }
-            (Source::Modeling, Stack::Litgpt) => {
-                "litgpt, litgpt/model.py; compared with the allocator's trace"
-            }
-            (Source::Loss, Stack::Transformers | Stack::Liger) => {
-                "transformers, loss/loss_utils.py; PyTorch, derivatives.yaml"
-            }
-            (Source::Loss, Stack::Torchtune) => {
-                "torchtune, torchtune/modules/loss; PyTorch, derivatives.yaml"
-            }
-            (Source::Loss, Stack::Litgpt) => "litgpt, litgpt/utils.py; PyTorch, derivatives.yaml",
-            (Source::Loss | Source::FusedLoss, Stack::Unsloth) => {
-                "unsloth, unsloth/kernels; unsloth_zoo, fused_losses"
-            }
-            (Source::Loss | Source::FusedLoss, Stack::Trl) => {
-                "trl, trainer/utils.py and kernels/chunked_logprob.py"
-            }
-            (Source::FusedLoss, Stack::Transformers | Stack::Liger | Stack::Torchtune | Stack::Litgpt) => {
-                "liger-kernel, ops"
-            }
-            (Source::FourBit, Stack::Torchtune) => "torchao, torchao/dtypes/nf4tensor.py",
-            (
-                Source::FourBit,
-                Stack::Transformers | Stack::Liger | Stack::Trl | Stack::Unsloth | Stack::Litgpt,
-            ) => "bitsandbytes, functional.py",
-            (Source::Adapters, Stack::Torchtune) => "torchtune, torchtune/modules/peft",
-            (Source::Adapters, Stack::Litgpt) => "litgpt, litgpt/lora.py",
-            (Source::Adapters, Stack::Transformers | Stack::Liger | Stack::Trl | Stack::Unsloth) => {
-                "peft, tuners/lora/layer.py"
-            }
+        let software = Software::of(stack);
+        match self {
+            Source::At(file) => file,
+            Source::Modeling => software.modeling_source,
+            Source::Loss => software.loss_source,
+            Source::FusedLoss => software.fused_loss_source,
+            Source::FourBit => software.four_bit_source,
+            Source::Adapters => software.adapters_source,
         }
     }
 }

@@ -24,8 +24,12 @@ pub enum Place {
     Glance,
     /// A text to take along.
     Export,
+    /// What an out-of-memory message means.
+    Oom,
     /// A point of a curve.
     Point(usize),
+    /// A place in the table of engines and numbers of GPUs.
+    Layout(usize),
     /// Some rows of the table of cards.
     Cards(usize),
     /// A row of the table of what can be trained.

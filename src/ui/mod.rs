@@ -11,9 +11,10 @@ mod desk;
 pub mod detail;
 pub mod format;
 mod history;
+pub mod hub;
 mod keyboard;
 pub mod markup;
-pub mod own;
+mod own;
 mod panel;
 pub mod part;
 mod picks;
@@ -28,6 +29,7 @@ mod sync;
 mod theme;
 pub mod verdict;
 pub mod view;
+mod way;
 
 pub use app::start;
 #[cfg(not(target_arch = "wasm32"))]

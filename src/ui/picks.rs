@@ -2,7 +2,7 @@
 
 use super::controls::{Found, Item};
 use super::format::{number, parameters};
-use super::own::hub;
+use super::hub;
 use crate::hardware::{Gpu, gpus, search};
 use crate::model::catalogue;
 use crate::model::dimensions::SIZES;

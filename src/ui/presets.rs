@@ -1,6 +1,8 @@
 //! Examples worth looking at.
 
-use crate::scenario::{Checkpointing, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario};
+use crate::scenario::{
+    Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding,
+};
 
 /// A scenario with a name.
 pub struct Preset {
@@ -54,7 +56,30 @@ pub static PRESETS: &[Preset] = &[
             ..Scenario::default()
         },
     },
+    Preset {
+        label: "8B full, 8 × 80 GB",
+        help: "Every weight of a model of the usual size, in shards on a machine of eight",
+        scenario: || Scenario {
+            precision: Precision::AmpBf16,
+            cluster: EIGHT,
+            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..full("meta-llama/Llama-3.1-8B")
+        },
+    },
+    Preset {
+        label: "70B LoRA, 8 × 80 GB",
+        help: "A large model with its weights in 16 bits, in shards on a machine of eight",
+        scenario: || Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
+            method: Method::Lora,
+            cluster: EIGHT,
+            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
 ];
+
+const EIGHT: Cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
 
 fn full(model: &str) -> Scenario {
     Scenario {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::detail::{Detail, Glance, stretch};
 use crate::export;
-use crate::plan::{self, FitRow, Levers, NeedRow, Replayed, Verdict};
+use crate::oom::{Decoded, decode, remedies};
+use crate::plan::{self, FitRow, Lever, Levers, NeedRow, Replayed, Verdict};
 use crate::scenario::Scenario;
 use crate::step::Moment;
 use crate::units::Bytes;
@@ -29,6 +30,8 @@ pub enum Question {
     Stretch(Box<Scenario>, bool, Option<(usize, usize)>),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
+    /// What an out-of-memory message means beside a scenario.
+    Oom(String, Box<Scenario>),
     /// Scenarios and their answers as a text, for the page at an address.
     Export(Vec<Scenario>, Form, String),
 }
@@ -63,6 +66,8 @@ pub enum Answer {
     Cards(Vec<NeedRow>),
     /// One micro-batch per method.
     Row(FitRow),
+    /// What it means and what removes it, or why it means nothing.
+    Oom(Result<Box<(Decoded, Vec<Lever>)>, String>),
     /// The text.
     Text(String),
 }
@@ -94,6 +99,7 @@ impl Question {
             Question::Point(scenario) => Answer::Point(point(scenario)),
             Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
             Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
+            Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),
         }
     }
@@ -127,6 +133,13 @@ fn memory_viz(replayed: &Replayed) -> String {
 fn point(scenario: &Scenario) -> Option<(Bytes, Verdict)> {
     let answer = plan::Answer::of(scenario.clone());
     Some((answer.fit()?.needed, answer.verdict()?))
+}
+
+fn decoded(text: &str, scenario: &Scenario) -> Result<Box<(Decoded, Vec<Lever>)>, String> {
+    let decoded = decode(text, scenario).map_err(|error| error.to_string())?;
+    // a scenario without an answer has no changes that help either; what the message says stands
+    let remedies = remedies(&decoded).unwrap_or_default();
+    Ok(Box::new((decoded, remedies)))
 }
 
 fn cards(scenario: &Scenario, first: usize, count: usize) -> Vec<NeedRow> {
@@ -172,6 +185,7 @@ mod tests {
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
+            Question::Oom("Tried to allocate 1.96 GiB".to_owned(), scenario.clone().into()),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");

@@ -148,7 +148,7 @@ impl Scale {
     /// Reads `2048`, `2,048`, `8k` (8192), `0.5`.
     ///
     /// # Errors
-    /// A sentence that says what would be right.
+    /// What would be right: a sentence that stands under the box, which nothing else reads.
     pub fn read(&self, text: &str) -> Result<f64, String> {
         let text = text.trim();
         let thousands = self.whole && text.ends_with(['k', 'K']);

@@ -9,9 +9,9 @@ use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
 use super::history::{History, Snapshot};
-use super::own::Own;
 use super::summary;
 use super::view::View;
+use super::way::Own;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
@@ -99,6 +99,8 @@ pub struct State {
     pub toast: RwSignal<String>,
     /// Whether that can be undone.
     pub undoable: RwSignal<bool>,
+    /// The out-of-memory message that was pasted; mostly nothing.
+    pub pasted: RwSignal<String>,
     /// What was wrong with the link that the page was opened with.
     pub notices: RwSignal<Vec<Issue>>,
     /// The dialog for a model of one's own.
@@ -158,6 +160,7 @@ impl State {
             decimal: RwSignal::new(false),
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
+            pasted: RwSignal::new(String::new()),
             notices: RwSignal::new(Vec::new()),
             own: Own::new(),
             desk: StoredValue::new_local(desk),

@@ -126,11 +126,28 @@ fn need_lists_the_cards_that_do() {
         "{text}"
     );
     assert!(
-        cards.all(|line| line.is_empty() || line.contains("fits: ") || line.starts_with("Prices")),
+        cards.all(|line| {
+            let is_note = line.starts_with("Prices") || line.starts_with("On its own card: Fewest GPUs");
+            line.is_empty() || line.contains("fits: ") || is_note
+        }),
         "{text}"
     );
     let json: Value = serde_json::from_str(&says(&["need", "--json"])).unwrap();
     let of_smallest = &json["cards"][0]["methods"];
     assert_eq!(of_smallest["qlora"]["verdict"].as_str(), Some("fits"));
     assert_eq!(of_smallest["full"]["verdict"].as_str(), Some("over"));
+}
+
+#[test]
+fn levers_and_need_say_how_many_gpus_hold_it() {
+    let full = ["--method", "full", "--gpu", "a100-sxm-40gb"];
+    let text = says(&[&["levers"], &full[..]].concat());
+    assert!(text.contains("\nFewest GPUs that hold it: 4 under FSDP2, "), "{text}");
+    for command in ["levers", "need"] {
+        let json: Value = serde_json::from_str(&says(&[&[command, "--json"], &full[..]].concat())).unwrap();
+        let fewest = &json["fewest_gpus"];
+        let link = fewest["link"].as_str().unwrap();
+        let estimate: Value = serde_json::from_str(&says(&["estimate", link, "--json"])).unwrap();
+        assert_eq!((fewest["gpus"].as_u64(), &fewest["needed"]), (Some(4), &estimate["needed"]), "{command}");
+    }
 }

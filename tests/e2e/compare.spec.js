@@ -38,7 +38,8 @@ test("four at most, all of them in the link", async ({ headroom, context }) => {
 
   const receiver = new headroom.constructor(await context.newPage());
   await receiver.open(headroom.page.url());
-  expect((await receiver.answer()).parts).toBe((await headroom.answer()).parts);
+  // all four are looked at closely, one after the other
+  await expect.poll(async () => (await receiver.answer()).parts).toBe((await headroom.answer()).parts);
 });
 
 test("one can be taken away, and that undone", async ({ headroom }) => {

@@ -71,47 +71,47 @@ const NOT_MODELLED: [(&str, &str); 9] = [
 pub const FORMAT: Format = Format { read: read_row, inferred };
 
 fn read_row(row: &Value) -> Result<Case, CheckError> {
-    if row.get("case").is_some() || row.get("reading").is_some() { check::read(row) } else { Ok(read(row)?) }
+    if row.get("case").is_some() || row.get("reading").is_some() { check::read(row) } else { read(row) }
 }
 
 fn inferred(row: &Value) -> BTreeMap<&'static str, String> {
     Row::of(row).map(|row| row.inferred()).unwrap_or_default()
 }
 
-fn read(row: &Value) -> Result<Case, String> {
+fn read(row: &Value) -> Result<Case, CheckError> {
     Row::of(row)?.case()
 }
 
 impl Row {
     /// The row of that JSON.
-    fn of(row: &Value) -> Result<Row, String> {
-        Row::deserialize(row).map_err(|error| format!("this is no measurement: {error}"))
+    fn of(row: &Value) -> Result<Row, CheckError> {
+        Row::deserialize(row).map_err(|error| format!("this is no measurement: {error}").into())
     }
 
     /// What ran and what was measured.
-    fn case(&self) -> Result<Case, String> {
+    fn case(&self) -> Result<Case, CheckError> {
         self.can_be_scored()?;
         let measured = vec![self.measured()?];
         Ok(Case { scenario: self.scenario()?, bounded: self.card_is_known(), measured })
     }
 
-    fn can_be_scored(&self) -> Result<(), String> {
+    fn can_be_scored(&self) -> Result<(), CheckError> {
         if self.quality == "C" {
-            return Err("quality C: its own notes say that it cannot be scored".to_owned());
+            return Err("quality C: its own notes say that it cannot be scored".into());
         }
         if self.kind != "peak" {
-            return Err(format!("a {}, not the peak of a training step", self.kind));
+            return Err(format!("a {}, not the peak of a training step", self.kind).into());
         }
         match self.gpus {
             Some(0 | 1) | None => {}
-            Some(gpus) => return Err(format!("{gpus} GPUs are not modelled")),
+            Some(gpus) => return Err(format!("{gpus} GPUs are not modelled").into()),
         }
         if let Some(reason) = sources::contradiction(self) {
-            return Err(reason.to_owned());
+            return Err(reason.into());
         }
         let words = self.words();
         match NOT_MODELLED.iter().find(|(word, _)| words.contains(word)) {
-            Some((_, what)) => Err(format!("{what} is not modelled")),
+            Some((_, what)) => Err(format!("{what} is not modelled").into()),
             None => Ok(()),
         }
     }
@@ -129,26 +129,26 @@ impl Row {
         text.as_deref().is_some_and(|text| text.to_lowercase().contains(word))
     }
 
-    fn measured(&self) -> Result<Measured, String> {
+    fn measured(&self) -> Result<Measured, CheckError> {
         let metric = match self.metric.as_deref() {
             Some(metric) if metric.contains("99th") => {
-                return Err("a percentile over steps of different lengths, not a peak".to_owned());
+                return Err("a percentile over steps of different lengths, not a peak".into());
             }
             Some(metric) if metric.contains("reserved") => Metric::Reserved,
             Some(metric) if metric.contains("allocated") || metric.contains("active") => Metric::Allocated,
             Some(metric) if metric.contains("nvidia-smi") || metric.contains("nvml") => Metric::Driver,
-            Some(other) => return Err(format!("the metric {other:?} is not predicted")),
+            Some(other) => return Err(format!("the metric {other:?} is not predicted").into()),
             None if self.has(&self.notes, "nvidia-smi") => Metric::Driver,
-            None => return Err("what was measured is not stated".to_owned()),
+            None => return Err("what was measured is not stated".into()),
         };
         let bytes = match (self.measured_bytes, self.measured_gb) {
             (Some(bytes), _) => Bytes(bytes),
             // nvidia-smi prints MiB.
             (None, Some(amount)) if metric == Metric::Driver => Bytes((amount * BYTES_PER_GIB as f64) as u64),
-            _ => return Err("the unit of the figure is not stated".to_owned()),
+            _ => return Err("the unit of the figure is not stated".into()),
         };
         if bytes == Bytes::ZERO {
-            return Err("nothing was measured: the figure is 0".to_owned());
+            return Err("nothing was measured: the figure is 0".into());
         }
         Ok(Measured { metric, milestone: self.milestone(), bytes })
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn with(key: &str, value: Value) -> Result<Scenario, String> {
+    fn with(key: &str, value: Value) -> Result<Scenario, CheckError> {
         let mut row = row();
         row[key] = value;
         read(&row).map(|case| case.scenario)

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Row;
 use super::sources::Habits;
+use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
@@ -11,13 +12,13 @@ use headroom::scenario::{
 };
 
 impl Row {
-    pub(super) fn scenario(&self) -> Result<Scenario, String> {
+    pub(super) fn scenario(&self) -> Result<Scenario, CheckError> {
         let (method, quantised) = match self.method.as_str() {
             "full" | "pretrain/full" => (Method::Full, false),
             // Rank-stabilised LoRA scales its output otherwise and is the same tensors.
             "lora" | "rslora" => (Method::Lora, false),
             "qlora" => (Method::Qlora, true),
-            other => return Err(format!("the method {other:?} is not modelled")),
+            other => return Err(format!("the method {other:?} is not modelled").into()),
         };
         let habits = Habits::of(self);
         let unstated = |what: &str| format!("{what} is not stated");
@@ -59,26 +60,26 @@ impl Row {
     }
 
     /// A model of the Hub, or one that the row describes with the keys of a `config.json`.
-    fn model(&self) -> Result<ModelChoice, String> {
+    fn model(&self) -> Result<ModelChoice, CheckError> {
         if let Some(id) = &self.hf_id {
             return Ok(ModelChoice::Catalogue(id.clone()));
         }
         let mut config = self.arch.clone();
         let Some(keys) = config.as_object_mut() else {
-            return Err("a model of the Hub is not stated".to_owned());
+            return Err("a model of the Hub is not stated".into());
         };
         let name = self.model.as_deref().unwrap_or("a model of its own");
         if name.contains("LlamaConfig") {
             keys.entry("model_type").or_insert_with(|| "llama".into());
         }
         if !keys.contains_key("model_type") {
-            return Err(format!("{name} is code of its own, of no family of the Hub"));
+            return Err(format!("{name} is code of its own, of no family of the Hub").into());
         }
         let custom = CustomModel::read(name, &config.to_string()).map_err(|issue| issue.to_string())?;
         Ok(ModelChoice::Custom(custom.into()))
     }
 
-    fn lora(&self, habits: Habits) -> Result<Lora, String> {
+    fn lora(&self, habits: Habits) -> Result<Lora, CheckError> {
         let rank = self.lora_rank.ok_or("the LoRA rank is not stated")?;
         let id = self.hf_id.as_deref().unwrap_or_default();
         let default = habits.targets.iter().find(|(family, _)| id.contains(family));
@@ -138,7 +139,7 @@ impl Row {
         Savings { loss, step, offloading: Offloading::Off }
     }
 
-    fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, String> {
+    fn precision(&self, quantised: bool, habits: Habits) -> Result<Precision, CheckError> {
         let policy = self.compute_policy.as_deref().unwrap_or_default().to_lowercase();
         let said = |word: &str| policy.contains(word) && !policy.contains(&format!("no {word}"));
         let autocast = habits.autocast || said("amp") || said("autocast");
@@ -167,11 +168,12 @@ impl Row {
                 "weights {:?} under {:?} are not modelled",
                 self.weights_dtype.as_deref().unwrap_or_default(),
                 self.compute_policy.as_deref().unwrap_or_default()
-            )),
+            )
+            .into()),
         }
     }
 
-    fn optimizer(&self) -> Result<Optimizer, String> {
+    fn optimizer(&self) -> Result<Optimizer, CheckError> {
         let name = self.optimizer.as_deref().ok_or("the optimizer is not stated")?;
         let lower = name.to_lowercase();
         let (paged, small) = (lower.contains("paged"), lower.contains("8bit") || lower.contains("8-bit"));
@@ -181,7 +183,7 @@ impl Row {
                 || lower.contains("muon")
                 || lower.contains("badam") =>
             {
-                return Err(format!("the optimizer {name:?} is not modelled"));
+                return Err(format!("the optimizer {name:?} is not modelled").into());
             }
             (true, true) => Optimizer::PagedAdamW8bit,
             (true, false) => Optimizer::PagedAdamW,
@@ -198,7 +200,7 @@ impl Row {
         number.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok())
     }
 
-    fn checkpointing(&self) -> Result<Checkpointing, String> {
+    fn checkpointing(&self) -> Result<Checkpointing, CheckError> {
         let words = self.words();
         match &self.grad_checkpointing {
             Value::Bool(false) => Ok(Checkpointing::Off),
@@ -207,18 +209,18 @@ impl Row {
             }
             Value::Bool(true) => Ok(Checkpointing::NonReentrant),
             Value::String(text) if text == "full" => Ok(Checkpointing::NonReentrant),
-            Value::Null => Err("gradient checkpointing is not stated".to_owned()),
-            other => Err(format!("gradient checkpointing {other} is not modelled")),
+            Value::Null => Err("gradient checkpointing is not stated".into()),
+            other => Err(format!("gradient checkpointing {other} is not modelled").into()),
         }
     }
 
-    fn attention(&self) -> Result<AttentionKernel, String> {
+    fn attention(&self) -> Result<AttentionKernel, CheckError> {
         match self.attention.as_deref().map(str::to_lowercase) {
-            None => Err("the attention implementation is not stated".to_owned()),
+            None => Err("the attention implementation is not stated".into()),
             Some(text) if text.starts_with("eager") => Ok(AttentionKernel::Eager),
             Some(text) if text.contains("sdpa") => Ok(AttentionKernel::Sdpa),
             Some(text) if text.contains("flash") => Ok(AttentionKernel::Flash),
-            Some(text) => Err(format!("the attention {text:?} is not modelled")),
+            Some(text) => Err(format!("the attention {text:?} is not modelled").into()),
         }
     }
 
@@ -228,7 +230,7 @@ impl Row {
         if padded { Mask::Padded } else { Mask::None }
     }
 
-    fn card(&self) -> Result<GpuChoice, String> {
+    fn card(&self) -> Result<GpuChoice, CheckError> {
         // Only kernels and workspaces hang on the card: of the same generation any will do.
         const CARDS: [(&str, &str); 10] = [
             ("T4", "t4"),
@@ -249,13 +251,13 @@ impl Row {
         };
         match CARDS.iter().find(|(word, _)| name.contains(word)) {
             Some((_, slug)) => Ok(GpuChoice::Catalogue((*slug).to_owned())),
-            None => Err(format!("the card {name:?} is not known")),
+            None => Err(format!("the card {name:?} is not known").into()),
         }
     }
 }
 
-fn modules(names: &[String]) -> Result<Modules, String> {
+fn modules(names: &[String]) -> Result<Modules, CheckError> {
     names.iter().try_fold(Modules::NONE, |set, name| {
-        set.with(name).ok_or_else(|| format!("the LoRA target {name:?} is not known"))
+        set.with(name).ok_or_else(|| format!("the LoRA target {name:?} is not known").into())
     })
 }

@@ -6,19 +6,16 @@
 
 mod parts;
 mod python;
+mod run;
 mod transformers;
 mod trl;
 mod unsloth;
 
-use std::sync::Arc;
-
 use crate::estimate::estimate;
 use crate::issue::{Field, Issue};
-use crate::model::Architecture;
 use crate::model::Objective;
 use crate::scenario::{ModelChoice, Scenario, Stack};
-use crate::share;
-use python::string;
+use run::Run;
 
 /// What the file is called.
 pub const NAME: &str = "train.py";
@@ -97,34 +94,3 @@ const ALWAYS: &[&str] = &[
     "allocator",
     "gpu",
 ];
-
-/// What a file is written of.
-struct Run<'s> {
-    scenario: &'s Scenario,
-    architecture: Arc<Architecture>,
-}
-
-impl Run<'_> {
-    /// What the model is loaded by: a name of the Hub, or a folder to be filled in.
-    fn model(&self) -> String {
-        match &self.scenario.model {
-            ModelChoice::Catalogue(id) => string(id),
-            ModelChoice::Custom(model) => format!("{}  # a folder or a name of the Hub", string(&model.name)),
-            ModelChoice::Size(_) => string(""),
-        }
-    }
-
-    /// The beginning of the file: what it is, what it needs installed, and how to ask what it takes.
-    fn header(&self, packages: &[&str]) -> String {
-        let Run { scenario, .. } = self;
-        let link = share::encode(std::slice::from_ref(scenario));
-        // a link has no quotes, line breaks or backslashes: they are escaped in it
-        format!(
-            "# {} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
-            scenario.method.label(),
-            crate::text::one_line(&scenario.model_name()),
-            scenario.stack.label(),
-            packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
-        )
-    }
-}

@@ -1,7 +1,7 @@
 //! What the files of several libraries have in common: loading the model, its adapters, the environment.
 
-use super::Run;
 use super::python::{Call, boolean, string, strings};
+use super::run::Run;
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{Block, FeedForward, Param, ParamRole};
 use crate::scenario::{

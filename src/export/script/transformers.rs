@@ -1,7 +1,7 @@
 //! A training loop of one's own around transformers' modules, PEFT's adapters and bitsandbytes, with Liger's kernels or without.
 
-use super::Run;
 use super::python::Call;
+use super::run::Run;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     AttentionKernel, Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime,

@@ -1,7 +1,7 @@
 //! trl's `SFTTrainer`.
 
-use super::Run;
 use super::python::{Call, boolean, string};
+use super::run::Run;
 use crate::issue::Issue;
 use crate::scenario::{Mask, Method, Offloading, Optimizer, Precision, Scenario};
 

@@ -1,7 +1,7 @@
 //! Unsloth's `FastLanguageModel` under trl's `SFTTrainer`, as its notebooks have it.
 
-use super::Run;
 use super::python::{Call, boolean, strings};
+use super::run::Run;
 use super::trl;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules};

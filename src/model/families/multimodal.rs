@@ -48,7 +48,7 @@ fn with_towers(
 ) -> Result<Architecture, ModelError> {
     let mut model = Architecture {
         model_type: outer.model_type.to_owned(),
-        modeling: modeling::of(outer.model_type),
+        family: modeling::of(outer.model_type),
         towers,
         layout: PICTURES_FIRST,
         counted: Counted::default(),

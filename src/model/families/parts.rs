@@ -180,7 +180,7 @@ pub fn decoder(
     let vocab = config.size("vocab_size")?;
     Ok(Architecture {
         model_type: config.model_type.to_owned(),
-        modeling: modeling::of(config.model_type),
+        family: modeling::of(config.model_type),
         hidden,
         vocab,
         max_positions: config.optional("max_position_embeddings").ok().flatten(),

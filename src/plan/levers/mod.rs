@@ -8,6 +8,7 @@ mod rules;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::gpus::{Layout, fewest_gpus};
 use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::Scenario;
@@ -100,6 +101,8 @@ pub struct Levers {
     pub together: Option<Lever>,
     /// Where it fits: what the room that is left is good for.
     pub uses: Vec<Use>,
+    /// The fewest GPUs of its kind that hold it, none where no number does, or why that is not known.
+    pub fewest: Result<Option<Layout>, Issue>,
 }
 
 impl Levers {
@@ -108,6 +111,13 @@ impl Levers {
         let single = self.single.iter().map(|lever| lever.verdict);
         let together = self.together.iter().map(|lever| lever.verdict);
         [self.verdict].into_iter().chain(single).chain(together).any(|verdict| verdict == Verdict::Fits)
+    }
+
+    /// The fewest GPUs that hold it, where these are others than it has, and what changes with their number.
+    pub fn other_gpus(&self, scenario: &Scenario) -> Option<(&Layout, Vec<Change>)> {
+        let layout = self.fewest.as_ref().ok()?.as_ref()?;
+        let changes = Change::between(scenario, &layout.scenario, "gpus");
+        (layout.gpus != scenario.cluster.gpus).then_some((layout, changes))
     }
 }
 
@@ -154,7 +164,8 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let costs = Cost::ALL.into_iter().take_while(|cost| cheapest.is_none_or(|cheapest| *cost < cheapest));
     let together = if fits { None } else { together(scenario, &base, costs) };
     let uses = if fits { room::uses(scenario) } else { Vec::new() };
-    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses })
+    let fewest = fewest_gpus(scenario);
+    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest })
 }
 
 /// What a run needs and what becomes of it.

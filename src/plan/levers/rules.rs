@@ -3,7 +3,7 @@
 use super::Cost;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Optimizer,
-    Precision, Scenario, Stack, StepTime, WeightFormat,
+    Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -87,6 +87,17 @@ pub(super) static RULES: &[Rule] = &[
             s.optimizer = Optimizer::PagedAdamW;
         }
     }),
+    once("reshard-after-forward", Cost::Time, |s| {
+        if s.cluster.shards() {
+            s.cluster.reshards = true;
+        }
+    }),
+    once("shard", Cost::Time, |s| {
+        if s.cluster.is_many() && !s.cluster.shards() {
+            let sharding = if s.cluster.is_zero() { Sharding::Zero3 } else { Sharding::Fsdp2 };
+            s.change(|s| s.cluster.sharding = sharding);
+        }
+    }),
     // as many sequences per step in more passes
     stepwise("batch-size", Cost::Time, |s| {
         if s.batch > 1 {
@@ -135,6 +146,11 @@ pub(super) static RULES: &[Rule] = &[
         _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::Fp32 => s.precision = Precision::Bf16,
         Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
+    }),
+    once("reduce-dtype", Cost::Precision, |s| {
+        if s.cluster.shards() {
+            s.cluster.reduce = ReduceDtype::Bf16;
+        }
     }),
     once("optimizer-step", Cost::Training, |s| {
         if s.training_loop.clips {

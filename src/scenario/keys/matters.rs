@@ -1,6 +1,7 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Sharding, Stack};
+use crate::scenario::software::{Quantiser, Software, Trainer};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Sharding};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -37,26 +38,17 @@ pub(super) fn with_4_bit(scenario: &Scenario) -> bool {
 
 /// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.
 pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && scenario.stack != Stack::Torchtune
+    with_4_bit(scenario) && Software::of(scenario.stack).quantiser != Quantiser::Torchao
 }
 
-/// torchtune and trl prepare nothing, Unsloth in a way of its own.
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {
-    with_4_bit(scenario)
-        && match scenario.stack {
-            Stack::Transformers | Stack::Liger | Stack::Litgpt => true,
-            Stack::Torchtune | Stack::Unsloth | Stack::Trl => false,
-        }
+    with_4_bit(scenario) && Software::of(scenario.stack).prepares_for_4_bit
 }
 
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
 pub(super) fn with_pefts_adapters(scenario: &Scenario) -> bool {
-    with_adapters(scenario)
-        && match scenario.stack {
-            Stack::Transformers | Stack::Liger | Stack::Unsloth => true,
-            Stack::Trl => scenario.method != Method::Qlora,
-            Stack::Torchtune | Stack::Litgpt => false,
-        }
+    let Software { peft, trainer, .. } = *Software::of(scenario.stack);
+    with_adapters(scenario) && peft && !(trainer == Trainer::Trl && with_4_bit(scenario))
 }
 
 /// The input tells no kinds of runs apart: it adds nothing to their key.

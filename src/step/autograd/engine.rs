@@ -5,6 +5,8 @@
 //! function returns, its saved variables after that; an incoming gradient is added in place only where the one that
 //! waits is its storage's sole owner and no view; a parameter steals the first gradient that it is given.
 
+use std::ops::Range;
+
 use super::derivative::{Derivative, validate};
 use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
@@ -86,11 +88,46 @@ impl State {
     /// Runs the backward of a node, the youngest of those that did not run. The function that runs a layer again returns
     /// once its last node has passed on what it gives.
     fn run(&mut self, index: u32) {
-        let node = self.graph.nodes[index as usize];
         self.run_node(index);
         if self.graph.reentrant {
+            let node = self.graph.nodes[index as usize];
             self.leave_frame(&node);
         }
+    }
+
+    /// Runs the nodes of `left`, from the youngest on, up to one that wants variables of a layer that has to run again first:
+    /// the frame of that layer. `running` are the bodies that run on behalf of others.
+    fn run_up_to_frame(
+        &mut self,
+        left: &mut Range<u32>,
+        running: &mut Vec<(Repeated, Repeat)>,
+    ) -> Option<usize> {
+        while let Some(index) = left.clone().next_back() {
+            while let Some(repeated) = self.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
+                running.push((repeated, self.begin_repeat(repeated.times)));
+            }
+            let frame = self.frame_wanted(index);
+            if frame.is_some() {
+                return frame;
+            }
+            self.run(index);
+            while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
+                self.end_repeat(repeat, (Category::Temporaries, 0));
+                self.pass_on(repeated.first);
+            }
+            left.end = index;
+        }
+        None
+    }
+
+    /// The frame of the layer that has to run again before a node does.
+    fn frame_wanted(&self, index: u32) -> Option<usize> {
+        let node = &self.graph.nodes[index as usize];
+        let number = (node.frame as usize).checked_sub(1)?;
+        let frame = &self.graph.frames[number];
+        // the reentrant one is a function of its own, which comes before the layer's
+        let wanted = node.saved.0 < node.saved.1 || self.graph.reentrant && frame.nodes > 0;
+        (wanted && !frame.done).then_some(number)
     }
 
     fn run_node(&mut self, index: u32) {
@@ -115,10 +152,11 @@ impl State {
             (self.module, self.role) = (node.module, node.role);
             let weights = self.weights_of(&node);
             let mut results = derivative.run(self, &node, &mut grads);
-            weights.into_iter().for_each(|weight| self.release(weight));
+            weights.iter().for_each(|weight| self.release(*weight));
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
-            if hooked || node.frame != 0 && !reentrant {
+            let saves = node.saved.0 < node.saved.1;
+            if saves && (hooked || node.frame != 0 && !reentrant) {
                 self.release_saved(&node, true);
             }
             validate(self, &node, &mut results);
@@ -127,18 +165,18 @@ impl State {
             if hooked {
                 self.after_node();
             }
-            for grad in grads.into_iter().flatten() {
+            for grad in grads.iter().flatten() {
                 self.release(grad.storage);
             }
-            if node.frame == 0 || reentrant {
+            if saves && (node.frame == 0 || reentrant) {
                 self.release_saved(&node, false);
             }
             if !reentrant {
                 self.leave_frame(&node);
             }
-            for (input, result) in node.inputs.iter().zip(results) {
+            for (input, result) in node.inputs.iter().zip(&results) {
                 if let Some(grad) = result {
-                    self.give(input.edge, grad);
+                    self.give(input.edge, *grad);
                 }
             }
         } else {
@@ -153,14 +191,14 @@ impl State {
     /// The parameters among a node's inputs, which its derivative reads: they come through the door for weights, as they do
     /// in the forward pass.
     fn weights_of(&mut self, node: &Node) -> [StorageId; INPUTS] {
-        node.inputs.map(|input| match input.edge {
+        node.inputs.each_ref().map(|input| match input.edge {
             Edge::Param(id) | Edge::Frozen(id) if !self.params.is_leaf(id) => self.weight(id).storage,
             Edge::Param(_) | Edge::Frozen(_) | Edge::Node { .. } | Edge::None => NOTHING,
         })
     }
 
     /// SplitBackward: the gradients of all chunks are joined into the whole's.
-    fn join_chunks(&mut self, node: &Node, range: std::ops::Range<usize>) {
+    fn join_chunks(&mut self, node: &Node, range: Range<usize>) {
         let grads: Vec<Grad> = self.graph.pending[range].iter_mut().filter_map(Option::take).collect();
         let Some(first) = grads.first() else { return };
         let whole = node.inputs[0];
@@ -247,10 +285,14 @@ impl State {
     /// The last node of a frame that saved anything, where checkpointing is reentrant the last of all, lets go of what the
     /// frame holds.
     fn leave_frame(&mut self, node: &Node) {
-        if node.frame == 0 || !self.graph.reentrant && node.saved.0 == node.saved.1 {
-            return;
+        if node.frame != 0 && (self.graph.reentrant || node.saved.0 < node.saved.1) {
+            self.count_down(node.frame);
         }
-        let frame = &mut self.graph.frames[node.frame as usize - 1];
+    }
+
+    /// One node fewer is left of those that need a frame, by its number.
+    fn count_down(&mut self, number: u32) {
+        let frame = &mut self.graph.frames[number as usize - 1];
         frame.nodes -= 1;
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
@@ -262,7 +304,7 @@ impl State {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
                 self.release(grad);
             }
-            if node.frame == 1 {
+            if number == 1 {
                 self.drop_left();
             }
         }
@@ -296,34 +338,9 @@ impl Machine {
             let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
         });
-        let mut running: Vec<(Repeated, Repeat)> = Vec::new();
-        for index in (0..=last).rev() {
-            let frame = self.with(|state| {
-                while let Some(repeated) = state.graph.repeats.pop_if(|repeat| repeat.end == index + 1) {
-                    running.push((repeated, state.begin_repeat(repeated.times)));
-                }
-                let node = &state.graph.nodes[index as usize];
-                let wanted = node.saved.0 < node.saved.1;
-                match node.frame {
-                    0 => None,
-                    number => {
-                        let frame = number as usize - 1;
-                        // the reentrant one is a function of its own, which comes before the layer's
-                        let wanted = wanted || state.graph.reentrant && state.graph.frames[frame].nodes > 0;
-                        (wanted && !state.graph.frames[frame].done).then_some(frame)
-                    }
-                }
-            });
-            if let Some(frame) = frame {
-                self.recompute(frame, index, recompute);
-            }
-            self.with(|state| {
-                state.run(index);
-                while let Some((repeated, repeat)) = running.pop_if(|(repeated, _)| repeated.first == index) {
-                    state.end_repeat(repeat, (Category::Temporaries, 0));
-                    state.pass_on(repeated.first);
-                }
-            });
+        let (mut left, mut running) = (0..last + 1, Vec::new());
+        while let Some(frame) = self.with(|state| state.run_up_to_frame(&mut left, &mut running)) {
+            self.recompute(frame, left.end - 1, recompute);
         }
         self.with(|state| {
             if state.graph.offload.is_some() {

@@ -5,7 +5,8 @@ use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
-use crate::scenario::{LoraTargets, Method, Stack};
+use crate::scenario::software::Trainer;
+use crate::scenario::{LoraTargets, Method};
 use crate::step::heap::Loading;
 use crate::step::ops::linear::Adapter;
 use crate::step::params::ParamId;
@@ -57,7 +58,7 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
                 }
             }
             LoraTargets::Qv => {
-                let phi = member.stack != Stack::Litgpt && code == Code::Phi;
+                let phi = loader.software().peft && code == Code::Phi;
                 part == Part::QueryOrValue || (part == Part::Mlp && phi)
             }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
@@ -100,10 +101,7 @@ impl Loader<'_> {
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
         self.adapted = true;
         let lora = self.member.lora;
-        let peft = match self.member.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth => true,
-            Stack::Litgpt | Stack::Torchtune => false,
-        };
+        let peft = self.software().peft;
         // peft makes half-precision adapters float32 unless told otherwise (`autocast_adapter_dtype`)
         let dtype = match (self.trained_dtype(), quantised) {
             (Some(dtype), _) => dtype,
@@ -148,6 +146,7 @@ impl Loader<'_> {
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
     /// weights (trainer/sft_trainer.py).
     fn trained_dtype(&self) -> Option<Dtype> {
-        (self.member.stack == Stack::Trl && self.member.method == Method::Qlora).then_some(Dtype::Bf16)
+        (self.software().trainer == Trainer::Trl && self.member.method == Method::Qlora)
+            .then_some(Dtype::Bf16)
     }
 }

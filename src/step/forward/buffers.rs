@@ -8,7 +8,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
-use crate::scenario::Stack;
+use crate::scenario::software::{ModelCode, Software};
 use crate::step::ops::four_bit::CODE_BOOK;
 use crate::step::what::{Source, What, torch};
 
@@ -97,13 +97,14 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
-    if member.stack == Stack::Unsloth {
+    let code = Software::of(member.stack).model;
+    if code == ModelCode::Unsloth {
         return loader.unsloth_buffers(architecture);
     }
     let mut store = |bytes: u64, what: &'static What| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, what);
     };
-    if let (Some(dim), Stack::Litgpt) = (rotary, member.stack) {
+    if let (Some(dim), ModelCode::Litgpt) = (rotary, code) {
         let bytes = loader.batch.length.saturating_mul(dim).saturating_mul(4);
         store(bytes, &torch::COS);
         store(bytes, &torch::SIN);

@@ -4,7 +4,8 @@ use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::scenario::{Checkpointing, Mask, Stack};
+use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::parallel::Module;
@@ -183,10 +184,16 @@ pub(super) struct Embedded<'m> {
 impl<'a> Pass<'_, 'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+        match Software::of(self.member.stack).model {
+            ModelCode::Transformers => self.transformers_inputs(),
+            ModelCode::Litgpt => self.litgpt_inputs(),
+            ModelCode::Torchtune => self.torchtune_inputs(),
+            ModelCode::Unsloth => self.unsloth_inputs(),
+        }
+    }
+
+    fn transformers_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let (embedded, shared) = match self.modeling.code {
-            _ if self.member.stack == Stack::Litgpt => self.litgpt_inputs(),
-            _ if self.member.stack == Stack::Torchtune => self.torchtune_inputs(),
-            _ if self.member.stack == Stack::Unsloth => self.unsloth_inputs(),
             Code::Bert => self.bert_inputs(),
             Code::Qwen => self.qwen_inputs(),
             Code::Bloom => self.bloom_inputs(),

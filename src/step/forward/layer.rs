@@ -3,7 +3,7 @@
 use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
-use crate::scenario::Stack;
+use crate::scenario::software::{ModelCode, Software};
 use crate::step::parallel::Module;
 use crate::step::tensor::Tensor;
 use crate::step::what::roles;
@@ -37,11 +37,11 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        match self.member.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger => self.transformers_layer(layer, hidden, shared),
-            Stack::Litgpt => self.litgpt_layer(layer, hidden, shared),
-            Stack::Torchtune => self.torchtune_layer(layer, hidden),
-            Stack::Unsloth => self.unsloth_layer(layer, hidden),
+        match Software::of(self.member.stack).model {
+            ModelCode::Transformers => self.transformers_layer(layer, hidden, shared),
+            ModelCode::Litgpt => self.litgpt_layer(layer, hidden, shared),
+            ModelCode::Torchtune => self.torchtune_layer(layer, hidden),
+            ModelCode::Unsloth => self.unsloth_layer(layer, hidden),
         }
     }
 

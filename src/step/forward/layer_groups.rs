@@ -36,6 +36,9 @@ pub(super) fn layer_groups(order: &[u16], whole: bool, first_apart: bool) -> Vec
                 if times > 1 && period * times > best.0 * best.1 {
                     best = (period, times);
                 }
+                if period * times == rest.len() {
+                    break;
+                }
             }
         }
         let (period, times) = best;

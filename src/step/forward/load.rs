@@ -14,7 +14,8 @@ use crate::model::Architecture;
 use crate::model::HeadTransform;
 use crate::model::blocks::{Block, LinearClass, Param, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::scenario::{Checkpointing, Method, Precision, Stack};
+use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
+use crate::scenario::{Checkpointing, Method, Precision};
 use crate::step::device::Device;
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
@@ -97,22 +98,20 @@ impl<'a> Model<'a> {
         apart: Apart,
     ) -> Model<'a> {
         let base = weights_dtype(member.precision);
-        // torchtune and trl prepare nothing, Unsloth in a way of its own, which leaves element types as they are
-        let own = member.stack == Stack::Unsloth;
-        let prepared = member.method == Method::Qlora
-            && member.quantization.prepare
-            && !matches!(member.stack, Stack::Unsloth | Stack::Torchtune | Stack::Trl);
+        let software = Software::of(member.stack);
+        let prepared =
+            member.method == Method::Qlora && member.quantization.prepare && software.prepares_for_4_bit;
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
         let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
-        let inputs_require_grad = !matches!(member.stack, Stack::Litgpt | Stack::Torchtune)
-            && !trains_embeddings
-            && match member.method {
-                Method::Full => false,
-                // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
-                Method::Lora | Method::Qlora => checkpoints || own,
-            };
+        let inputs_require_grad = match software.input_grads {
+            InputGrads::None => false,
+            // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
+            InputGrads::Checkpointed => checkpoints,
+            InputGrads::Always => true,
+        } && !trains_embeddings
+            && member.method.has_adapters();
         let code = modeling.code;
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));
@@ -124,9 +123,9 @@ impl<'a> Model<'a> {
             state,
             dtype,
             times: 1,
-            positions: match member.stack {
-                Stack::Torchtune => Positions::of(architecture, member),
-                Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Unsloth | Stack::Litgpt => None,
+            positions: match software.model {
+                ModelCode::Torchtune => Positions::of(architecture, member),
+                ModelCode::Transformers | ModelCode::Unsloth | ModelCode::Litgpt => None,
             },
             has_quantised: false,
             adapted: false,
@@ -177,17 +176,10 @@ impl<'a> Model<'a> {
         });
         // layers that hand on what they chose are kept apart
         let whole = whole || modeling.shares_indexer_choice;
-        // bitsandbytes' layers are put in by transformers, whose quantiser leaves the last one of all as it is
-        let last = match member.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger if member.method == Method::Qlora => {
-                architecture.last_of_layers()
-            }
-            Stack::Transformers
-            | Stack::Trl
-            | Stack::Liger
-            | Stack::Unsloth
-            | Stack::Litgpt
-            | Stack::Torchtune => None,
+        let last = match (software.quantiser, member.method) {
+            (Quantiser::Transformers, Method::Qlora) => architecture.last_of_layers(),
+            (Quantiser::Transformers, Method::Full | Method::Lora)
+            | (Quantiser::Unsloth | Quantiser::Fabric | Quantiser::Torchao, _) => None,
         };
         let kinds = match encoder {
             None if last.is_some() => layer_groups_but_last(&architecture.order, whole, 1),
@@ -246,7 +238,7 @@ impl<'a> Model<'a> {
                 adapter,
             }
         } else {
-            loader.linear(&head.linear, adapts_head, member.stack == Stack::Litgpt)
+            loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
         };
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
@@ -276,7 +268,7 @@ impl<'a> Model<'a> {
             machine,
             params,
             // Unsloth asks for the reentrant kind whatever is chosen
-            reentrant: member.checkpointing.is_reentrant() || own,
+            reentrant: member.checkpointing.is_reentrant() || software.model == ModelCode::Unsloth,
             architecture,
             member,
             modeling,

@@ -7,7 +7,7 @@ use crate::model::blocks::{
     Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Projection, Scan, Submodule,
     Wiring,
 };
-use crate::scenario::Stack;
+use crate::scenario::software::ModelCode;
 use crate::step::ops::linear;
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
@@ -90,7 +90,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
                     add(loader, &mut bound, q, Part::QueryOrValue);
                     add(loader, &mut bound, k, Part::Key);
                 }
-                Projection::Fused(linear) if loader.member.stack == Stack::Litgpt => {
+                Projection::Fused(linear) if loader.software().model == ModelCode::Litgpt => {
                     let layer = loader.litgpt_qkv(attention, linear);
                     bound.linears.push(layer);
                 }

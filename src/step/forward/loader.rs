@@ -10,7 +10,8 @@ use crate::model::blocks::{
     BareParam, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
 };
 use crate::model::modeling::Modeling;
-use crate::scenario::{LoraTargets, Method, Precision, Stack, WeightFormat};
+use crate::scenario::software::{Quantiser, Software, Trainer};
+use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
@@ -54,9 +55,14 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// What the stack answers.
+    pub(super) fn software(&self) -> &'static Software {
+        Software::of(self.member.stack)
+    }
+
     /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
     fn trains_base(&self) -> bool {
-        let frozen = self.member.training.is_none() && self.member.stack != Stack::Trl;
+        let frozen = self.member.training.is_none() && self.software().trainer != Trainer::Trl;
         self.member.method == Method::Full && !frozen
     }
 
@@ -77,7 +83,7 @@ impl Loader<'_> {
     /// Whether the library builds the model first, quantises it then and has peft add adapters at last. The others make
     /// adapters with their layers.
     pub fn loads_in_parts(&self) -> bool {
-        matches!(self.member.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+        self.software().runs_transformers()
     }
 
     /// Runs `body`, which happens in that part of the loading.
@@ -95,25 +101,26 @@ impl Loader<'_> {
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
         let shape = Shape { input: spec.input, output: spec.output };
-        // transformers leaves what `_keep_in_fp32_modules` names as it is, t5's wo, and the module that is registered last
+        // transformers leaves what `_keep_in_fp32_modules` names as it is, and the module that is registered last
         let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
-        let kept = spec.name.ends_with(".DenseReluDense.wo") || last == Some(spec.name);
+        let kept = self.modeling.kept_in_float32.is_some_and(|end| spec.name.ends_with(end))
+            || last == Some(spec.name);
         let quantised = self.member.method == Method::Qlora
             && quantisable
             && !kept
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
-        let weight = match (quantised, self.member.stack) {
+        let weight = match (quantised, self.software().quantiser) {
             (false, _) => Weight::Plain(self.parameter(match spec.class {
                 LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
                 LinearClass::Conv1d => (spec.input, spec.output),
             })),
-            (true, Stack::Torchtune) => {
+            (true, Quantiser::Torchao) => {
                 let quantised;
                 (quantised, original) = self.torchao_weight(spec);
                 Weight::Quantised(quantised)
             }
-            (true, Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Unsloth) => {
+            (true, Quantiser::Transformers | Quantiser::Fabric | Quantiser::Unsloth) => {
                 Weight::Quantised(self.quantised_weight(spec))
             }
         };
@@ -176,17 +183,17 @@ impl Loader<'_> {
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
         let early = self.member.quantization.format == WeightFormat::Nf4Early;
-        let origin = match self.member.stack {
-            Stack::Transformers | Stack::Trl | Stack::Liger => weights_dtype(self.member.precision),
+        let quantiser = self.software().quantiser;
+        let origin = match quantiser {
+            Quantiser::Transformers => weights_dtype(self.member.precision),
             // torchao's are another affair
-            Stack::Torchtune | Stack::Unsloth => compute,
-            // Fabric quantises from float16 whatever the computation is in (lightning 2.6, fabric/plugins/precision)
-            Stack::Litgpt => Dtype::F16,
+            Quantiser::Torchao | Quantiser::Unsloth => compute,
+            Quantiser::Fabric => Dtype::F16,
         };
-        let opened = match self.member.stack {
-            Stack::Litgpt => origin,
-            _ if early => origin,
-            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth => compute,
+        let opened = match quantiser {
+            Quantiser::Fabric => origin,
+            Quantiser::Transformers | Quantiser::Torchao | Quantiser::Unsloth if early => origin,
+            Quantiser::Transformers | Quantiser::Torchao | Quantiser::Unsloth => compute,
         };
         let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
         Quantised { weight, format, compute, origin, opened, double }
@@ -288,8 +295,9 @@ impl Loader<'_> {
 
     /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
     pub fn widen_state(&mut self, table: ParamId) {
+        let wide = self.software().trainer == Trainer::Trl;
         if let Some(param) = self.state.params.list.get_mut(table as usize) {
-            param.wide_state = self.member.stack == Stack::Trl;
+            param.wide_state = wide;
         }
     }
 }

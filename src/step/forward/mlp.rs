@@ -3,7 +3,7 @@
 use super::stacks::liger;
 use super::{BoundLayer, Pass};
 use crate::model::blocks::{Activation, FeedForward, Mlp};
-use crate::scenario::Stack;
+use crate::scenario::software::Software;
 use crate::step::tensor::Tensor;
 
 impl<'a> Pass<'_, 'a> {
@@ -60,7 +60,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn fuses(&self, act: Activation) -> bool {
-        self.member.stack == Stack::Liger && liger::fuses(act)
+        Software::of(self.member.stack).liger_kernels && liger::fuses(act)
     }
 
     /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.

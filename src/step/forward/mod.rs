@@ -27,6 +27,7 @@ mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
 
+use crate::scenario::software::{HeadCode, ModelCode, Software};
 use crate::step::parallel::Module;
 use crate::step::what::roles;
 use std::cell::RefCell;
@@ -46,7 +47,7 @@ use crate::memory::Category;
 use crate::model::blocks::{Dropout, LinearClass, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, HeadTransform};
-use crate::scenario::{AttentionKernel, Checkpointing, Stack};
+use crate::scenario::{AttentionKernel, Checkpointing};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -170,14 +171,14 @@ impl<'a> Model<'a> {
     pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
-            match self.member.stack {
-                Stack::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
-                Stack::Transformers | Stack::Liger => {
+            match Software::of(self.member.stack).head {
+                HeadCode::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                HeadCode::Transformers => {
                     pass.logits_alone(hidden);
                     None
                 }
                 // refused by `support`
-                Stack::Litgpt | Stack::Torchtune | Stack::Unsloth => {
+                HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
                     Some(hidden.states.unmodelled("a forward pass without a loss"))
                 }
             }
@@ -261,24 +262,23 @@ impl<'a> Pass<'_, 'a> {
     /// `replace` runs when the script's variable of the output lets go of what it held.
     pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
         let Hidden { states, given, ids, encoded } = hidden;
-        let (loss, mut outputs) =
-            self.machine.as_category(Category::Logits, &roles::HEAD, || match self.member.stack {
-                Stack::Trl => self.trl_head(states, replace),
-                Stack::Transformers | Stack::Liger => {
-                    let output = if self.modeling.code == Code::Qwen {
-                        self.qwen_head(states)
-                    } else {
-                        self.head(states)
-                    };
-                    if encoded.is_none() {
-                        replace();
-                    }
-                    output
+        let software = Software::of(self.member.stack);
+        let (loss, mut outputs) = self.machine.as_category(Category::Logits, &roles::HEAD, || match software
+            .head
+        {
+            HeadCode::Trl => self.trl_head(states, replace),
+            HeadCode::Transformers => {
+                let output =
+                    if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
+                if encoded.is_none() {
+                    replace();
                 }
-                Stack::Litgpt => self.litgpt_head(states, replace),
-                Stack::Torchtune => self.torchtune_head(states, replace),
-                Stack::Unsloth => self.unsloth_head(states, replace),
-            });
+                output
+            }
+            HeadCode::Litgpt => self.litgpt_head(states, replace),
+            HeadCode::Torchtune => self.torchtune_head(states, replace),
+            HeadCode::Unsloth => self.unsloth_head(states, replace),
+        });
         drop(ids);
         outputs.append(&mut self.cache.borrow_mut());
         let encodes = encoded.is_some();
@@ -332,12 +332,12 @@ impl<'a> Pass<'_, 'a> {
         let [mut hidden] = variables;
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
-            hidden = match self.member.stack {
-                Stack::Transformers | Stack::Trl | Stack::Liger => hidden.normed(&norm),
-                Stack::Litgpt => hidden.litgpt_normed(&norm),
+            hidden = match Software::of(self.member.stack).model {
+                ModelCode::Transformers => hidden.normed(&norm),
+                ModelCode::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
-                Stack::Torchtune => hidden,
-                Stack::Unsloth => hidden.unsloth_normed(&norm),
+                ModelCode::Torchtune => hidden,
+                ModelCode::Unsloth => hidden.unsloth_normed(&norm),
             };
         }
         hidden = self.machine.leave_module(Module::DECODER, hidden);

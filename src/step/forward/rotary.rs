@@ -7,7 +7,7 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
 use crate::model::modeling::{FloatRotary, Modeling, RotaryJoin, RotaryTables};
-use crate::scenario::Stack;
+use crate::scenario::software::Software;
 use crate::step::parallel::Module;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{What, roles, torch};
@@ -168,7 +168,7 @@ impl<'a> Pass<'_, 'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
-            Rotary::Full | Rotary::Partial { .. } if self.member.stack == Stack::Liger => {
+            Rotary::Full | Rotary::Partial { .. } if Software::of(self.member.stack).liger_kernels => {
                 // the kernel wants queries and keys contiguous
                 let fused = matches!(attention.projection, Projection::Fused(_));
                 each(&|x| if fused { x.copied() } else { x.clone() }.liger_rotated(cos, sin), heads);

@@ -64,14 +64,17 @@ impl Loading {
     const COUNT: usize = Loading::AdapterCasts as usize + 1;
 }
 
+/// About how many storages so many events have: most of them come and go.
+pub(super) fn storages_of(events: usize) -> usize {
+    events / 2 + 1
+}
+
 /// All that happened to the allocator, and what made each storage.
 #[derive(Debug, Default)]
 pub(in crate::step) struct Record {
     pub events: Vec<Event>,
     /// By [`StorageId`].
     pub makers: Vec<Maker>,
-    /// What each storage was for when it was made.
-    pub born: Vec<Category>,
     /// The running part of the loading, whose events `events` are until it ends.
     loading: Loading,
     /// Those of its other parts.
@@ -79,18 +82,19 @@ pub(in crate::step) struct Record {
 }
 
 impl Record {
-    /// A record of nothing but [`super::NOTHING`].
-    pub fn new() -> Record {
+    /// A record of nothing but [`super::NOTHING`], with room for so many events.
+    pub fn of(events: usize) -> Record {
+        let mut makers = Vec::with_capacity(storages_of(events));
+        makers.push(Maker {
+            module: "",
+            what: &torch::ZERO,
+            role: &roles::RESIDUAL,
+            dims: Dims::Elements,
+            pass: Pass::Forward,
+        });
         Record {
-            events: Vec::with_capacity(1 << 15),
-            makers: vec![Maker {
-                module: "",
-                what: &torch::ZERO,
-                role: &roles::RESIDUAL,
-                dims: Dims::Elements,
-                pass: Pass::Forward,
-            }],
-            born: vec![Category::Temporaries],
+            events: Vec::with_capacity(events),
+            makers,
             loading: Loading::Weights,
             parts: Default::default(),
         }

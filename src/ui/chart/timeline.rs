@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 
 use super::backend::{Marks, SCALE, Svg, text_width};
 use super::pen::{HEIGHT, Pen, TEXT, TICKS, svg};
-use crate::memory::{Stage, in_order};
+use crate::memory::in_order;
 use crate::step::Moment;
 use crate::ui::format::Unit;
 use crate::ui::part::Part;
@@ -170,12 +170,7 @@ impl Pen<'_, '_> {
             if first > 0 {
                 self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * AIR)]);
             }
-            let name = match phase.stage {
-                Stage::Forward => "Forward",
-                Stage::Backward => "Backward",
-                Stage::Step => "Optimizer",
-                Stage::Score => "Scoring",
-            };
+            let name = phase.stage.short();
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));
             let (to, _) = self.area.map_coordinate(&(last as f64, 0.));
             if f64::from((to - from) / SCALE) > text_width(name, TEXT) {

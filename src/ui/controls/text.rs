@@ -89,7 +89,7 @@ pub fn TextBox(
     help: String,
     /// The value as text.
     value: Signal<String>,
-    /// Takes a new text, or says what would be right.
+    /// Takes a new text, or says what would be right: a sentence that stands under the box, which nothing else reads.
     set: Callback<String, Result<(), String>>,
     /// What is wrong with the value.
     messages: Signal<Vec<Issue>>,

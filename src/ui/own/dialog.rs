@@ -3,9 +3,10 @@
 use leptos::html;
 use leptos::prelude::*;
 
-use super::{Own, Way, dimensions, file, remote};
+use super::{dimensions, file, remote};
 use crate::ui::browser;
 use crate::ui::state::State;
+use crate::ui::way::Way;
 
 /// The dialog, closed.
 pub fn draw(state: State) -> AnyView {
@@ -60,11 +61,4 @@ pub fn draw(state: State) -> AnyView {
         </dialog>
     }
     .into_any()
-}
-
-impl Own {
-    /// The part that is shown.
-    fn way(self) -> Way {
-        Way::ALL[self.way.get().min(Way::ALL.len() - 1)]
-    }
 }

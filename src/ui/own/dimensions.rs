@@ -3,7 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use super::bring;
+use super::bring::{bring, finish};
 use crate::model::dimensions::{Decoder, Dimensions};
 use crate::scenario::{Choice, ModelChoice};
 use crate::ui::controls::message;
@@ -143,7 +143,7 @@ pub fn draw(state: State) -> impl IntoView {
                 )}
             </div>
             <div role="status">{said}</div>
-            {super::finish(own, "own-dimensions-name", use_it)}
+            {finish(own, "own-dimensions-name", use_it)}
         </div>
     }
 }

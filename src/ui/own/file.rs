@@ -9,7 +9,7 @@ use leptos::task::spawn_local;
 use wasm_bindgen::JsCast;
 use web_sys::{File, HtmlInputElement};
 
-use super::{Way, bring};
+use super::bring::{bring, finish};
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::read::check_length;
@@ -18,6 +18,7 @@ use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Messages, message};
 use crate::ui::state::State;
 use crate::ui::summary;
+use crate::ui::way::Way;
 
 /// How long the keys must rest before the text is read.
 const REST: u32 = 200;
@@ -116,7 +117,7 @@ pub fn draw(state: State) -> impl IntoView {
                 </label>
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>
-            {super::finish(own, "own-file-name", use_it)}
+            {finish(own, "own-file-name", use_it)}
         </div>
     }
 }

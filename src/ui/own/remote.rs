@@ -4,10 +4,11 @@ use leptos::ev::{MouseEvent, SubmitEvent};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::{bring, hub};
+use super::bring::bring;
 use crate::issue::{Field, Issue};
 use crate::ui::browser;
 use crate::ui::controls::{Messages, TextBox};
+use crate::ui::hub;
 use crate::ui::state::State;
 
 /// The part of the dialog with the id.

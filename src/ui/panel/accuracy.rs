@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use crate::accuracy::{self, RunKind};
-use crate::scenario::{AttentionKernel, Method, Precision, Scenario, Sharding, Stack};
+use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, Sharding, Stack};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::state::State;
 use crate::ui::verdict;
@@ -89,6 +89,8 @@ fn settings(slugs: &str) -> String {
         match slug {
             "kept" => "no checkpointing".to_owned(),
             "recomputed" => "checkpointing".to_owned(),
+            "recomputed-offloaded" => "checkpointing, offloaded to the CPU".to_owned(),
+            "packed" => "packed sequences".to_owned(),
             "offloaded" => "activations offloaded".to_owned(),
             "in-backward" => "optimizer in backward".to_owned(),
             other => label.unwrap_or(other).to_owned(),
@@ -149,9 +151,10 @@ fn software(slug: &str) -> String {
     let mut parts = slug.split('+');
     let stack = parts.next().unwrap_or_default();
     let name = Stack::from_slug(stack).map_or(stack, |stack| stack.label());
-    let word = |part: &str| match Sharding::from_slug(part) {
-        Some(engine) => format!(", {}", engine.label()),
-        None => format!(", {part} loss"),
+    let word = |part: &str| {
+        let engine = Sharding::from_slug(part).map(|engine| format!("several GPUs under {}", engine.label()));
+        let loss = LossKernel::from_slug(part).map(|loss| format!("loss {}", loss.label()));
+        format!(", {}", engine.or(loss).unwrap_or_else(|| part.to_owned()))
     };
     parts.map(word).fold(name.to_owned(), |name, word| name + &word)
 }
@@ -169,7 +172,17 @@ mod tests {
             "QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)"
         );
         assert!(rows.len() > 5 && rows[1].head.small.is_empty() && rows[1].head.text.starts_with("QLoRA"));
-        assert_eq!(software("trl+liger+ddp"), format!("{}, liger loss, DDP", Stack::Trl.label()));
+        let words = software("trl+liger+ddp");
+        assert_eq!(words, format!("{}, loss Liger fused, several GPUs under DDP", Stack::Trl.label()));
+        // slugs become words; flash-attn is the name of a package
+        for kind in accuracy::kinds() {
+            let told = format!("{} · {}", settings(&kind.settings), software(&kind.software));
+            let slugs = kind.settings.split(' ').chain(kind.software.split('+').skip(1));
+            let raw =
+                |slug: &&str| *slug != "flash-attn" && told.split([' ', ',', '·']).any(|word| word == *slug);
+            let words = ["fp32", "cut", "chunked", "packed"];
+            assert_eq!(slugs.filter(|slug| !words.contains(slug)).find(raw), None, "{told}");
+        }
         let rows = all();
         assert!(rows.len() > 5 && rows.iter().any(|row| row.head.text.contains("transformers")));
     }

@@ -1,48 +1,21 @@
 //! Where the memory goes: the charts and what belongs to them.
 
-use std::sync::Arc;
-
 use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::chart::Chart;
-use super::levers::Levers;
-use super::views::Views;
+use super::oom::OutOfMemory;
+use super::ranks::Ranks;
 use crate::explain::{Note, Switch};
-use crate::memory::{Iteration, Memory, Phase, Stage};
-use crate::share::MOST_SCENARIOS;
-use crate::ui::browser::Later;
+use crate::memory::{Iteration, Memory};
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, draw};
-use crate::ui::desk::Place;
-use crate::ui::detail::Detail;
 use crate::ui::format::Unit;
 use crate::ui::part::Part;
-use crate::ui::question::{Answer, Question};
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict;
 use crate::units::Bytes;
-
-/// How long, in milliseconds, the controls must rest before the scenario is looked at closely.
-const REST: u32 = 40;
-
-/// The parts of the answer below the verdict.
-#[component]
-pub fn Panels() -> impl IntoView {
-    let state = State::of_page();
-    for position in 0..MOST_SCENARIOS {
-        look_closely(state, position);
-    }
-    view! {
-        <p class="message warning" role="alert" hidden=Signal::derive(move || !state.troubled.get())>
-            "The allocator's replay, the timeline and the tables are computed beside the page, by a Web Worker. It could not \
-             be started, or it stopped: what is shown counts tensors alone. The next change tries again."
-        </p>
-        <Levers />
-        <Views />
-    }
-}
 
 /// Where the memory goes, at the peak and in every phase.
 #[component]
@@ -55,6 +28,7 @@ pub fn Fit() -> impl IntoView {
                 <Peak />
             </div>
             <div class="column">
+                <Ranks />
                 <Notes />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
@@ -63,6 +37,7 @@ pub fn Fit() -> impl IntoView {
                 </section>
             </div>
         </div>
+        <OutOfMemory />
     }
 }
 
@@ -114,45 +89,6 @@ pub fn Peak() -> impl IntoView {
             <Breakdown />
         </section>
     }
-}
-
-/// Keeps [`Slot::detail`](crate::ui::state::Slot::detail) of a scenario on the page a moment behind it.
-fn look_closely(state: State, position: usize) {
-    let slot = state.slots[position];
-    let place = Place::Scenario(position);
-    let later = Later::default();
-    let mut first = true;
-    Effect::new(move || {
-        let scenario = slot.scenario.get();
-        // What was asked of an earlier one is of no use any more.
-        later.cancel();
-        state.desk.with_value(|desk| desk.forget(place));
-        if state.is_free(position) || slot.estimate.with(|estimate| estimate.memory.is_none()) {
-            slot.detail.set(None);
-            return;
-        }
-        let is_known =
-            |detail: &Option<Arc<Detail>>| detail.as_ref().is_some_and(|detail| detail.is_of(&scenario));
-        if slot.detail.with_untracked(is_known) {
-            first = false;
-            return;
-        }
-        let look = move || {
-            let question = Question::Detail(Box::new(scenario.clone()));
-            state.desk.with_value(|desk| {
-                desk.ask(place, question, move |answer| {
-                    state.troubled.set(answer.is_none());
-                    let Some(Answer::Detail(detail)) = answer else { return slot.detail.set(None) };
-                    slot.detail.set(detail.map(|detail| Arc::new(Detail { scenario, ..*detail })));
-                });
-            });
-        };
-        if std::mem::take(&mut first) {
-            look();
-        } else {
-            later.run(REST, look);
-        }
-    });
 }
 
 /// All scenarios on one axis.
@@ -231,7 +167,7 @@ fn phases(state: State, width: u32) -> String {
     let drawn = state.current().answer(|_, memory, gpu| {
         let highest = memory.steady.highest().0;
         let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {
-            name: phase_name(*phase).to_owned(),
+            name: phase.stage.title().to_owned(),
             segments: Bar::segments(&peak.parts, memory.context),
             capacity: gpu.memory,
             faded: *phase != highest,
@@ -239,16 +175,6 @@ fn phases(state: State, width: u32) -> String {
         draw(&bars.collect::<Vec<_>>(), unit, layout, "Bars of the memory at the peak of each phase")
     });
     drawn.unwrap_or_default()
-}
-
-/// What stands before the bar of a phase.
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase.stage {
-        Stage::Forward => "Forward",
-        Stage::Backward => "Backward",
-        Stage::Step => "Optimizer step",
-        Stage::Score => "Scoring",
-    }
 }
 
 /// What the first iteration does otherwise than those that are drawn.

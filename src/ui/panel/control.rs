@@ -225,7 +225,7 @@ fn Card(key: &'static Key) -> impl IntoView {
         <Combobox
             id=key.name
             label=key.label
-            help="The card that the run is to fit on, one for now. Type a name, or an amount such as 24 for any card \
+            help="The card that the run is to fit on, each of them where there are several. Type a name, or an amount such as 24 for any card \
                   with that memory."
             chosen=gpu.value
             find=picks::find_gpus

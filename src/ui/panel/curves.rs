@@ -1,4 +1,4 @@
-//! How far one can go: memory against the sequence length, the micro-batch or the rank. A click, a drag or the arrow
+//! How far one can go: memory against the sequence length, the micro-batch, the rank or the number of GPUs. A click, a drag or the arrow
 //! keys set the value.
 
 use leptos::ev::{KeyboardEvent, PointerEvent};
@@ -7,7 +7,7 @@ use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
 use super::rows::pieces;
-use crate::plan::Verdict;
+use crate::plan::{Verdict, on_gpus};
 use crate::scenario::keys::Key;
 use crate::scenario::{Method, Scenario};
 use crate::ui::chart::curve::{BEYOND, Curve, Frame, draw};
@@ -20,6 +20,9 @@ use crate::ui::scale::{self, Scale};
 use crate::ui::state::{State, letter};
 use crate::units::{Bytes, grouped};
 
+/// More GPUs than that are drawn only where the scenario has them.
+const MOST_GPUS: u64 = 64;
+
 /// After the drawing.
 const END: f64 = 16.;
 
@@ -29,10 +32,11 @@ enum Axis {
     Sequence,
     Batch,
     Rank,
+    Gpus,
 }
 
 impl Axis {
-    const ALL: [Axis; 3] = [Axis::Sequence, Axis::Batch, Axis::Rank];
+    const ALL: [Axis; 4] = [Axis::Sequence, Axis::Batch, Axis::Rank, Axis::Gpus];
 
     /// The name of its key.
     const fn key(self) -> &'static str {
@@ -40,6 +44,7 @@ impl Axis {
             Axis::Sequence => "seq-length",
             Axis::Batch => "batch-size",
             Axis::Rank => "lora-rank",
+            Axis::Gpus => "gpus",
         }
     }
 
@@ -52,6 +57,7 @@ impl Axis {
             Axis::Sequence => &scale::SEQUENCE,
             Axis::Batch => &scale::BATCH,
             Axis::Rank => &scale::RANK,
+            Axis::Gpus => &scale::GPUS,
         }
     }
 
@@ -60,6 +66,7 @@ impl Axis {
             Axis::Sequence => scenario.sequence,
             Axis::Batch => scenario.batch,
             Axis::Rank => scenario.lora.rank,
+            Axis::Gpus => scenario.cluster.gpus,
         }
     }
 
@@ -68,6 +75,7 @@ impl Axis {
             Axis::Sequence => scenario.sequence = value,
             Axis::Batch => scenario.batch = value,
             Axis::Rank => scenario.lora.rank = value,
+            Axis::Gpus => *scenario = on_gpus(scenario, value),
         }
     }
 
@@ -76,6 +84,7 @@ impl Axis {
         let most = match self {
             Axis::Sequence => scenario.positions().unwrap_or(u64::MAX).max(scenario.sequence),
             Axis::Batch | Axis::Rank => u64::MAX,
+            Axis::Gpus => MOST_GPUS.max(scenario.cluster.gpus),
         };
         let stops = self.scale().stops.iter().map(|stop| *stop as u64);
         let within: Vec<u64> = stops.filter(|stop| *stop <= most).collect();
@@ -143,7 +152,14 @@ pub fn Curves() -> impl IntoView {
     // What is far beyond the card would press all that fits flat.
     let count = Memo::new(move |_| {
         let capacity = state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory));
-        drawn(&points(), stops.with(Vec::len), capacity.unwrap_or_default())
+        let count = stops.with(Vec::len);
+        match axis.get() {
+            Axis::Sequence | Axis::Batch | Axis::Rank => {
+                drawn(&points(), count, capacity.unwrap_or_default())
+            }
+            // more of them need less
+            Axis::Gpus => count,
+        }
     });
     let now = move || state.current().scenario.with(|scenario| axis.get().get(scenario));
     let set = move |value: u64| {
@@ -300,9 +316,19 @@ fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
 fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
     let runs = |point: &Point| matches!(point, Some((_, Verdict::Fits | Verdict::Close)));
     let spoken = |stop: u64| match axis {
-        Axis::Sequence | Axis::Batch => axis.scale().spoken(stop as f64),
+        Axis::Sequence | Axis::Batch | Axis::Gpus => axis.scale().spoken(stop as f64),
         Axis::Rank => format!("rank {}", grouped(stop)),
     };
+    if axis == Axis::Gpus {
+        let first = points.iter().position(runs);
+        let first = first.and_then(|first| Some((*stops.get(first)?, points[first]?.0)));
+        return match first {
+            Some((gpus, bytes)) => format!("Fits on {}: {} on each.", spoken(gpus), unit.amount(bytes)),
+            None => {
+                format!("Fits on no number of them, up to {}.", spoken(stops.last().copied().unwrap_or(1)))
+            }
+        };
+    }
     let fitting = points.iter().take_while(|point| runs(point)).count();
     let last = fitting.checked_sub(1).and_then(|last| stops.get(last)).map(|stop| spoken(*stop));
     let next = stops.get(fitting).zip(points.get(fitting).copied().flatten());
@@ -350,6 +376,10 @@ mod tests {
         );
         let rank = gist(Axis::Rank, &stops, &points[..2], Unit::Binary);
         assert_eq!(rank, "Fits at every value, up to rank 2,048.");
+        let gpus = [point(40., Verdict::Over), point(21., Verdict::Fits), point(12., Verdict::Fits)];
+        assert_eq!(gist(Axis::Gpus, &[1, 2, 4], &gpus, Unit::Binary), "Fits on 2 GPUs: 21.0 GiB on each.");
+        let none = gist(Axis::Gpus, &[1, 2, 4], &gpus[..1], Unit::Binary);
+        assert_eq!(none, "Fits on no number of them, up to 4 GPUs.");
         let batch = gist(Axis::Batch, &stops, &points[2..], Unit::Binary);
         assert!(batch.starts_with("Fits at no value: 1,024 sequences"), "{batch}");
     }

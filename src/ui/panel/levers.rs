@@ -29,7 +29,7 @@ pub fn Levers() -> impl IntoView {
     let busy = Signal::derive(move || is_behind(state).to_string());
     let silent = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     let title = move || known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1)));
-    let buttons = move || known.get().map(|known| buttons(state, &known.1));
+    let buttons = move || known.get().map(|known| buttons(state, &known.0, &known.1));
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
             <h2 id="levers-title" tabindex="-1">{title}</h2>
@@ -101,20 +101,21 @@ fn title(found: &Found) -> &'static str {
     } else if found.single.iter().any(|lever| lever.verdict == Verdict::Fits) {
         "What makes it fit"
     } else {
-        "It takes a larger card or a smaller model; these save most"
+        "It takes a larger card, several or a smaller model; these save most"
     }
 }
 
 /// What is offered at once: ways to make it fit, or what the room allows, or what saves most.
-fn buttons(state: State, found: &Found) -> AnyView {
+fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let unit = state.unit();
     if found.verdict == Verdict::Fits {
         let offered = found.uses.iter().take(BUTTONS);
         return offered.map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any();
     }
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
+    let gpus = of_gpus(state, scenario, found, unit);
     if let Some(together) = &found.together {
-        return button(together).into_any();
+        return (button(together), gpus).into_any();
     }
     let fitting = found.single.iter().filter(|lever| lever.verdict == Verdict::Fits);
     let mut offered: Vec<&Lever> = fitting.take(BUTTONS).collect();
@@ -123,7 +124,15 @@ fn buttons(state: State, found: &Found) -> AnyView {
         offered.sort_by_key(|lever| lever.needed);
         offered.truncate(BUTTONS);
     }
-    offered.into_iter().map(button).collect::<Vec<_>>().into_any()
+    (offered.into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+}
+
+/// The way to as many GPUs as hold it.
+fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
+    let (layout, changes) = found.other_gpus(scenario)?;
+    let effect =
+        format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
+    Some(change_button(state, &changes, effect, &layout.scenario))
 }
 
 fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl IntoView + use<> {
@@ -133,16 +142,21 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
         costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
-    button(state, &lever.changes, effect, &lever.scenario)
+    change_button(state, &lever.changes, effect, &lever.scenario)
 }
 
 fn of_use(state: State, usage: &Use, unit: Unit) -> impl IntoView + use<> {
     let effect = format!("{} · needs {}", usage.gain.label(), unit.amount(usage.needed));
-    button(state, &usage.changes, effect, &usage.scenario)
+    change_button(state, &usage.changes, effect, &usage.scenario)
 }
 
 /// A button that makes the changes, which can be undone.
-fn button(state: State, changes: &[Change], effect: String, scenario: &Scenario) -> impl IntoView + use<> {
+pub(super) fn change_button(
+    state: State,
+    changes: &[Change],
+    effect: String,
+    scenario: &Scenario,
+) -> impl IntoView + use<> {
     let lines: Vec<_> = changes.iter().map(in_words).collect();
     let told = lines.first().cloned().unwrap_or_default();
     let scenario = scenario.clone();
@@ -203,9 +217,9 @@ mod tests {
         let scenario = Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() };
         let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
-            let state = State::new(vec![scenario], Desk::default());
+            let state = State::new(vec![scenario.clone()], Desk::default());
             assert_eq!(rows(state, &found, Unit::Binary).len(), found.single.len());
-            buttons(state, &found).to_html()
+            buttons(state, &scenario, &found).to_html()
         });
         (title(&found), html)
     }

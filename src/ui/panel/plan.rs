@@ -6,6 +6,7 @@ use super::curves::Curves;
 use super::fit::Models;
 use super::levers::Changes;
 use super::need::Cards;
+use super::ranks::Layouts;
 
 /// The questions that a plan answers.
 #[component]
@@ -14,6 +15,7 @@ pub fn Plan() -> impl IntoView {
         <div class="panels">
             <div class="column">
                 <Curves />
+                <Layouts />
                 <Changes />
             </div>
             <div class="column">

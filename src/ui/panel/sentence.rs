@@ -14,10 +14,11 @@ use crate::units::grouped;
 /// its words.
 type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> String);
 
-const PIECES: [Piece; 5] = [
+const PIECES: [Piece; 6] = [
     ("Train", "model", "Model", |scenario, _| summary::model(scenario)),
     ("with", "method", "Method", |scenario, _| method(scenario)),
-    ("on", "gpu", "GPU", |scenario, unit| summary::cards(scenario, unit)),
+    ("on", "gpus", "GPUs", |scenario, _| format!("{} ×", grouped(scenario.cluster.gpus))),
+    ("", "gpu", "GPU", summary::card),
     ("·", "seq-length", "Sequence length", |scenario, _| format!("{} tokens", grouped(scenario.sequence))),
     ("·", "batch-size", "Micro-batch size", |scenario, _| format!("batch {}", grouped(scenario.batch))),
 ];
@@ -91,6 +92,7 @@ mod tests {
         let words: Vec<_> = PIECES
             .iter()
             .map(|(before, _, _, words)| format!("{before} {}", words(&Scenario::default(), Unit::Binary)))
+            .map(|words| words.trim_start().to_owned())
             .collect();
         assert_eq!(
             words.join(" "),

@@ -87,12 +87,14 @@ fn answer(
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
     let meter = meter(memory, fit.needed.max(fit.capacity));
+    let each = scenario.cluster.is_many().then(|| view! { " " <small>"per GPU"</small> });
     view! {
         <div class="gist" id="answer" tabindex="-1">
             <p class="total" title=exact(fit.needed)>
                 <strong>{number}</strong>
                 " "
                 <span>{name}</span>
+                {each}
             </p>
             <div class="words">
                 <p class="sentence">
@@ -115,7 +117,7 @@ fn answer(
 fn figure(figure: Figure) -> impl IntoView {
     view! {
         <div>
-            <dt>{figure.name}</dt>
+            <dt title=figure.help>{figure.name}</dt>
             " "
             <dd>
                 <b>{figure.amount}</b>

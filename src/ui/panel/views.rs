@@ -56,7 +56,7 @@ pub fn Views() -> impl IntoView {
     };
     view! {
         <div class="views" role="tablist" aria-label="Views" on:keydown=press>
-            {View::ALL.map(tab)}
+            {View::ALL.iter().copied().map(tab).collect::<Vec<_>>()}
         </div>
         <div
             class="view"

@@ -5,11 +5,11 @@
 //! Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::issue::{Field, Issue};
+use crate::issue::Issue;
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::Stack;
+use crate::scenario::software::Software;
 use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
@@ -20,28 +20,32 @@ use crate::step::what::{Source, What, torch};
 
 static DW: What = What::own("dW", "partial sums of the gradient of a norm's weight", Source::FusedLoss);
 
-/// Families that were compared.
-const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"];
-
 /// Refuses what Liger has no kernels for, or what was not compared.
 pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
-    if FAMILIES.contains(&&*architecture.model_type) {
+    if architecture.family.is_some_and(|family| family.stacks.liger) {
         return Ok(());
     }
     let message = format!("{} with Liger's kernels is not modelled", architecture.model_type);
-    Err(Issue::error(Field::Stack, message)
-        .with_fix(format!("choose transformers, or {}", FAMILIES.join(", "))))
+    Err(super::not_compared(message, |stacks| stacks.liger))
 }
 
 /// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other
 /// with a residual between them.
 pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
-    match (member.stack, kind) {
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) if sandwich => {
-            Some(|x, norm| x.liger_normed(norm, false))
-        }
-        (Stack::Liger, NormKind::Rms | NormKind::RmsPlusOne) => Some(|x, norm| x.liger_normed(norm, true)),
-        _ => None,
+    match kind {
+        NormKind::Rms | NormKind::RmsPlusOne if !Software::of(member.stack).liger_kernels => None,
+        NormKind::Rms | NormKind::RmsPlusOne if sandwich => Some(|x, norm| x.liger_normed(norm, false)),
+        NormKind::Rms | NormKind::RmsPlusOne => Some(|x, norm| x.liger_normed(norm, true)),
+        NormKind::LayerNorm { .. }
+        | NormKind::LayerNormPlain
+        | NormKind::LayerNormBare
+        | NormKind::RmsCastLast
+        | NormKind::RmsPower
+        | NormKind::LayerNormPython
+        | NormKind::RmsPlain
+        | NormKind::LayerNormPlusOne
+        | NormKind::RmsLate
+        | NormKind::Identity => None,
     }
 }
 

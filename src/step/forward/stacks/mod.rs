@@ -15,9 +15,10 @@ use std::borrow::Cow;
 use super::adapters;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
-use crate::model::modeling::Code;
+use crate::model::modeling::{Code, Stacks, families};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Checkpointing, Lengths, LossKernel, Method, Stack};
+use crate::scenario::software::Software;
+use crate::scenario::{Checkpointing, Lengths, LossKernel, Stack};
 
 /// The architecture as the member's stack builds it.
 ///
@@ -41,6 +42,13 @@ pub(in crate::step) fn architecture<'a>(
     }
 }
 
+/// Says that a stack's code for a family was not compared, and for which it was.
+fn not_compared(message: String, compared: impl Fn(&Stacks) -> bool) -> Issue {
+    let known = families().filter(|family| compared(&family.stacks));
+    let names: Vec<&str> = known.flat_map(|family| family.model_types).copied().collect();
+    Issue::error(Field::Stack, message).with_fix(format!("choose transformers, or {}", names.join(", ")))
+}
+
 /// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
 fn checkpointing(member: &Member) -> Result<(), Issue> {
     match (member.checkpointing, member.stack) {
@@ -58,15 +66,15 @@ fn checkpointing(member: &Member) -> Result<(), Issue> {
 
 /// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
 fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let head = architecture.head.linear.name;
-    let problem = match (member.method, member.stack) {
-        (Method::Full, _) => return Ok(()),
-        _ if !member.lora.trains_embeddings => return Ok(()),
-        (Method::Lora | Method::Qlora, Stack::Litgpt) => "litgpt trains adapters alone",
-        (Method::Lora | Method::Qlora, Stack::Torchtune) => "torchtune trains adapters alone",
-        (Method::Lora | Method::Qlora, Stack::Unsloth) => "Unsloth with modules_to_save is not modelled",
-        _ if adapters::adapts_head(member, head) => "the output head has an adapter already",
-        (Method::Lora | Method::Qlora, Stack::Transformers | Stack::Trl | Stack::Liger) => return Ok(()),
+    if !member.method.has_adapters() || !member.lora.trains_embeddings {
+        return Ok(());
+    }
+    let problem = match Software::of(member.stack).no_trained_embeddings {
+        Some(problem) => problem,
+        None if adapters::adapts_head(member, architecture.head.linear.name) => {
+            "the output head has an adapter already"
+        }
+        None => return Ok(()),
     };
     let fix = "switch train-embeddings off";
     Err(Issue::error(Field::TrainEmbeddings, format!("the embedding cannot be trained too: {problem}"))
@@ -125,7 +133,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         "torchtune, which has none of it"
     } else if kernel == LossKernel::Full {
         return Ok(());
-    } else if architecture.modeling.is_some_and(|modeling| modeling.code == Code::Qwen) {
+    } else if architecture.family.is_some_and(|family| family.modeling.code == Code::Qwen) {
         "the code of its own that this model brings"
     } else if architecture.head.objective != Objective::CausalLm || architecture.encoder.is_some() {
         "a model with an encoder"

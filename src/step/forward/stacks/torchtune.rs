@@ -12,6 +12,7 @@ use crate::job::Member;
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mlp, NormKind, Projection, Wiring};
+use crate::model::modeling::{Torchtune, TorchtuneRotary};
 use crate::scenario::LossKernel;
 use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
@@ -43,11 +44,9 @@ static THETA: What = What::own(
 /// Chunks that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
 const CHUNKS: u64 = 8;
 
-/// Whether the model's builder makes one rotary embedding for all layers; the others make one a layer once there are
-/// adapters. Those of Llama 3.1 and 3.2 do, which know more positions or tie the head.
-fn shares_positions(architecture: &Architecture) -> bool {
-    architecture.model_type == "llama"
-        && (architecture.head.tied || architecture.max_positions.is_some_and(|most| most > 16_384))
+/// What torchtune's builders of the model's family do; none where [`architecture`] refuses it.
+fn family(architecture: &Architecture) -> Option<Torchtune> {
+    architecture.family.and_then(|family| family.stacks.torchtune)
 }
 
 /// A table of the sines and cosines of all positions, float32.
@@ -55,7 +54,7 @@ fn shares_positions(architecture: &Architecture) -> bool {
 pub(in crate::step::forward) struct Positions {
     rows: u64,
     width: u64,
-    /// Whether each entry stands there twice (qwen2, phi3).
+    /// Whether each entry stands there twice.
     doubled: bool,
     /// Whether every layer makes its own.
     pub each_layer: bool,
@@ -65,11 +64,13 @@ impl Positions {
     /// The model's; none where it turns nothing.
     pub fn of(architecture: &Architecture, member: &Member) -> Option<Positions> {
         let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
+        let family = family(architecture)?;
+        let long = architecture.head.tied || architecture.max_positions.is_some_and(|most| most > 16_384);
         Some(Positions {
             rows: architecture.max_positions.unwrap_or(0),
             width: attention.rotary.width(attention.head_dim)?,
-            doubled: matches!(architecture.model_type.as_str(), "qwen2" | "phi3"),
-            each_layer: lora_is_on(member) && !shares_positions(architecture),
+            doubled: family.rotary.is_doubled(),
+            each_layer: lora_is_on(member) && !(family.shares_long_rotary && long),
         })
     }
 }
@@ -164,10 +165,13 @@ impl<'a> Pass<'_, 'a> {
 
     /// The rotary embedding of the model's family.
     fn torchtune_rotated(&self, attention: &Attention, x: &Tensor<'a>) -> Tensor<'a> {
-        self.within("pos_embeddings", &roles::ROTATION, || match self.architecture.model_type.as_str() {
-            "qwen2" => self.torchtune_rotated_halves(attention, x, x.value.dtype),
-            "phi3" => self.torchtune_rotated_halves(attention, x, Dtype::F32),
-            _ => x.torchtune_rotated_pairs(),
+        let Some(family) = family(self.architecture) else {
+            return x.unmodelled("a family that torchtune has not");
+        };
+        self.within("pos_embeddings", &roles::ROTATION, || match family.rotary {
+            TorchtuneRotary::Pairs => x.torchtune_rotated_pairs(),
+            TorchtuneRotary::Halves => self.torchtune_rotated_halves(attention, x, x.value.dtype),
+            TorchtuneRotary::Float32Halves => self.torchtune_rotated_halves(attention, x, Dtype::F32),
         })
     }
 

@@ -24,51 +24,12 @@ static LOG_SIGMOID: What = What::step("log_sigmoid", "the logarithm of a sigmoid
 static LABEL_MASK: What = What::own("label mask", "which tokens have a label, one byte each", Source::Loss);
 static PROMPT: What = What::own("prompt", "which tokens are of the prompt, one byte each", Source::Loss);
 
-/// Families whose step was compared.
-const FAMILIES: [&str; 34] = [
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "gemma4_text",
-    "phi",
-    "phi3",
-    "gpt2",
-    "gpt_neox",
-    "opt",
-    "falcon",
-    "bloom",
-    "cohere",
-    "cohere2",
-    "olmo",
-    "olmo2",
-    "smollm3",
-    "starcoder2",
-    "stablelm",
-    "gptj",
-    "gpt_neo",
-    "gpt_bigcode",
-    "mpt",
-    "nemotron",
-    "exaone4",
-    "ernie4_5",
-    "arcee",
-    "seed_oss",
-    "vaultgemma",
-    "jais2",
-    "nanochat",
-];
-
 /// Refuses what trl refuses, or what was not compared.
 pub(super) fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: String| Err(Issue::error(field, message).with_fix(fix));
-    let family = &architecture.model_type;
-    if !FAMILIES.contains(&&**family) {
-        let fix = format!("choose transformers, or {}", FAMILIES.join(", "));
-        return refuse(Field::Stack, format!("{family} with trl is not modelled"), fix);
+    if !architecture.family.is_some_and(|family| family.stacks.trl) {
+        let message = format!("{} with trl is not modelled", architecture.model_type);
+        return Err(super::not_compared(message, |stacks| stacks.trl));
     }
     if adapters::adapts_head(member, architecture.head.linear.name) {
         let message =

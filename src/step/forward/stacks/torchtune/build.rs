@@ -6,12 +6,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mixer, Mlp, Projection};
 use crate::scenario::{AttentionKernel, Method, Precision, WeightFormat};
 use crate::step::forward::adapters;
-
-/// Families of torchtune that were compared.
-const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "phi3", "gemma"];
-
-/// Positions of Qwen2's models (models/qwen2/_model_builders.py); the configs of the larger ones say four times as many.
-const QWEN2_POSITIONS: u64 = 32_768;
+use crate::step::forward::stacks::not_compared;
 
 /// transformers' blocks as torchtune builds them.
 pub(in crate::step::forward::stacks) fn architecture(
@@ -20,24 +15,21 @@ pub(in crate::step::forward::stacks) fn architecture(
     batch: Batch,
 ) -> Result<Architecture, Issue> {
     settings(member, batch)?;
-    let family = architecture.model_type.as_str();
+    let model_type = &architecture.model_type;
     let refuse = |what: &str| {
-        let message = format!("torchtune's {family} is not modelled: {what}");
-        Err(Issue::error(Field::Stack, message).with_fix(format!("choose {}", FAMILIES.join(", "))))
+        let message = format!("torchtune's {model_type} is not modelled: {what}");
+        Err(not_compared(message, |stacks| stacks.torchtune.is_some()))
     };
-    if !FAMILIES.contains(&family) {
-        return refuse(match family {
-            "qwen3" => "version 0.6.1 does not have it",
-            _ => "of its families five were compared",
-        });
-    }
+    let Some(family) = super::family(architecture) else {
+        return refuse("version 0.6.1 does not have it, or it was not compared");
+    };
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         let Mixer::Attention(attention) = &mut block.mixer else {
             return refuse("layers without attention");
         };
         let wide = |heads: u64| heads.saturating_mul(attention.head_dim);
-        if wide(attention.heads) != architecture.hidden && family != "gemma" {
+        if wide(attention.heads) != architecture.hidden && !family.takes_head_dim {
             return refuse("its heads are together as wide as the model");
         }
         if attention.rotary.width(attention.head_dim) != Some(attention.head_dim) {
@@ -59,16 +51,19 @@ pub(in crate::step::forward::stacks) fn architecture(
         // its models have no windows
         attention.window = None;
         if let Projection::Separate { q, .. } = &attention.projection
-            && q.bias != (family == "qwen2")
+            && q.bias != family.biases
         {
-            return refuse("it has biases on queries, keys and values in qwen2 and nowhere else");
+            let biases = if family.biases { "has" } else { "has no" };
+            return refuse(&format!("it {biases} biases on queries, keys and values"));
         }
     }
-    if matches!(family, "mistral" | "phi3") && architecture.head.tied {
+    if !family.ties_head && architecture.head.tied {
         return refuse("its head is a matrix of its own");
     }
-    if member.model.name().starts_with("Qwen/Qwen2-") {
-        own.max_positions = own.max_positions.map(|most| most.min(QWEN2_POSITIONS));
+    if let Some((checkpoints, known)) = family.positions
+        && member.model.name().starts_with(checkpoints)
+    {
+        own.max_positions = own.max_positions.map(|most| most.min(known));
     }
     if let Some(most) = own.max_positions.filter(|most| batch.length > *most) {
         let message = format!("torchtune refuses sequences longer than the model's {most} positions");
@@ -79,8 +74,8 @@ pub(in crate::step::forward::stacks) fn architecture(
         let message = "torchtune cannot adapt an output head that is tied to the embedding";
         return Err(Issue::error(Field::LoraTargets, message).with_fix("choose all-linear"));
     }
-    if member.method == Method::Qlora && family == "qwen2" {
-        let message = "torchtune has no QLoRA of qwen2";
+    if member.method == Method::Qlora && !family.qlora {
+        let message = format!("torchtune has no QLoRA of {model_type}");
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA"));
     }
     Ok(own)

@@ -35,8 +35,9 @@ impl Loader<'_> {
             let bytes = numel.saturating_mul(dtype.bytes());
             self.state.persistent(bytes, dtype, 1, Category::Buffers, what)
         };
-        // models/gemma.py `post_patch(…, downcast_rope = False)`
-        let rotated = if architecture.model_type == "gemma" { Dtype::F32 } else { dtype };
+        let family = architecture.family.and_then(|family| family.stacks.unsloth);
+        let in_float32 = family.is_some_and(|family| family.rotary_in_float32);
+        let rotated = if in_float32 { Dtype::F32 } else { dtype };
         let known = architecture.max_positions.unwrap_or(0).max(self.batch.length);
         let first = known.min(FIRST_POSITIONS);
         let grown = |rows: u64| rows.div_ceil(MORE_POSITIONS).saturating_mul(MORE_POSITIONS);

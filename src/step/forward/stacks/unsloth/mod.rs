@@ -30,9 +30,6 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::roles;
 
-/// Families that were compared.
-const FAMILIES: [&str; 5] = ["llama", "mistral", "qwen2", "qwen3", "gemma"];
-
 /// Bytes of a layer's input above which it is moved to CPU memory (gradient_checkpointing.py `MINIMUM_SIZE`).
 const SMALLEST_OFFLOADED: u64 = 2 << 20;
 
@@ -48,19 +45,16 @@ pub(super) fn architecture(
     member: &Member,
     batch: Batch,
 ) -> Result<Architecture, Issue> {
-    let model_type = &*architecture.model_type;
-    if !FAMILIES.contains(&model_type) {
-        let message = format!("Unsloth's {model_type} is not modelled");
-        let fix = format!("choose transformers, or {}", FAMILIES.join(", "));
-        return Err(Issue::error(Field::Stack, message).with_fix(fix));
-    }
+    let Some(family) = architecture.family.and_then(|family| family.stacks.unsloth) else {
+        let message = format!("Unsloth's {} is not modelled", architecture.model_type);
+        return Err(super::not_compared(message, |stacks| stacks.unsloth.is_some()));
+    };
     settings(member, batch)?;
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         let Mixer::Attention(attention) = &mut block.mixer else { continue };
-        // of these families mistral's code alone looks at a window
         match attention.window {
-            Some(window) if model_type == "mistral" && batch.length > window => {
+            Some(window) if family.looks_at_window && batch.length > window => {
                 let message = "Unsloth's attention to a window of the sequence is not modelled";
                 return Err(Issue::error(Field::Sequence, message)
                     .with_fix(format!("use at most {window} tokens, or choose transformers")));

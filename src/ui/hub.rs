@@ -12,7 +12,7 @@ fn is_part(part: &str) -> bool {
 /// The `org/name` in what somebody typed: the id alone, or any address of that model's page.
 ///
 /// ```
-/// use headroom::ui::own::hub::id;
+/// use headroom::ui::hub::id;
 /// let address = "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json";
 /// assert_eq!(id(address).as_deref(), Some("Qwen/Qwen3-8B"));
 /// assert_eq!(id("llama 3"), None);

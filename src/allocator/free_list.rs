@@ -1,0 +1,76 @@
+//! The free blocks of a pool in the order in which they are taken: the smallest first, of equal ones that at the lowest
+//! address.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+
+/// Free blocks by size: at any time there are few sizes, and up to thousands of blocks of one.
+#[derive(Debug, Default)]
+pub(super) struct FreeList {
+    /// From the smallest to the largest.
+    sizes: Vec<u64>,
+    /// The blocks of each size, that at the lowest address last.
+    blocks: Vec<VecDeque<Place>>,
+    /// What held the blocks of sizes that are gone.
+    spare: Vec<VecDeque<Place>>,
+}
+
+/// Address and index of a block.
+type Place = (u64, u32);
+
+impl FreeList {
+    /// Adds a block.
+    pub fn insert(&mut self, size: u64, (address, index): Place) {
+        let at = self.position(size);
+        if self.sizes.get(at) != Some(&size) {
+            self.sizes.insert(at, size);
+            self.blocks.insert(at, self.spare.pop().unwrap_or_default());
+        }
+        let blocks = &mut self.blocks[at];
+        blocks.insert(place(blocks, address), (address, index));
+    }
+
+    /// Takes out the block of that size at that address.
+    pub fn remove(&mut self, size: u64, address: u64) {
+        let at = self.position(size);
+        if let Some(blocks) = self.blocks.get_mut(at) {
+            blocks.remove(place(blocks, address));
+            self.forget_if_empty(at);
+        }
+    }
+
+    /// Takes out the first block of at least that size.
+    pub fn take(&mut self, size: u64) -> Option<u32> {
+        let at = self.position(size);
+        let (_, index) = self.blocks.get_mut(at)?.pop_back()?;
+        self.forget_if_empty(at);
+        Some(index)
+    }
+
+    /// The blocks of at least that size.
+    pub fn at_least(&self, size: u64) -> impl Iterator<Item = u32> {
+        let sizes = self.blocks[self.position(size)..].iter();
+        sizes.flat_map(|blocks| blocks.iter().rev()).map(|(_, index)| *index)
+    }
+
+    /// Where the sizes of at least that begin: there are too few for a search to be faster.
+    fn position(&self, size: u64) -> usize {
+        self.sizes.iter().position(|other| *other >= size).unwrap_or(self.sizes.len())
+    }
+
+    fn forget_if_empty(&mut self, at: usize) {
+        if self.blocks[at].is_empty() {
+            self.sizes.remove(at);
+            self.spare.push(self.blocks.remove(at));
+        }
+    }
+}
+
+/// How many blocks are at higher addresses than that: mostly all others, since what was freed last is at the lowest.
+fn place(blocks: &VecDeque<Place>, address: u64) -> usize {
+    match blocks.back().map(|(lowest, _)| lowest.cmp(&address)) {
+        None | Some(Ordering::Greater) => blocks.len(),
+        Some(Ordering::Equal) => blocks.len() - 1,
+        Some(Ordering::Less) => blocks.partition_point(|(other, _)| *other > address),
+    }
+}

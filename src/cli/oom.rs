@@ -1,0 +1,136 @@
+//! `headroom oom`: what an out-of-memory message means.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use serde_json::json;
+
+use super::input::{Input, read, read_all};
+use super::levers::{lines, lower};
+use super::output::Output;
+use super::table::aligned;
+use crate::oom::{Decoded, Suspect, decode, remedies};
+use crate::plan::Lever;
+use crate::share;
+
+/// The longest text that is read.
+const LONGEST: usize = 16 << 20;
+/// So many changes are printed.
+const REMEDIES: usize = 5;
+
+/// Decodes an out-of-memory message: which tensor it was, where the memory was, which change removes it
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The message, a log that has it, or the output of memory_summary() or nvidia-smi; standard input if not given
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    text: Option<PathBuf>,
+    /// Print JSON; amounts in bytes
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    input: Input,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let text = match &arguments.text {
+        Some(path) => read(path, LONGEST).map_err(|problem| format!("{}: {problem}", path.display()))?,
+        None => {
+            read_all(std::io::stdin(), LONGEST).map_err(|problem| format!("standard input: {problem}"))?
+        }
+    };
+    let decoded = decode(&text, &scenario).map_err(|error| error.to_string())?;
+    // a scenario without an answer has no changes that help either; what the message says stands
+    let remedies = remedies(&decoded).unwrap_or_default();
+    let mut output = Output::of(match arguments.json {
+        true => to_json(&decoded, &remedies),
+        false => to_text(&decoded, &remedies),
+    });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    Ok(output)
+}
+
+fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
+    let Decoded { message, scenario, account, suspects, guesses, findings, verdict } = decoded;
+    let mut out = String::new();
+    if let Some(asked) = message.requested {
+        out.push_str(&format!("PyTorch asked for {}, and the card had no room for it.\n", asked.bytes));
+    }
+    if !account.is_empty() {
+        out.push_str("\nWhere the card's memory was\n\n");
+        let rows: Vec<_> = account
+            .iter()
+            .map(|(holder, bytes)| vec![holder.label().to_owned(), bytes.to_string()])
+            .collect();
+        out.push_str(&aligned(&rows));
+    }
+    for (index, Suspect { line, phase, allocated, agrees }) in suspects.iter().enumerate() {
+        let header = match (index, agrees) {
+            (0, Some(true)) => "The tensor",
+            (0, Some(false) | None) => "Tensors of that size in this scenario",
+            (_, _) => "or",
+        };
+        out.push_str(&format!(
+            "\n{header}\n\n  {}: {}\n  in the {phase}, with {allocated} allocated before it\n  {}\n  {}\n",
+            line.what, line.formula, line.why, line.source
+        ));
+    }
+    if !guesses.is_empty() {
+        out.push_str("\nLogits of that size\n\n");
+        for guess in guesses {
+            out.push_str(&format!("  {}, as of {}\n", guess.formula, guess.models.join(", ")));
+        }
+    }
+    if !findings.is_empty() {
+        out.push('\n');
+    }
+    for finding in findings {
+        out.push_str(&format!("- {finding}\n"));
+    }
+    if let Some(verdict) = verdict {
+        let gpu = scenario.gpu().map_or_else(|_| "the card".to_owned(), |gpu| gpu.name.to_string());
+        let name = scenario.model_name();
+        out.push_str(&format!(
+            "\nHeadroom's verdict on {name} as described, on {gpu}: {}\n",
+            lower(*verdict)
+        ));
+    }
+    if !remedies.is_empty() {
+        out.push_str("\nWhat makes it fit, or removes the request\n\n");
+        let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
+        for lever in remedies.iter().take(REMEDIES) {
+            let cells = [lever.cost.label().to_owned(), lever.needed.to_string(), lower(lever.verdict)];
+            rows.extend(lines(&lever.changes, cells));
+        }
+        out.push_str(&aligned(&rows));
+    }
+    out
+}
+
+fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {
+    let remedy = |lever: &Lever| {
+        json!({
+            "changes": lever.changes,
+            "cost": lever.cost,
+            "needed": lever.needed,
+            "verdict": lever.verdict.slug(),
+            "link": share::encode(std::slice::from_ref(&lever.scenario)),
+        })
+    };
+    let Decoded { message, scenario, account, suspects, guesses, findings, verdict } = decoded;
+    let value = json!({
+        "schema": "headroom-oom/1",
+        "message": message,
+        "link": share::encode(std::slice::from_ref(scenario)),
+        "account": account.iter().map(|(holder, bytes)| json!({"holder": holder, "bytes": bytes})).collect::<Vec<_>>(),
+        "suspects": suspects,
+        "guesses": guesses,
+        "findings": findings.iter().map(|finding| json!({"kind": finding, "words": finding.to_string()})).collect::<Vec<_>>(),
+        "verdict": verdict.map(|verdict| verdict.slug()),
+        "remedies": remedies.iter().map(remedy).collect::<Vec<_>>(),
+    });
+    format!("{value:#}\n")
+}

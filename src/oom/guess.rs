@@ -1,0 +1,85 @@
+//! What an amount may be where the scenario is not known: logits, whose size gives a vocabulary away.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::message::Message;
+use crate::allocator::segment_for;
+use crate::dtype::Dtype;
+use crate::model::catalogue;
+use crate::units::grouped;
+
+/// Logits of that size.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Guess {
+    /// The sum: `65,536 tokens × 151,936 × 4 bytes (float32)`.
+    pub formula: String,
+    /// Tokens of the batch.
+    pub tokens: u64,
+    /// Rows of the vocabulary.
+    pub vocabulary: u64,
+    /// Models of the catalogue with that vocabulary, a few of them.
+    pub models: Vec<String>,
+}
+
+/// Logits smaller than this are not told from other tensors.
+const LEAST: u64 = 64 << 20;
+/// Batches are made of so many tokens or a multiple, where people choose round numbers.
+const ROUND: u64 = 512;
+/// So many guesses, and so many models of each, are named.
+const NAMED: usize = 3;
+
+/// What logits of the catalogue's models have the size that a message says, the roundest number of tokens first.
+pub fn guesses(message: &Message) -> Vec<Guess> {
+    let Some(asked) = message.requested.filter(|asked| asked.bytes.0 >= LEAST) else { return Vec::new() };
+    let mut models: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for entry in catalogue::entries() {
+        if let Ok(architecture) = entry.architecture() {
+            models.entry(architecture.vocab).or_default().push(entry.name.to_string());
+        }
+    }
+    let sizes = models
+        .iter()
+        .flat_map(|(vocab, models)| [Dtype::F32, Dtype::Bf16].map(|dtype| (*vocab, models, dtype)));
+    let mut found: Vec<Guess> = sizes
+        .filter_map(|(vocabulary, models, dtype)| {
+            let row = vocabulary.saturating_mul(dtype.bytes()).max(1);
+            let tokens = asked.most().checked_div(row)? / ROUND * ROUND;
+            let bytes = segment_for(tokens.saturating_mul(row));
+            let fits = tokens > 0 && (asked.least()..=asked.most()).contains(&bytes);
+            fits.then(|| Guess {
+                formula: format!(
+                    "{} tokens × {} × {} bytes ({})",
+                    grouped(tokens),
+                    grouped(vocabulary),
+                    dtype.bytes(),
+                    dtype.name()
+                ),
+                tokens,
+                vocabulary,
+                models: models.iter().take(NAMED).cloned().collect(),
+            })
+        })
+        .collect();
+    // half the bytes are twice the tokens: float32, in which losses are computed, comes first
+    found.dedup_by_key(|guess| guess.vocabulary);
+    found.sort_by_key(|guess| std::cmp::Reverse(guess.tokens.trailing_zeros()));
+    found.truncate(NAMED);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_gives_the_vocabulary_away() {
+        let message: Message = "Tried to allocate 37.09 GiB".parse().expect("a message");
+        let guess = &guesses(&message)[0];
+        assert_eq!(guess.formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
+        assert!(guess.models.iter().any(|model| model.contains("Qwen")), "{:?}", guess.models);
+        let small: Message = "Tried to allocate 20.00 MiB".parse().expect("a message");
+        assert_eq!(guesses(&small), []);
+    }
+}

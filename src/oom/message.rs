@@ -1,0 +1,349 @@
+//! What an out-of-memory message says, whichever version of PyTorch wrote it; and the tables that people copy beside it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocator::segment_for;
+use crate::hardware::Vendor;
+use crate::units::{BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, Bytes};
+
+/// An amount as a text writes it, with so many decimals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Amount {
+    /// The bytes that are written.
+    pub bytes: Bytes,
+    /// By how much the real ones may differ, as the text rounds.
+    pub off: Bytes,
+}
+
+impl Amount {
+    /// The least that it may stand for.
+    pub fn least(self) -> u64 {
+        self.bytes.saturating_sub(self.off).0
+    }
+
+    /// The most that it may stand for.
+    pub fn most(self) -> u64 {
+        (self.bytes + self.off).0
+    }
+}
+
+/// The figures of a message; those that it does not give are absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct Message {
+    /// Whose card it was, where the message says it.
+    pub vendor: Option<Vendor>,
+    /// What the allocator asked the card for: "Tried to allocate".
+    pub requested: Option<Amount>,
+    /// What the card has.
+    pub capacity: Option<Amount>,
+    /// What of it nobody had.
+    pub free: Option<Amount>,
+    /// What the process had, with what lies outside PyTorch's allocator.
+    pub process: Option<Amount>,
+    /// What other processes had.
+    pub others: Option<Amount>,
+    /// `memory_allocated()`.
+    pub allocated: Option<Amount>,
+    /// Reserved by PyTorch and not allocated: the allocator's free blocks.
+    pub unallocated: Option<Amount>,
+    /// `memory_reserved()`.
+    pub reserved: Option<Amount>,
+    /// What all processes have of the card, as nvidia-smi shows it.
+    pub shown: Option<Amount>,
+}
+
+/// A text in which none of these figures was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMessage;
+
+impl fmt::Display for NoMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "no figure of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
+             torch.cuda.memory_summary() returns, or the line of nvidia-smi with MiB / MiB",
+        )
+    }
+}
+
+impl std::error::Error for NoMessage {}
+
+impl std::str::FromStr for Message {
+    type Err = NoMessage;
+
+    fn from_str(text: &str) -> Result<Message, NoMessage> {
+        let mut message = Message::default();
+        message.read_table(text);
+        message.read_sentences(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        message.complete();
+        if message == Message::default() {
+            return Err(NoMessage);
+        }
+        let vendors = [
+            ("HIP out of memory", Vendor::Amd),
+            ("MPS", Vendor::Apple),
+            ("CUDA out of memory", Vendor::Nvidia),
+        ];
+        message.vendor =
+            vendors.into_iter().find(|(words, _)| text.contains(words)).map(|(_, vendor)| vendor);
+        Ok(message)
+    }
+}
+
+impl Message {
+    /// The segment that was asked for, where it is one that the allocator has for tensors of up to 10 MiB, whatever their size.
+    pub fn segment(&self) -> Option<Bytes> {
+        let asked = self.requested?.bytes;
+        [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
+    }
+
+    /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.2 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
+    /// words around an amount say what it is; where several messages were pasted, the first is read.
+    fn read_sentences(&mut self, text: &str) {
+        // which writes GB for GiB
+        let step_of_gb = if text.contains("MPS") { BYTES_PER_GIB } else { crate::units::BYTES_PER_GB };
+        let mut others = None;
+        for Found { amount, before, after } in amounts(text, step_of_gb) {
+            let ends = |words: &[&str]| words.iter().any(|words| before.ends_with(words));
+            let begins = |words: &[&str]| words.iter().any(|words| after.starts_with(words));
+            let field = if ends(&["Tried to allocate"]) {
+                &mut self.requested
+            } else if ends(&["total capacity of", "total capacty of", "max allowed:"])
+                || begins(&["total capacity"])
+            {
+                &mut self.capacity
+            } else if begins(&["is free", "free"]) {
+                &mut self.free
+            } else if begins(&["memory in use"]) {
+                if ends(&["this process has"]) { &mut self.process } else { &mut others }
+            } else if begins(&["is allocated by PyTorch", "already allocated"]) || ends(&["MPS allocated:"]) {
+                &mut self.allocated
+            } else if begins(&["is reserved by PyTorch but unallocated", "cached)"]) {
+                &mut self.unallocated
+            } else if begins(&["reserved in total by PyTorch"]) {
+                &mut self.reserved
+            } else if begins(&["/ "]) {
+                // nvidia-smi: 22100MiB / 24564MiB
+                &mut self.shown
+            } else if ends(&[" /"]) && self.shown.is_some() {
+                &mut self.capacity
+            } else {
+                continue;
+            };
+            field.get_or_insert(amount);
+        }
+        self.others = self.others.or(others);
+    }
+
+    /// `torch.cuda.memory_summary()`: `| Allocated memory | 7023 MiB | 9876 MiB | …`, the current figure first.
+    fn read_table(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let (Some(label), Some(current)) = (cells.next(), cells.next()) else { continue };
+            let field = match label {
+                "Allocated memory" => &mut self.allocated,
+                "GPU reserved memory" => &mut self.reserved,
+                _ => continue,
+            };
+            if let Some(found) = amounts(current, crate::units::BYTES_PER_GB).first() {
+                field.get_or_insert(found.amount);
+            }
+        }
+    }
+
+    /// What follows from the rest.
+    fn complete(&mut self) {
+        let difference = |all: Option<Amount>, part: Option<Amount>| {
+            let (all, part) = (all?, part?);
+            Some(Amount { bytes: all.bytes.saturating_sub(part.bytes), off: all.off + part.off })
+        };
+        self.unallocated = self.unallocated.or(difference(self.reserved, self.allocated));
+        let sum = |a: Option<Amount>, b: Option<Amount>| {
+            let (a, b) = (a?, b?);
+            Some(Amount { bytes: a.bytes + b.bytes, off: a.off + b.off })
+        };
+        self.reserved = self.reserved.or(sum(self.allocated, self.unallocated));
+        self.free = self.free.or(difference(self.capacity, self.shown));
+    }
+}
+
+/// An amount and the words on both sides of it.
+struct Found<'a> {
+    amount: Amount,
+    before: &'a str,
+    after: &'a str,
+}
+
+/// The units, longest first where one begins another.
+const UNITS: [(&str, u64); 10] = [
+    ("GiB", BYTES_PER_GIB),
+    ("MiB", BYTES_PER_MIB),
+    ("KiB", BYTES_PER_KIB),
+    ("TiB", BYTES_PER_GIB << 10),
+    ("bytes", 1),
+    ("GB", 0),
+    ("MB", BYTES_PER_MIB),
+    ("KB", BYTES_PER_KIB),
+    ("kB", BYTES_PER_KIB),
+    ("B", 1),
+];
+
+/// Every number with a unit of memory.
+fn amounts(text: &str, step_of_gb: u64) -> Vec<Found<'_>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|offset| at + offset) {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let end = text[start..].find(|c| !is_number(c)).map_or(text.len(), |length| start + length);
+        at = end;
+        let starts_word = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '.' || c == '-');
+        let number = &text[start..end];
+        let rest = text[end..].trim_start();
+        let unit = UNITS.iter().find(|(unit, _)| {
+            rest.strip_prefix(unit).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+        });
+        let (Some((unit, step)), Ok(value), true) = (unit, number.parse::<f64>(), starts_word) else {
+            continue;
+        };
+        let step = if *step == 0 { step_of_gb } else { *step } as f64;
+        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let half = 0.5 * 10f64.powi(-(decimals.min(20) as i32));
+        found.push(Found {
+            amount: Amount {
+                bytes: Bytes((value * step).round() as u64),
+                // whole bytes are exact
+                off: Bytes(if step == 1.0 { 0 } else { (half * step).ceil() as u64 }),
+            },
+            before: text[..start].trim_end(),
+            after: rest[unit.len()..].trim_start(),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gib(amount: f64) -> Option<Bytes> {
+        Some(Bytes((amount * BYTES_PER_GIB as f64).round() as u64))
+    }
+
+    fn mib(amount: f64) -> Option<Bytes> {
+        Some(Bytes((amount * BYTES_PER_MIB as f64).round() as u64))
+    }
+
+    /// What is read: requested, capacity, free, process, others, allocated, unallocated.
+    fn read(text: &str) -> [Option<Bytes>; 7] {
+        let message: Message = text.parse().expect("a message");
+        let Message { requested, capacity, free, process, others, allocated, unallocated, .. } = message;
+        [requested, capacity, free, process, others, allocated, unallocated]
+            .map(|amount| amount.map(|amount| amount.bytes))
+    }
+
+    #[test]
+    fn every_version_of_the_sentence_is_read() {
+        // github.com/murong-xu/CADS/issues/4, torch 2.5 or later
+        assert_eq!(
+            read(
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 \
+                 GiB of which 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of the \
+                 allocated memory 9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated. If \
+                 reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            ),
+            [gib(22.78), gib(31.47), gib(12.73), gib(18.73), None, gib(9.08), gib(9.35)]
+        );
+        // github.com/wxian3/NeuroLens/issues/2, torch 2.1: "capacty"
+        assert_eq!(
+            read(
+                "CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a total capacty of 12.00 GiB of which 9.02 GiB is free. \
+                 Of the allocated memory 984.52 MiB is allocated by PyTorch, and 463.48 MiB is reserved by PyTorch but \
+                 unallocated."
+            ),
+            [gib(55.57), gib(12.0), gib(9.02), None, None, mib(984.52), mib(463.48)]
+        );
+        // github.com/pytorch/pytorch/issues/59778, torch 1.8
+        assert_eq!(
+            read(
+                "CUDA out of memory. Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; \
+                 3.03 GiB free; 1.24 GiB reserved in total by PyTorch)"
+            ),
+            [
+                gib(2.26),
+                gib(6.0),
+                gib(3.03),
+                None,
+                None,
+                mib(781.59),
+                Some(Bytes(gib(1.24).unwrap().0 - mib(781.59).unwrap().0))
+            ]
+        );
+        // github.com/pytorch/pytorch/issues/16417, torch 1.0
+        assert_eq!(
+            read(
+                "RuntimeError: CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already \
+                 allocated; 9.28 GiB free; 4.68 MiB cached)"
+            ),
+            [mib(12.5), gib(10.92), gib(9.28), None, None, mib(8.57), mib(4.68)]
+        );
+    }
+
+    #[test]
+    fn other_processes_are_told_from_this_one() {
+        let [.., process, others, allocated, _] = read(
+            "Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 1.50 MiB is free. Process 41 has 60.00 GiB \
+             memory in use. Including non-PyTorch memory, this process has 19.09 GiB memory in use. Of the allocated memory 18.01 \
+             GiB is allocated by PyTorch, with 64.00 MiB allocated in private pools (e.g., CUDA Graphs), and 0 bytes is reserved by \
+             PyTorch but unallocated.",
+        );
+        assert_eq!((process, others, allocated), (gib(19.09), gib(60.0), gib(18.01)));
+    }
+
+    #[test]
+    fn tables_are_read() {
+        let summary: Message = "\
+|                  PyTorch CUDA memory summary, device ID 0                 |
+|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |
+| Allocated memory      |   7023 MiB |   9876 MiB |    123 GiB |    116 GiB |
+|       from large pool |   7000 MiB |   9800 MiB |    120 GiB |    113 GiB |
+| GPU reserved memory   |  10240 MiB |  10240 MiB |  10240 MiB |      0 B   |"
+            .parse()
+            .expect("a table");
+        assert_eq!(summary.allocated.map(|amount| amount.bytes), mib(7023.));
+        assert_eq!(summary.unallocated.map(|amount| amount.bytes), mib(10240. - 7023.));
+        let line = "| 30%   42C    P2   118W / 350W |  22100MiB / 24564MiB |     97%      Default |";
+        let smi: Message = line.parse().expect("a line");
+        assert_eq!(smi.capacity.map(|amount| amount.bytes), mib(24564.));
+        assert_eq!(smi.free.map(|amount| amount.bytes), mib(2464.));
+    }
+
+    #[test]
+    fn on_a_mac_gb_are_gib() {
+        let [requested, capacity, .., allocated, _] = read(
+            "MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 1.00 GB, max allowed: 18.13 GB). Tried to \
+             allocate 256.00 MB on private pool.",
+        );
+        assert_eq!((requested, capacity, allocated), (mib(256.), gib(18.13), gib(17.)));
+    }
+
+    #[test]
+    fn what_is_none_says_so() {
+        for text in [
+            "",
+            "hello",
+            "12",
+            "GiB",
+            "CUDA error: device-side assert",
+            "1e999 GiB is free-ish",
+            "|||",
+            "9.9.9 GiB is free",
+        ] {
+            assert_eq!(text.parse::<Message>(), Err(NoMessage), "{text}");
+        }
+        // absurd amounts end at the largest
+        let huge: Message = format!("Tried to allocate {} GiB", "9".repeat(400)).parse().expect("an amount");
+        assert_eq!(huge.requested.expect("read").most(), u64::MAX);
+    }
+}

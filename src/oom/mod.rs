@@ -1,0 +1,163 @@
+//! An out-of-memory message, decoded: which tensor asked for the memory, where the card's memory was, whether it was there in
+//! pieces, and which change removes the request. The message's figures are looked for in the run of a scenario.
+
+mod finding;
+mod guess;
+mod message;
+mod suspect;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::gpus;
+use crate::issue::Issue;
+use crate::plan::{Answer, Lever, Verdict, levers};
+use crate::scenario::{Allocator, GpuChoice, Scenario};
+use crate::units::Bytes;
+pub use finding::{Finding, findings};
+pub use guess::{Guess, guesses};
+pub use message::{Amount, Message, NoMessage};
+use suspect::recorded;
+pub use suspect::{Suspect, suspects};
+
+/// What a message means beside a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct Decoded {
+    /// Its figures.
+    pub message: Message,
+    /// The scenario in whose run they were looked for, on the card of the message.
+    pub scenario: Box<Scenario>,
+    /// Where the card's memory was.
+    pub account: Vec<(Holder, Bytes)>,
+    /// The tensors of that run that ask for as much as the message says, the likeliest first.
+    pub suspects: Vec<Suspect>,
+    /// What else of that size there is, in models of the catalogue: where no suspect agrees with the message.
+    pub guesses: Vec<Guess>,
+    /// What the figures say.
+    pub findings: Vec<Finding>,
+    /// The verdict on the scenario.
+    pub verdict: Option<Verdict>,
+}
+
+/// Who had a part of the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// PyTorch's tensors: `memory_allocated()`.
+    Tensors,
+    /// The free blocks of PyTorch's allocator.
+    FreeBlocks,
+    /// What the process has beside PyTorch's allocator.
+    Outside,
+    /// Other processes.
+    Others,
+    /// One of these, which the message does not tell apart.
+    OutsideAndOthers,
+    /// Nobody.
+    Nobody,
+}
+
+impl Holder {
+    /// The name shown to people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Holder::Tensors => "Tensors (allocated)",
+            Holder::FreeBlocks => "PyTorch's free blocks (reserved, not allocated)",
+            Holder::Outside => "This process beside PyTorch: CUDA context, kernels, NCCL",
+            Holder::Others => "Other processes",
+            Holder::OutsideAndOthers => "CUDA context, and other processes if there are any",
+            Holder::Nobody => "Free",
+        }
+    }
+}
+
+/// A card has the memory that a message says where it differs by no more than this part.
+const SAME_CARD: f64 = 0.02;
+/// Decodes a text beside a scenario.
+///
+/// # Errors
+/// [`NoMessage`] where no figure is found in the text. A scenario without an answer is none: what the message says by itself
+/// is said.
+///
+/// ```
+/// use headroom::{oom, scenario::Scenario};
+/// let text = "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 11.76 GiB of which 900.00 MiB is free. \
+///             Of the allocated memory 9.61 GiB is allocated by PyTorch, and 78.00 MiB is reserved by PyTorch but unallocated.";
+/// let decoded = oom::decode(text, &Scenario::default())?;
+/// assert_eq!(decoded.suspects[0].line.formula, "4,096 tokens × 128,256 × 4 bytes (float32)");
+/// # Ok::<(), oom::NoMessage>(())
+/// ```
+pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
+    let message: Message = text.parse()?;
+    let (scenario, card) = on_card_of(&message, scenario);
+    let suspects = suspects(&message, &scenario).unwrap_or_default();
+    let agrees = suspects.iter().any(|suspect| suspect.agrees != Some(false));
+    Ok(Decoded {
+        account: account(&message),
+        guesses: if agrees { Vec::new() } else { guesses(&message) },
+        findings: findings(&message, card, &suspects, scenario.allocator == Allocator::Expandable),
+        verdict: Answer::of(scenario.clone()).verdict(),
+        suspects,
+        message,
+        scenario: scenario.into(),
+    })
+}
+
+/// The changes to a decoded scenario after which no tensor asks for as much as the message says, or with which it fits: those
+/// that fit first.
+///
+/// # Errors
+/// As [`levers`].
+pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
+    let least = decoded.message.requested.map_or(0, Amount::least);
+    let asks_for_less = |scenario: &Scenario| {
+        let recording = recorded(scenario).ok();
+        least > 0 && recording.is_some_and(|recording| recording.largest_request().0 < least)
+    };
+    let found = levers(&decoded.scenario)?;
+    let mut all: Vec<Lever> = found.single.into_iter().chain(found.together).collect();
+    all.retain(|lever| lever.verdict == Verdict::Fits || asks_for_less(&lever.scenario));
+    Ok(all)
+}
+
+/// The scenario on a card with the memory that the message says, and that card's name where it is another one.
+fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<String>) {
+    let Some(capacity) = message.capacity else { return (scenario.clone(), None) };
+    let off = |memory: Bytes| memory.0.abs_diff(capacity.bytes.0) as f64 / capacity.bytes.0.max(1) as f64;
+    if scenario.gpu().is_ok_and(|gpu| off(gpu.memory) <= SAME_CARD) {
+        return (scenario.clone(), None);
+    }
+    let of_vendor = gpus().filter(|gpu| message.vendor.is_none_or(|vendor| gpu.vendor == vendor));
+    let nearest = of_vendor.min_by(|a, b| off(a.memory).total_cmp(&off(b.memory)));
+    let (gpu, name) = match nearest {
+        Some(gpu) if off(gpu.memory) <= SAME_CARD => {
+            (GpuChoice::Catalogue(gpu.slug.to_string()), gpu.name.to_string())
+        }
+        Some(_) | None => {
+            (GpuChoice::Custom(capacity.bytes), "a custom card with that much memory".to_owned())
+        }
+    };
+    (Scenario { gpu, ..scenario.clone() }, Some(name))
+}
+
+/// Where the card's memory was, as far as the message says.
+fn account(message: &Message) -> Vec<(Holder, Bytes)> {
+    let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
+    let Message { capacity, free, process, others, allocated, unallocated, reserved, .. } = *message;
+    let beside = |all: Option<Amount>, parts: [Option<Amount>; 3]| {
+        let parts: Bytes = parts.into_iter().flatten().map(|amount| amount.bytes).sum();
+        bytes(all).map(|all| all.saturating_sub(parts))
+    };
+    let outside = match process {
+        Some(_) => (Holder::Outside, beside(process, [reserved, None, None])),
+        None => (Holder::OutsideAndOthers, reserved.and_then(|_| beside(capacity, [reserved, free, others]))),
+    };
+    let holders = [
+        (Holder::Tensors, bytes(allocated)),
+        (Holder::FreeBlocks, bytes(unallocated)),
+        outside,
+        (Holder::Others, bytes(others)),
+        (Holder::Nobody, bytes(free)),
+    ];
+    holders.into_iter().filter_map(|(holder, bytes)| Some((holder, bytes?))).collect()
+}

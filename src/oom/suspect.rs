@@ -1,0 +1,64 @@
+//! The tensors of a scenario's run that may be the one of a message.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::Message;
+use crate::allocator::Settings;
+use crate::explain::{Line, explain};
+use crate::issue::Issue;
+use crate::scenario::{Allocator, Scenario};
+use crate::step::{Recording, Request, TensorGroup};
+use crate::units::Bytes;
+
+/// A tensor that may be the one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Suspect {
+    /// What it is, its sum and why it is made.
+    pub line: Line,
+    /// What is running: `backward pass`, `loading`.
+    pub phase: String,
+    /// What is allocated right before it in the scenario's run.
+    pub allocated: Bytes,
+    /// Whether that is what the message says, which then is of this run; none where the message does not say it.
+    pub agrees: Option<bool>,
+}
+
+/// At most so many suspects are named.
+const SUSPECTS: usize = 3;
+/// A suspect's moment is the message's where what is allocated differs by no more than this part.
+const SAME_MOMENT: f64 = 0.02;
+
+/// The tensors of a scenario's run that ask for as much as the message says, the one whose moment is nearest to it first; none
+/// where the message says a segment of small tensors.
+///
+/// # Errors
+/// An [`Issue`] where the scenario cannot be run.
+pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, Issue> {
+    let Some(asked) = message.requested.filter(|_| message.segment().is_none()) else {
+        return Ok(Vec::new());
+    };
+    let recording = recorded(scenario)?;
+    let expandable_segments = scenario.allocator == Allocator::Expandable;
+    let settings = Settings { expandable_segments, ..Settings::default() };
+    let allocated = message.allocated.map_or(Bytes(u64::MAX), |amount| amount.bytes);
+    let requests = recording.requests(asked.least()..=asked.most(), allocated, settings);
+    let suspect = |request: Request| {
+        let agrees = message.allocated.map(|said| {
+            let off = request.allocated.0.abs_diff(said.bytes.0);
+            off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * SAME_MOMENT
+        });
+        let one = TensorGroup { count: 1, ..request.tensors };
+        Some(Suspect {
+            line: explain(&[one], scenario).into_iter().next()?,
+            phase: request.phase.map_or("loading", |phase| phase.label()).to_owned(),
+            allocated: request.allocated,
+            agrees,
+        })
+    };
+    Ok(requests.into_iter().filter_map(suspect).take(SUSPECTS).collect())
+}
+
+/// All events of a scenario's run.
+pub(super) fn recorded(scenario: &Scenario) -> Result<Recording, Issue> {
+    Recording::of(&*scenario.architecture()?, scenario, &scenario.gpu()?)
+}

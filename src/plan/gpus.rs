@@ -1,0 +1,133 @@
+//! How many GPUs hold a run that keeps its shards on them.
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::Answer;
+use super::verdict::Verdict;
+use crate::issue::Issue;
+use crate::scenario::{Scenario, Sharding};
+use crate::units::Bytes;
+
+/// The numbers in which GPUs are bought and rented: parts of a machine of eight, and several such machines.
+pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// A number of GPUs and what comes of it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Layout {
+    /// How many.
+    pub gpus: u64,
+    /// What each of them needs.
+    pub needed: Bytes,
+    /// Whether that gets through.
+    pub verdict: Verdict,
+    /// The scenario on so many.
+    pub scenario: Box<Scenario>,
+}
+
+/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario names another
+/// engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
+/// are float32 shards.
+pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
+    let mut other = scenario.clone();
+    other.change(|scenario| {
+        scenario.cluster.gpus = gpus;
+        if scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
+            scenario.cluster.sharding = Sharding::Fsdp2;
+        }
+    });
+    other
+}
+
+/// The fewest of [`GPU_COUNTS`] on which the scenario fits, each GPU with a micro-batch of its own; none where not even the
+/// largest number does.
+///
+/// # Errors
+/// Why there is no answer on several GPUs.
+///
+/// ```
+/// use headroom::plan::fewest_gpus;
+/// use headroom::scenario::{GpuChoice, Method, Scenario};
+/// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-40gb".into()), ..Scenario::default() };
+/// scenario.change(|scenario| scenario.method = Method::Full);
+/// let layout = fewest_gpus(&scenario)?.expect("an 8B model is held by some");
+/// assert_eq!(layout.gpus, 4);
+/// # Ok::<(), headroom::scenario::Issue>(())
+/// ```
+pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
+    for gpus in GPU_COUNTS {
+        let answer = Answer::of_tensors(on_gpus(scenario, gpus));
+        let fit = answer.fit().ok_or_else(|| answer.refusal())?;
+        // tensors that do not fit need no replay
+        if !fit.fits() {
+            continue;
+        }
+        let answer = answer.replayed();
+        if let (Some(fit), Some(verdict @ Verdict::Fits)) = (answer.fit(), answer.verdict()) {
+            let scenario = Box::new(answer.scenario);
+            return Ok(Some(Layout { gpus, needed: fit.needed, verdict, scenario }));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Cluster, GpuChoice, Method, ModelChoice, Precision, Stack};
+
+    fn full(model: &str, card: &str) -> Scenario {
+        let mut scenario = Scenario {
+            model: ModelChoice::Catalogue(model.into()),
+            gpu: GpuChoice::Catalogue(card.into()),
+            ..Scenario::default()
+        };
+        scenario.change(|scenario| scenario.method = Method::Full);
+        scenario
+    }
+
+    #[test]
+    fn it_fits_on_as_many_and_not_on_half_of_them() {
+        for (model, card) in [("meta-llama/Llama-3.1-8B", "rtx-4090"), ("Qwen/Qwen2.5-0.5B", "rtx-3060-12gb")]
+        {
+            let scenario = full(model, card);
+            let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+            let answer = Answer::of((*layout.scenario).clone());
+            assert_eq!((answer.verdict(), layout.scenario.cluster.gpus), (Some(Verdict::Fits), layout.gpus));
+            assert_eq!(answer.fit().map(|fit| fit.needed), Some(layout.needed));
+            if layout.gpus > 1 {
+                let half = Answer::of(on_gpus(&scenario, layout.gpus / 2));
+                assert_ne!(half.verdict(), Some(Verdict::Fits), "{model} on {card}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_on_one_takes_one_and_stays_as_it_is() {
+        let scenario = Scenario::default();
+        let layout = fewest_gpus(&scenario).unwrap().expect("it fits");
+        assert_eq!((layout.gpus, *layout.scenario), (1, scenario));
+    }
+
+    #[test]
+    fn several_get_what_they_usually_have_and_what_was_chosen_stays() {
+        let one = full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb");
+        let several = on_gpus(&one, 4);
+        assert_eq!((several.cluster.sharding, several.precision), (Sharding::Fsdp2, Precision::AmpBf16));
+        let chosen = Scenario { precision: Precision::Bf16, ..one };
+        assert_eq!(on_gpus(&chosen, 4).precision, Precision::Bf16);
+        let copies = Cluster { gpus: 8, sharding: Sharding::Ddp, ..Cluster::ONE };
+        let fewer = on_gpus(&Scenario { cluster: copies, ..chosen.clone() }, 2);
+        assert_eq!(
+            fewer,
+            Scenario { cluster: Cluster { gpus: 2, sharding: Sharding::Fsdp2, ..copies }, ..chosen }
+        );
+    }
+
+    #[test]
+    fn what_several_cannot_run_says_why_and_what_none_holds_is_none() {
+        let liger = Scenario { stack: Stack::Liger, ..full("meta-llama/Llama-3.1-8B", "rtx-3060-12gb") };
+        assert!(fewest_gpus(&liger).is_err());
+        let huge = full("meta-llama/Llama-3.1-405B", "rtx-3060-12gb");
+        assert_eq!(fewest_gpus(&huge), Ok(None));
+    }
+}

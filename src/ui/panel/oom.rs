@@ -1,0 +1,175 @@
+//! An out-of-memory message that somebody pastes: which tensor it was, where the memory was, what removes it.
+
+use std::sync::Arc;
+
+use leptos::ev::Event;
+use leptos::prelude::*;
+
+use super::levers::change_button;
+use crate::oom::{Decoded, Guess, Suspect};
+use crate::plan::Lever;
+use crate::ui::browser::Later;
+use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+
+/// How long, in milliseconds, the keys must rest before the text is read.
+const REST: u32 = 200;
+/// So many changes are buttons.
+const BUTTONS: usize = 3;
+
+/// What a text means beside the active scenario, or why it means nothing.
+type Read = Result<Arc<(Decoded, Vec<Lever>)>, String>;
+
+/// The box for the message, and what it means.
+#[component]
+pub fn OutOfMemory() -> impl IntoView {
+    let state = State::of_page();
+    let text = state.pasted;
+    let open = RwSignal::new(text.with_untracked(|text| !text.is_empty()));
+    let read = RwSignal::new(None::<Read>);
+    let later = Later::default();
+    Effect::new(move || {
+        later.cancel();
+        state.desk.with_value(|desk| desk.forget(Place::Oom));
+        let text = text.get();
+        if text.trim().is_empty() {
+            return read.set(None);
+        }
+        let scenario = state.current().scenario.get();
+        later.run(REST, move || {
+            state.desk.with_value(|desk| {
+                desk.ask(Place::Oom, Question::Oom(text, Box::new(scenario)), move |answer| {
+                    let Some(Answer::Oom(answer)) = answer else { return };
+                    read.set(Some(answer.map(|found| Arc::new(*found))));
+                });
+            });
+        });
+    });
+    let write = move |event: Event| text.set(event_target_value(&event));
+    let shown = move || {
+        let unit = state.unit();
+        read.get().map(|read| match read {
+            Ok(found) => decoded(state, &found.0, &found.1, unit),
+            Err(problem) => view! { <p class="message warning">{problem}</p> }.into_any(),
+        })
+    };
+    view! {
+        <section class="panel oom" aria-labelledby="oom-title">
+            <details open=open.get_untracked()>
+                <summary>
+                    <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
+                </summary>
+                <label for="oom-text" class="remark">
+                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), or a line of nvidia-smi. It is read here \
+                     and sent nowhere, and looked for in the run of the scenario above."
+                </label>
+                <textarea
+                    id="oom-text"
+                    rows="4"
+                    spellcheck="false"
+                    autocomplete="off"
+                    autocapitalize="none"
+                    prop:value=move || text.get()
+                    on:input=write
+                ></textarea>
+                <div class="oom-found" aria-live="polite">{shown}</div>
+            </details>
+        </section>
+    }
+}
+
+fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> AnyView {
+    let Decoded { account, suspects, guesses, findings, .. } = decoded;
+    let rows: Vec<Row> = account
+        .iter()
+        .map(|(holder, bytes)| Row {
+            head: Cell::of(holder.label()),
+            cells: vec![Cell::of(unit.amount(*bytes))],
+            ..Row::default()
+        })
+        .collect();
+    let table = (!rows.is_empty()).then(|| {
+        view! {
+            <Table
+                caption="Where the card's memory was"
+                class="oom-account"
+                columns=Signal::stored(columns(["Where the card's memory was", "Bytes"]))
+                rows=Signal::stored(rows)
+            />
+        }
+    });
+    let is_known = suspects.iter().any(|suspect| suspect.agrees != Some(false));
+    let named = if is_known { 1 } else { suspects.len() };
+    let tensors = suspects.iter().take(named).map(|suspect| of_suspect(suspect, unit)).collect::<Vec<_>>();
+    let guesses = guesses.iter().map(of_guess).collect::<Vec<_>>();
+    let findings =
+        findings.iter().map(|finding| view! { <li>{finding.to_string()}</li> }).collect::<Vec<_>>();
+    let buttons = remedies.iter().take(BUTTONS).map(|lever| {
+        let effect =
+            format!("needs {} · {}", unit.amount(lever.needed), lever.verdict.label().to_lowercase());
+        change_button(state, &lever.changes, effect, &lever.scenario)
+    });
+    let buttons = buttons.collect::<Vec<_>>();
+    let remedied = (!buttons.is_empty()).then_some("What makes it fit, or removes the request");
+    view! {
+        {tensors}
+        {guesses}
+        <ul>{findings}</ul>
+        {table}
+        <h3 hidden=remedied.is_none()>{remedied}</h3>
+        <div class="lever-buttons">{buttons}</div>
+    }
+    .into_any()
+}
+
+fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
+    let Suspect { line, phase, allocated, agrees } = suspect;
+    let said = match agrees {
+        Some(true) => "as the message says",
+        Some(false) => "which is not what the message says",
+        None => "in this scenario",
+    };
+    view! {
+        <p>
+            <b>{line.what.clone()}</b>
+            {format!(" = {}, {}. ", unit.amount(line.bytes), line.formula)}
+            {format!("In the {phase}, with {} allocated before it, {said}: {}.", unit.amount(*allocated), line.why)}
+            <small>{format!(" {}", line.source)}</small>
+        </p>
+    }
+}
+
+fn of_guess(guess: &Guess) -> impl IntoView + use<> {
+    let models = guess.models.join(", ");
+    view! { <p>{format!("Logits would have this size: {}, as of {models}.", guess.formula)}</p> }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oom::{decode, remedies};
+    use crate::share;
+    use crate::ui::desk::Desk;
+
+    #[test]
+    fn the_tensor_and_what_removes_it_are_shown() {
+        let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
+        let scenario = share::decode(link).scenarios.remove(0);
+        let text = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. \
+                    Of the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+        let found = decode(text, &scenario).expect("a message");
+        let changes = remedies(&found).expect("changes");
+        let html = Owner::new().with(|| {
+            let state = State::new(vec![scenario], Desk::default());
+            decoded(state, &found, &changes, Unit::Binary).to_html()
+        });
+        for words in
+            ["log_softmax", "4,096 tokens × 151,936 × 4 bytes", "Fragmentation", "Loss kernel: Liger fused"]
+        {
+            assert!(html.contains(words), "{words} is missing in {html}");
+        }
+    }
+}

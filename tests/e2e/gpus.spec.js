@@ -1,0 +1,75 @@
+// Several GPUs: how many it takes, under which engine, and what each of them and all of them hold.
+import { expect, test } from "./support/test.js";
+
+const FULL = "#v=1&method=full&gpu=a100-sxm-40gb";
+
+test("from a card that is too small to GPUs that hold it is one click", async ({ headroom, page }) => {
+  await headroom.open(FULL);
+  await expect(headroom.verdict).toContainText("Does not fit");
+  const lever = page.locator(".lever", { hasText: "GPUs: 4" });
+  await expect(lever).toContainText("Sharding: FSDP2");
+  await expect(lever).toContainText("on each · fits");
+  await lever.click();
+  await expect(headroom.verdict).toContainText("on each of the 4 × ");
+  await expect(headroom.verdict).toContainText("to spare");
+  await expect(headroom.verdict.locator(".total")).toContainText("GiB per GPU");
+  await headroom.expectLink("gpus", "4");
+  await headroom.expectLink("shard", "fsdp2");
+});
+
+test("with several GPUs what they share appears, as it is usually run", async ({ headroom, page }) => {
+  await headroom.open();
+  const sharding = headroom.choice("Sharding");
+  await expect(sharding).toBeHidden();
+  await headroom.box("GPUs").fill("8");
+  await headroom.box("GPUs").press("Enter");
+  await expect(sharding).toBeVisible();
+  await expect(sharding.locator("option:checked")).toHaveText("DDP");
+  await headroom.choice("Method").selectOption({ label: "Full fine-tuning" });
+  await expect(sharding.locator("option:checked")).toHaveText("FSDP2");
+});
+
+for (const width of [390, 1280]) {
+  test(`the figure of one GPU and that of all are told apart, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 844 });
+    await headroom.open("#v=1");
+    const figure = page.getByRole("figure", { name: "Memory at the peak of every GPU" });
+    await expect(figure).toBeHidden();
+    await page.getByRole("button", { name: "8B full, 8 × 80 GB" }).click();
+    await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+    await expect(figure).toContainText("GPU 0");
+    await expect(figure).toContainText("GPU 7");
+    const each = Number((await headroom.verdict.locator(".total strong").innerText()).replaceAll(",", ""));
+    const told = await page.getByText(/Together they need/).innerText();
+    const all = Number(told.match(/need ([\d,.]+) GiB of/)[1].replaceAll(",", ""));
+    expect(Math.abs(all - 8 * each)).toBeLessThan(1);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+  });
+}
+
+test("every engine and number of GPUs is a place in a table that opens", async ({ headroom, page }) => {
+  await headroom.open(`${FULL}&view=plan`);
+  await expect(page.getByText(/^The fewest that hold it: 4 × /)).toBeVisible({ timeout: 60_000 });
+  const table = page.getByRole("table", { name: "What each GPU needs, by engine and number of GPUs" });
+  await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
+  const copies = table.getByRole("row", { name: /^DDP/ });
+  await expect(copies.getByRole("button").first()).toContainText("does not fit");
+  const cell = table.getByRole("row", { name: /^FSDP2/ }).getByRole("button").nth(2);
+  await expect(cell).toContainText("fits");
+  const [needed] = (await cell.innerText()).split(/\s/);
+  await cell.click();
+  await headroom.expectLink("gpus", "8");
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  await expect(headroom.verdict.locator(".total strong")).toHaveText(needed);
+});
+
+test("memory against the number of GPUs falls, and says from where on it fits", async ({ headroom, page }) => {
+  await headroom.open(`${FULL}&view=plan`);
+  await page.getByRole("group", { name: "Against" }).getByRole("button", { name: "GPUs" }).click();
+  await expect(page.getByText(/^Fits on 4 GPUs: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 60_000 });
+  const scrubber = page.getByRole("slider", { name: "GPUs on the curve" });
+  await scrubber.press("ArrowRight");
+  await scrubber.press("ArrowRight");
+  await headroom.expectLink("gpus", "4");
+  await expect(headroom.verdict).toContainText("to spare");
+});

@@ -1,0 +1,71 @@
+//! Out-of-memory messages: what PyTorch said of runs on cards that were too small, decoded.
+
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::oom::{Finding, decode, remedies};
+use headroom::scenario::Scenario;
+use headroom::share;
+use serde_json::Value;
+
+/// What `tools/run_script.py` printed on a device with too little memory, as `data/SOURCES.md` says, with what the line of
+/// Python that met the error was about to make.
+const FAILED: &str = include_str!("fixtures/oom.json");
+
+fn linked(link: &str) -> Scenario {
+    let shared = share::decode(link);
+    assert!(shared.notices.is_empty(), "{link}: {:?}", shared.notices);
+    shared.scenarios.into_iter().next().expect("a link holds a scenario")
+}
+
+#[test]
+fn the_tensor_is_the_one_that_the_traceback_names() {
+    let rows: Vec<Value> = serde_json::from_str(FAILED).expect("the rows are JSON");
+    assert!(rows.len() >= 9, "{} rows", rows.len());
+    for row in rows {
+        let text = |key: &str| row[key].as_str().unwrap_or_else(|| panic!("a row has {key}"));
+        let decoded = decode(text("message"), &linked(text("link"))).expect("a message");
+        let first =
+            decoded.suspects.first().unwrap_or_else(|| panic!("{}: nothing of that size", text("link")));
+        let found = format!("{}: {} in the {}", first.line.what, first.line.why, first.phase);
+        assert!(found.contains(text("tensor")), "{}: {found}, and it was {}", text("link"), text("at"));
+        assert_eq!(first.agrees, Some(true), "{}: {found} at {}", text("link"), first.allocated);
+    }
+}
+
+#[test]
+fn a_remedy_fits_or_asks_for_less() {
+    let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
+    let text = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. Of \
+                the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+    let decoded = decode(text, &linked(link)).expect("a message");
+    let remedies = remedies(&decoded).expect("changes");
+    assert_eq!(remedies[0].changes[0].label, "Loss kernel");
+}
+
+#[test]
+fn another_run_is_not_taken_for_this_one() {
+    let text = "CUDA out of memory. Tried to allocate 37.09 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free. Of \
+                the allocated memory 60.00 GiB is allocated by PyTorch, and 2.00 GiB is reserved by PyTorch but unallocated.";
+    let decoded = decode(text, &Scenario::default()).expect("a message");
+    assert!(decoded.suspects.is_empty() && decoded.findings.contains(&Finding::NoSuchTensor), "{decoded:?}");
+    assert_eq!(decoded.guesses[0].formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
+}
+
+#[test]
+fn no_text_and_no_scenario_makes_it_fail() {
+    let endless = "9".repeat(400);
+    for text in [
+        "Tried to allocate 0 bytes. 0 bytes is free",
+        "Tried to allocate 2.00 MiB (GPU 0; 0 bytes total capacity; 9.00 GiB already allocated; 0 bytes free)",
+        &format!(
+            "Tried to allocate {endless} GiB. GPU 0 has a total capacity of {endless} TiB of which {endless} bytes is free"
+        ),
+        "| Allocated memory | | |\n0MiB / 0MiB",
+    ] {
+        for link in ["", "m=no-such-model", "m=openai-community/gpt2&s=99999999&b=99999999"] {
+            let scenario = share::decode(link).scenarios.into_iter().next().unwrap_or_default();
+            let Ok(decoded) = decode(text, &scenario) else { continue };
+            decoded.findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
+        }
+    }
+}
