@@ -35,7 +35,7 @@ const LAYERS: [&str; 22] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 25] = [
+const INSIDE: [(&str, &[&str]); 35] = [
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -123,7 +123,8 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "device",
             "heap",
             "kernels",
-            "machine|tensor|params|repeat|gradient|autograd|parallel",
+            "machine|tensor|params|gradient|autograd|parallel",
+            "repeat",
             "ops",
             "optimizer",
             "forward",
@@ -152,7 +153,10 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "embedding",
             "matmul",
             "attention",
-            "four_bit|gathered_linear|linear",
+            "shape",
+            "four_bit",
+            "linear",
+            "gathered_linear",
             "activations",
             "experts",
             "norm",
@@ -216,11 +220,12 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "chart",
             "levers",
             "oom",
-            "answer",
             "rows",
+            "need",
+            "ranks",
+            "answer",
             "curves",
             "compare",
-            "need",
             "fit",
             "plan",
             "readout",
@@ -236,7 +241,23 @@ const INSIDE: [(&str, &[&str]); 25] = [
             "footer",
         ],
     ),
+    ("step/heap", &["ledger", "mod|record|repeat"]),
+    ("step/what", &["mod", "roles", "torch"]),
+    ("step/autograd", &["mod|derivative|checkpoint|offload", "engine"]),
+    ("step/ops/attention", &["arguments", "splits", "choice", "math", "fused", "mod"]),
+    ("step/ops/four_bit", &["kernel", "mod", "bitsandbytes", "torchao"]),
+    ("step/optimizer", &["recipe", "mod"]),
+    (
+        "step/forward/stacks",
+        &["common", "fused_loss", "liger", "litgpt", "torchtune", "trl", "unsloth", "mod"],
+    ),
+    ("plan/levers", &["mod|rules|room"]),
+    ("allocator", &["free_list", "mod", "expandable"]),
+    ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];
+
+/// Folders whose files have no order: the methods of one type, a file for each subject. ARCHITECTURE.md says why.
+const ONE_THING: [&str; 3] = ["step/forward", "step/forward/families", "step/parallel"];
 
 /// What puts the layers together.
 const ROOTS: [&str; 3] = ["lib", "main", "bin"];
@@ -293,6 +314,28 @@ fn no_file_uses_one_that_stands_on_it() {
         }
     }
     assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn every_folder_has_an_order_or_is_one_thing() {
+    for file in sources(&src()) {
+        let module = module(&file);
+        for depth in 1..module.len() {
+            let folder = module[..depth].join("/");
+            let named =
+                INSIDE.iter().any(|(known, _)| *known == folder) || ONE_THING.contains(&folder.as_str());
+            assert!(
+                named || ROOTS.contains(&folder.as_str()) || !holds_several(&folder),
+                "{folder} has no order in INSIDE"
+            );
+        }
+    }
+}
+
+/// Whether a folder holds more than one file beside its own: one alone stands on it or under it.
+fn holds_several(folder: &str) -> bool {
+    let files = std::fs::read_dir(src().join(folder)).expect("it is a folder");
+    files.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.file_name() != "mod.rs")).count() > 1
 }
 
 #[test]

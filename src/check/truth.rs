@@ -25,7 +25,7 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
     let translated = match super::trainer::translated(case)? {
         Some(translated) => Some(translated),
-        None => super::ranks::translated(case)?,
+        None => super::ranks::translated(case),
     };
     let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;

@@ -1,6 +1,6 @@
 //! What is asked of the stack that runs a model: a row for each stack, which answers every question.
 
-use super::Stack;
+use super::{LossKernel, Stack};
 
 /// Whose modules run the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub(crate) struct Software {
     pub model: ModelCode,
     /// Whose head and loss follow.
     pub head: HeadCode,
+    /// The loss that runs where no other is asked for.
+    pub standard_loss: LossKernel,
     /// Who makes 4-bit weights.
     pub quantiser: Quantiser,
     /// Whose script trains.
@@ -104,6 +106,7 @@ pub(crate) struct Software {
 static TRANSFORMERS: Software = Software {
     model: ModelCode::Transformers,
     head: HeadCode::Transformers,
+    standard_loss: LossKernel::Standard,
     quantiser: Quantiser::Transformers,
     trainer: Trainer::Loop,
     peft: true,
@@ -127,11 +130,12 @@ static TRL: Software = Software {
     ..TRANSFORMERS
 };
 
-static LIGER: Software = Software { liger_kernels: true, ..TRANSFORMERS };
+static LIGER: Software = Software { standard_loss: LossKernel::Liger, liger_kernels: true, ..TRANSFORMERS };
 
 static LITGPT: Software = Software {
     model: ModelCode::Litgpt,
     head: HeadCode::Litgpt,
+    standard_loss: LossKernel::Standard,
     quantiser: Quantiser::Fabric,
     trainer: Trainer::Loop,
     peft: false,
@@ -149,6 +153,7 @@ static LITGPT: Software = Software {
 static TORCHTUNE: Software = Software {
     model: ModelCode::Torchtune,
     head: HeadCode::Torchtune,
+    standard_loss: LossKernel::Chunked,
     quantiser: Quantiser::Torchao,
     trainer: Trainer::Torchtune,
     peft: false,
@@ -166,6 +171,7 @@ static TORCHTUNE: Software = Software {
 static UNSLOTH: Software = Software {
     model: ModelCode::Unsloth,
     head: HeadCode::Unsloth,
+    standard_loss: LossKernel::Standard,
     quantiser: Quantiser::Unsloth,
     trainer: Trainer::Loop,
     peft: true,

@@ -18,4 +18,5 @@ pub(super) mod norm;
 pub(super) mod pointwise;
 mod reductions;
 pub(super) mod scan;
+mod shape;
 pub(super) mod views;

@@ -4,7 +4,7 @@ mod bitsandbytes;
 mod kernel;
 mod torchao;
 
-use super::linear::Shape;
+use super::shape::Shape;
 use crate::dtype::Dtype;
 use crate::step::machine::State;
 use crate::step::params::ParamId;

@@ -2,6 +2,8 @@
 
 use super::four_bit::Quantised;
 use super::pointwise::add_backward;
+pub(in crate::step) use super::shape::Shape;
+use super::shape::{INPUT, OUTPUT};
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
@@ -9,13 +11,8 @@ use crate::step::machine::State;
 use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{DERIVATIVES, Dims, ENGINE, Source, What, roles, torch};
+use crate::step::what::{DERIVATIVES, ENGINE, Source, What, roles, torch};
 
-pub(in crate::step) static INPUT: What = What::own(
-    "cast",
-    "the layer's input in the element type that it computes in, saved for its weight's gradient",
-    DERIVATIVES,
-);
 static ADAPTER_INPUT: What = What::own(
     "cast",
     "the layer's input in the element type of its adapter, kept for the gradient of LoRA's A",
@@ -23,8 +20,6 @@ static ADAPTER_INPUT: What = What::own(
 );
 pub(in crate::step) static ADAPTED: What =
     What::own("add", "the layer's output with what its adapter adds", Source::Adapters);
-pub(in crate::step) static OUTPUT: What =
-    What::own("cast", "the layer's output in the element type that its input has", DERIVATIVES);
 static BIASED: What = What::own("add", "the layer's output with its bias", DERIVATIVES);
 static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
 static CONVOLUTION_BIAS: What = What::own(
@@ -41,25 +36,6 @@ static CONVOLUTION_WEIGHT: What = What::own(
 );
 pub(super) static WEIGHT_GRADIENT: What =
     What::own("linear (weight gradient)", "a weight's gradient before it is handed to its parameter", ENGINE);
-
-/// Features of a linear layer.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::step) struct Shape {
-    pub input: u64,
-    pub output: u64,
-}
-
-impl Shape {
-    /// Elements of the weight.
-    pub fn weights(self) -> u64 {
-        self.input.saturating_mul(self.output)
-    }
-
-    /// Dimensions of the weight.
-    pub fn dims(self) -> Dims {
-        Dims::matrix(self.output, self.input)
-    }
-}
 
 /// A linear layer on the machine.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! A stack is two things: the modules as that project writes them (its description of a block, derived here from
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
+mod common;
 pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
@@ -15,10 +16,11 @@ use std::borrow::Cow;
 use super::adapters;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
-use crate::model::modeling::{Code, Stacks, families};
+use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::Software;
-use crate::scenario::{Checkpointing, Lengths, LossKernel, Stack};
+use crate::scenario::{Checkpointing, LossKernel, Stack};
+pub(super) use common::loss_kernel;
 
 /// The architecture as the member's stack builds it.
 ///
@@ -40,13 +42,6 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
         Stack::Unsloth => unsloth::architecture(architecture, member, batch).map(Cow::Owned),
     }
-}
-
-/// Says that a stack's code for a family was not compared, and for which it was.
-fn not_compared(message: String, compared: impl Fn(&Stacks) -> bool) -> Issue {
-    let known = families().filter(|family| compared(&family.stacks));
-    let names: Vec<&str> = known.flat_map(|family| family.model_types).copied().collect();
-    Issue::error(Field::Stack, message).with_fix(format!("choose transformers, or {}", names.join(", ")))
 }
 
 /// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
@@ -79,25 +74,6 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
     let fix = "switch train-embeddings off";
     Err(Issue::error(Field::TrainEmbeddings, format!("the embedding cannot be trained too: {problem}"))
         .with_fix(fix))
-}
-
-/// How many texts a batch has, and of what length.
-fn texts(batch: Batch) -> (u64, u64) {
-    match batch.lengths {
-        Lengths::Spread { mean, .. } if batch.mask.is_packed() => {
-            ((batch.tokens() / mean.max(1)).max(1), mean)
-        }
-        Lengths::Equal | Lengths::Uniform | Lengths::Spread { .. } => (batch.sequences, batch.length),
-    }
-}
-
-/// The loss that runs: the stack's own, where no other is asked for.
-pub(super) fn loss_kernel(member: &Member) -> LossKernel {
-    match (member.stack, member.loss) {
-        (Stack::Liger, LossKernel::Standard) => LossKernel::Liger,
-        (Stack::Torchtune, LossKernel::Standard) => LossKernel::Chunked,
-        (_, kernel) => kernel,
-    }
 }
 
 /// Refuses another loss than trl's own, which its trainers put into the place of any.

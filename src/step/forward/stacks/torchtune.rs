@@ -235,7 +235,7 @@ impl<'a> Pass<'_, 'a> {
         });
         // the hooks that offload are around the model's forward, and not around its head
         self.keep_on_device(true);
-        let output = match super::loss_kernel(self.member) {
+        let output = match super::common::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
                     let logits = normed.torchtune_through(&head).named_logits();

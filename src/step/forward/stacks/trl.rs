@@ -6,7 +6,7 @@
 
 pub(in crate::step) mod log_probs;
 
-use super::texts;
+use super::common::{not_compared, texts};
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
@@ -29,7 +29,7 @@ pub(super) fn check(architecture: &Architecture, member: &Member, batch: Batch) 
     let refuse = |field, message: String, fix: String| Err(Issue::error(field, message).with_fix(fix));
     if !architecture.family.is_some_and(|family| family.stacks.trl) {
         let message = format!("{} with trl is not modelled", architecture.model_type);
-        return Err(super::not_compared(message, |stacks| stacks.trl));
+        return Err(not_compared(message, |stacks| stacks.trl));
     }
     if adapters::adapts_head(member, architecture.head.linear.name) {
         let message =

@@ -2,7 +2,7 @@
 //!
 //! Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
 
-use super::Kernel;
+use super::arguments::Kernel;
 use crate::dtype::Dtype;
 use crate::scenario::AttentionKernel;
 use crate::step::device::Device;

@@ -2,7 +2,7 @@
 //!
 //! Sources: aten/src/ATen/native/transformers/cuda/attention.cu and cuda/attention_backward.cu.
 
-use super::{Arguments, Kernel, Scores, additive_mask, float_mask};
+use super::arguments::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};

@@ -1,6 +1,6 @@
 //! The reference implementation, operation by operation, which runs where no kernel can.
 
-use super::{Arguments, Kernel, Scores, additive_mask, float_mask};
+use super::arguments::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::step::machine::Machine;
 use crate::step::ops::matmul::{Product, Second};

@@ -1,6 +1,6 @@
 //! How the attention kernels split their work, which decides their scratch space.
 
-use super::Scores;
+use super::arguments::Scores;
 
 impl Scores {
     /// `num_splits_heuristic` of the flash kernel.

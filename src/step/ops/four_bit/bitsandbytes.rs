@@ -9,7 +9,7 @@ use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::four_bit::{DEQUANTISED, SCALES};
-use crate::step::ops::linear::{INPUT, OUTPUT, Shape};
+use crate::step::ops::shape::{INPUT, OUTPUT, Shape};
 use crate::step::tensor::{Layout, Value};
 use crate::step::what::torch;
 

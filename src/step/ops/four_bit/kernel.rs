@@ -4,7 +4,7 @@
 
 use crate::dtype::Dtype;
 use crate::step::device::Device;
-use crate::step::ops::linear::Shape;
+use crate::step::ops::shape::Shape;
 
 /// Rows above which the weight is always dequantised.
 const MOST_ROWS: u64 = 1536;

@@ -12,7 +12,7 @@ use crate::step::machine::State;
 use crate::step::ops::four_bit::{
     CODE_BOOK, DEQUANTISED, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES,
 };
-use crate::step::ops::linear::Shape;
+use crate::step::ops::shape::Shape;
 use crate::step::tensor::{Layout, Value};
 use crate::step::what::{Source, What, torch};
 

@@ -6,7 +6,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Linear, Mixer, Mlp, Projection};
 use crate::scenario::{AttentionKernel, Method, Precision, WeightFormat};
 use crate::step::forward::adapters;
-use crate::step::forward::stacks::not_compared;
+use crate::step::forward::stacks::common::not_compared;
 
 /// transformers' blocks as torchtune builds them.
 pub(in crate::step::forward::stacks) fn architecture(

@@ -3,7 +3,7 @@
 //! Source: unsloth_zoo 2026.10.9 fused_losses/fused_linear.py `_ce_impl`, `fused_linear_rows`, `_tiled_forward`,
 //! `_tiled_layout`; fused_losses/chunked_logprob.py `unsloth_chunked_ce_loss`.
 
-use super::super::texts;
+use super::super::common::texts;
 use super::compute_dtype;
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, only};

@@ -10,7 +10,7 @@ mod buffers;
 pub(in crate::step) mod functions;
 mod loss;
 
-use super::texts;
+use super::common::{not_compared, texts};
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
@@ -47,7 +47,7 @@ pub(super) fn architecture(
 ) -> Result<Architecture, Issue> {
     let Some(family) = architecture.family.and_then(|family| family.stacks.unsloth) else {
         let message = format!("Unsloth's {} is not modelled", architecture.model_type);
-        return Err(super::not_compared(message, |stacks| stacks.unsloth.is_some()));
+        return Err(not_compared(message, |stacks| stacks.unsloth.is_some()));
     };
     settings(member, batch)?;
     let mut own = architecture.clone();
