@@ -10,8 +10,8 @@ use headroom::estimate;
 use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Loop, Mask, Method, ModelChoice, Offloading, Optimizer,
-    Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, DeepSpeed, Loop, Mask, Method, ModelChoice, Offloading,
+    Optimizer, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -114,9 +114,11 @@ fn one_layer_stands_for_many() {
 }
 
 /// Settings under which one of several GPUs keeps other things.
-fn on_many() -> [Scenario; 6] {
+fn on_many() -> [Scenario; 9] {
     let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
     let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
+    let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
+    let partitioned = |sharding, gpus| Cluster { gpus, sharding, deepspeed: small, ..Cluster::ONE };
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -145,8 +147,11 @@ fn on_many() -> [Scenario; 6] {
             method: Method::Qlora,
             precision: Precision::AmpBf16Weights,
             cluster: replicated(4),
-            ..base
+            ..base.clone()
         },
+        Scenario { cluster: partitioned(Sharding::Zero1, 3), accumulation: 2, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero2, 8), method: Method::Lora, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero3, 5), ..base },
     ]
 }
 
@@ -156,21 +161,23 @@ fn on_many() -> [Scenario; 6] {
 fn one_layer_stands_for_many_on_each_of_several_gpus() {
     let settings = on_many();
     let mut wrong = Vec::new();
-    let (mut sharded, mut replicated) = (0, 0);
+    let (mut sharded, mut replicated, mut partitioned) = (0, 0, 0);
     for (place, entry) in catalogue::entries().iter().enumerate() {
         let model = ModelChoice::Catalogue(entry.id.to_owned());
-        for turn in [place, place + 3] {
+        for turn in [place, place + 3, place + 6] {
             let scenario = Scenario { model: model.clone(), ..settings[turn % settings.len()].clone() };
             if let Some(differences) = answers(&scenario) {
                 match scenario.cluster.sharding {
                     Sharding::Fsdp2 => sharded += 1,
+                    Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => partitioned += 1,
                     _ => replicated += 1,
                 }
                 wrong.extend(differences);
             }
         }
     }
-    assert!(sharded > 60 && replicated > 120, "only {sharded} sharded and {replicated} replicated ones ran");
+    let ran = format!("{sharded} sharded, {replicated} replicated and {partitioned} partitioned ones ran");
+    assert!(sharded > 60 && replicated > 120 && partitioned > 60, "only {ran}");
     assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
 }
 

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
-    LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat, modules,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
+    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -171,8 +172,23 @@ fn savings() -> impl Strategy<Value = Savings> {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL))
-        .prop_map(|(gpus, sharding, reshards, reduce)| Cluster { gpus, sharding, reshards, reduce })
+    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
+    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce), deepspeed)| Cluster {
+        gpus,
+        sharding,
+        reshards,
+        reduce,
+        deepspeed,
+    })
+}
+
+fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
+    let elements = || 1u64..=1 << 40;
+    let sizes = (elements(), elements(), elements(), elements());
+    (sizes, any::<bool>(), select(Overlap::ALL)).prop_map(|(sizes, contiguous, overlap)| {
+        let (reduce_bucket, prefetch_bucket, persistence, live) = sizes;
+        DeepSpeed { reduce_bucket, prefetch_bucket, persistence, live, contiguous, overlap }
+    })
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {

@@ -24,14 +24,14 @@ pub struct Layout {
     pub scenario: Box<Scenario>,
 }
 
-/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario's engine shards
-/// already: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
+/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario names another
+/// engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
 /// are float32 shards.
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
         scenario.cluster.gpus = gpus;
-        if scenario.cluster.is_many() && !scenario.cluster.shards() {
+        if scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
             scenario.cluster.sharding = Sharding::Fsdp2;
         }
     });
@@ -47,10 +47,10 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// ```
 /// use headroom::plan::fewest_gpus;
 /// use headroom::scenario::{GpuChoice, Method, Scenario};
-/// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()), ..Scenario::default() };
+/// let mut scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-40gb".into()), ..Scenario::default() };
 /// scenario.change(|scenario| scenario.method = Method::Full);
 /// let layout = fewest_gpus(&scenario)?.expect("an 8B model is held by some");
-/// assert_eq!(layout.gpus, 2);
+/// assert_eq!(layout.gpus, 4);
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {

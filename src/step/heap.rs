@@ -417,6 +417,11 @@ impl Heap {
         ids.filter(|id| self.references(*id) > 0).collect()
     }
 
+    /// What a storage is for.
+    pub fn category_of(&self, id: StorageId) -> Category {
+        self.storages[id as usize].category
+    }
+
     /// References of a storage.
     pub fn references(&self, id: StorageId) -> u32 {
         self.storages[id as usize].references

@@ -167,7 +167,8 @@ impl State {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
         let (kept, read) = self.parallel.kept(shape, rank, dtype);
-        let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
+        let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
+        let bytes = loaded.saturating_mul(kept.dtype.bytes());
         let storage = self.persistent(bytes, kept.dtype, times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))

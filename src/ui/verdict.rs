@@ -117,7 +117,16 @@ pub struct Figure {
     pub amount: String,
     /// What it is made of.
     pub note: String,
+    /// What the name means.
+    pub help: &'static str,
 }
+
+const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
+                     process. A card with less cannot run it.";
+const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
+                        the holes between tensors and what it keeps for later.";
+const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
+                     back before it fails.";
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows. On a card that is not NVIDIA's the first only.
@@ -136,7 +145,7 @@ pub fn figures(
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
     let note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
     let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
-    let needs = Figure { name, amount: unit.amount(memory.needed()), note };
+    let needs = Figure { name, amount: unit.amount(memory.needed()), note, help: NEEDS };
     if !is_nvidia {
         return vec![needs];
     }
@@ -154,12 +163,14 @@ pub fn figures(
             name: "PyTorch reserves",
             amount: amount(|on_card| on_card.reserved),
             note: reserved.to_owned(),
+            help: RESERVES,
         },
         Figure {
             name: "nvidia-smi shows",
             amount: amount(|on_card| on_card.shown),
-            note: if cluster.is_many() { "that and the driver, without NCCL" } else { "that and the driver" }
+            note: if cluster.is_many() { "with the driver, without NCCL" } else { "that and the driver" }
                 .to_owned(),
+            help: SHOWS,
         },
     ]
 }
@@ -181,17 +192,7 @@ pub fn rests_on(band: &Band) -> String {
 
 /// How the figures are known, in short sentences.
 pub fn known(band: Option<&Band>) -> Vec<String> {
-    let mut told = vec![
-        "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
-         process. A card with less cannot run it."
-            .to_owned(),
-        "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with the \
-         holes between tensors and what it keeps for later."
-            .to_owned(),
-        "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory back \
-         before it fails."
-            .to_owned(),
-    ];
+    let mut told: Vec<String> = [NEEDS, RESERVES, SHOWS].map(str::to_owned).into();
     if let Some(band) = band {
         told.extend(how_sure(band));
     }

@@ -140,14 +140,14 @@ fn need_lists_the_cards_that_do() {
 
 #[test]
 fn levers_and_need_say_how_many_gpus_hold_it() {
-    let full = ["--method", "full", "--gpu", "a100-sxm-80gb"];
+    let full = ["--method", "full", "--gpu", "a100-sxm-40gb"];
     let text = says(&[&["levers"], &full[..]].concat());
-    assert!(text.contains("\nFewest GPUs that hold it: 2 under FSDP2, "), "{text}");
+    assert!(text.contains("\nFewest GPUs that hold it: 4 under FSDP2, "), "{text}");
     for command in ["levers", "need"] {
         let json: Value = serde_json::from_str(&says(&[&[command, "--json"], &full[..]].concat())).unwrap();
         let fewest = &json["fewest_gpus"];
         let link = fewest["link"].as_str().unwrap();
         let estimate: Value = serde_json::from_str(&says(&["estimate", link, "--json"])).unwrap();
-        assert_eq!((fewest["gpus"].as_u64(), &fewest["needed"]), (Some(2), &estimate["needed"]), "{command}");
+        assert_eq!((fewest["gpus"].as_u64(), &fewest["needed"]), (Some(4), &estimate["needed"]), "{command}");
     }
 }

@@ -1,19 +1,19 @@
 // Several GPUs: how many it takes, under which engine, and what each of them and all of them hold.
 import { expect, test } from "./support/test.js";
 
-const FULL = "#v=1&method=full&gpu=a100-sxm-80gb";
+const FULL = "#v=1&method=full&gpu=a100-sxm-40gb";
 
 test("from a card that is too small to GPUs that hold it is one click", async ({ headroom, page }) => {
   await headroom.open(FULL);
   await expect(headroom.verdict).toContainText("Does not fit");
-  const lever = page.locator(".lever", { hasText: "GPUs: 2" });
+  const lever = page.locator(".lever", { hasText: "GPUs: 4" });
   await expect(lever).toContainText("Sharding: FSDP2");
   await expect(lever).toContainText("on each · fits");
   await lever.click();
-  await expect(headroom.verdict).toContainText("on each of the 2 × ");
+  await expect(headroom.verdict).toContainText("on each of the 4 × ");
   await expect(headroom.verdict).toContainText("to spare");
   await expect(headroom.verdict.locator(".total")).toContainText("GiB per GPU");
-  await headroom.expectLink("gpus", "2");
+  await headroom.expectLink("gpus", "4");
   await headroom.expectLink("shard", "fsdp2");
 });
 
@@ -49,16 +49,16 @@ for (const width of [390, 1280]) {
 
 test("every engine and number of GPUs is a place in a table that opens", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
-  await expect(page.getByText(/^The fewest that hold it: 2 × /)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^The fewest that hold it: 4 × /)).toBeVisible({ timeout: 60_000 });
   const table = page.getByRole("table", { name: "What each GPU needs, by engine and number of GPUs" });
   await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
   const copies = table.getByRole("row", { name: /^DDP/ });
   await expect(copies.getByRole("button").first()).toContainText("does not fit");
-  const cell = table.getByRole("row", { name: /^FSDP2/ }).getByRole("button").nth(1);
+  const cell = table.getByRole("row", { name: /^FSDP2/ }).getByRole("button").nth(2);
   await expect(cell).toContainText("fits");
   const [needed] = (await cell.innerText()).split(/\s/);
   await cell.click();
-  await headroom.expectLink("gpus", "4");
+  await headroom.expectLink("gpus", "8");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
   await expect(headroom.verdict.locator(".total strong")).toHaveText(needed);
 });
@@ -66,9 +66,10 @@ test("every engine and number of GPUs is a place in a table that opens", async (
 test("memory against the number of GPUs falls, and says from where on it fits", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
   await page.getByRole("group", { name: "Against" }).getByRole("button", { name: "GPUs" }).click();
-  await expect(page.getByText(/^Fits on 2 GPUs: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^Fits on 4 GPUs: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 60_000 });
   const scrubber = page.getByRole("slider", { name: "GPUs on the curve" });
   await scrubber.press("ArrowRight");
-  await headroom.expectLink("gpus", "2");
+  await scrubber.press("ArrowRight");
+  await headroom.expectLink("gpus", "4");
   await expect(headroom.verdict).toContainText("to spare");
 });

@@ -94,7 +94,8 @@ pub(super) static RULES: &[Rule] = &[
     }),
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && !s.cluster.shards() {
-            s.change(|s| s.cluster.sharding = Sharding::Fsdp2);
+            let sharding = if s.cluster.is_zero() { Sharding::Zero3 } else { Sharding::Fsdp2 };
+            s.change(|s| s.cluster.sharding = sharding);
         }
     }),
     // as many sequences per step in more passes

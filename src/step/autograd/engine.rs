@@ -152,10 +152,11 @@ impl State {
             (self.module, self.role) = (node.module, node.role);
             let weights = self.weights_of(&node);
             let mut results = derivative.run(self, &node, &mut grads);
-            weights.into_iter().for_each(|weight| self.release(weight));
+            weights.iter().for_each(|weight| self.release(*weight));
             // a variable that hooks give is a local of the function: it goes before the function's arguments do
             let reentrant = self.graph.reentrant;
-            if hooked || node.frame != 0 && !reentrant {
+            let saves = node.saved.0 < node.saved.1;
+            if saves && (hooked || node.frame != 0 && !reentrant) {
                 self.release_saved(&node, true);
             }
             validate(self, &node, &mut results);
@@ -164,18 +165,18 @@ impl State {
             if hooked {
                 self.after_node();
             }
-            for grad in grads.into_iter().flatten() {
+            for grad in grads.iter().flatten() {
                 self.release(grad.storage);
             }
-            if node.frame == 0 || reentrant {
+            if saves && (node.frame == 0 || reentrant) {
                 self.release_saved(&node, false);
             }
             if !reentrant {
                 self.leave_frame(&node);
             }
-            for (input, result) in node.inputs.iter().zip(results) {
+            for (input, result) in node.inputs.iter().zip(&results) {
                 if let Some(grad) = result {
-                    self.give(input.edge, grad);
+                    self.give(input.edge, *grad);
                 }
             }
         } else {
@@ -190,7 +191,7 @@ impl State {
     /// The parameters among a node's inputs, which its derivative reads: they come through the door for weights, as they do
     /// in the forward pass.
     fn weights_of(&mut self, node: &Node) -> [StorageId; INPUTS] {
-        node.inputs.map(|input| match input.edge {
+        node.inputs.each_ref().map(|input| match input.edge {
             Edge::Param(id) | Edge::Frozen(id) if !self.params.is_leaf(id) => self.weight(id).storage,
             Edge::Param(_) | Edge::Frozen(_) | Edge::Node { .. } | Edge::None => NOTHING,
         })
@@ -284,10 +285,14 @@ impl State {
     /// The last node of a frame that saved anything, where checkpointing is reentrant the last of all, lets go of what the
     /// frame holds.
     fn leave_frame(&mut self, node: &Node) {
-        if node.frame == 0 || !self.graph.reentrant && node.saved.0 == node.saved.1 {
-            return;
+        if node.frame != 0 && (self.graph.reentrant || node.saved.0 < node.saved.1) {
+            self.count_down(node.frame);
         }
-        let frame = &mut self.graph.frames[node.frame as usize - 1];
+    }
+
+    /// One node fewer is left of those that need a frame, by its number.
+    fn count_down(&mut self, number: u32) {
+        let frame = &mut self.graph.frames[number as usize - 1];
         frame.nodes -= 1;
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
@@ -299,7 +304,7 @@ impl State {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
                 self.release(grad);
             }
-            if node.frame == 1 {
+            if number == 1 {
                 self.drop_left();
             }
         }

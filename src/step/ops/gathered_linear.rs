@@ -24,8 +24,10 @@ impl State {
         weight: ParamId,
         bias: Option<ParamId>,
     ) -> Value {
-        // a recomputation saves the parameter detached, which holds what it was gathered in
-        let held = if self.recomputing { self.parallel.gathered(weight) } else { NOTHING };
+        // a recomputation detaches what it saves and requires a gradient (torch/utils/checkpoint.py `_recomputation_hook`),
+        // which holds what the parameter was gathered in
+        let detaches = self.recomputing && self.params.get(weight).trainable;
+        let held = if detaches { self.parallel.gathered(weight) } else { NOTHING };
         let weight = self.weight(weight);
         let has_bias = bias.is_some();
         let bias = self.weight_if(bias);

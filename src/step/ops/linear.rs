@@ -216,7 +216,7 @@ impl<'m> Tensor<'m> {
         machine.within(layer.name, &roles::PROJECTION, || match layer.adapter {
             None => self.base(layer),
             Some(adapter) => {
-                let module = Module::container("lora", layer.weight.id());
+                let module = Module::adapted(layer.weight.id(), adapter.a);
                 machine.module(module, self, |own| own.adapted(layer, adapter))
             }
         })

@@ -216,9 +216,11 @@ impl Gatherer {
             }
             if recomputing
                 && !self.params[index].trained
-                && let Some((_, recomputed)) = self.running.last_mut()
+                && let Some((running, recomputed)) = self.running.last_mut()
             {
+                // `update_recompute_parameters`
                 recomputed.push(index);
+                self.params[index].active.push(*running);
             }
             if let Status::InFlight(_) = self.params[index].status {
                 self.wait(heap, index);

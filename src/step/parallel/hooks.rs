@@ -30,6 +30,12 @@ impl Module {
         Module { name, number, own: [None; 2] }
     }
 
+    /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
+    /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.
+    pub const fn adapted(weight: ParamId, a: ParamId) -> Module {
+        Module { name: "lora", number: weight, own: [Some(a), None] }
+    }
+
     /// The model itself, and what peft puts around it.
     const fn root(number: u32) -> Module {
         Module::container("", number)

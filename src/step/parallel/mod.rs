@@ -90,6 +90,11 @@ impl Parallel {
         matches!(self, Parallel::Zero3(_))
     }
 
+    /// Whether parameters are loaded whole and partitioned then.
+    pub fn partitions_loaded(&self) -> bool {
+        matches!(self, Parallel::Zero3(_))
+    }
+
     /// The storage of a parameter that a module gathered.
     pub fn gathered(&self, id: ParamId) -> StorageId {
         match self {

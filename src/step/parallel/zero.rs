@@ -228,35 +228,37 @@ impl Zero {
             return flatten(heap, self.waiting.len() as u64, self.elements);
         }
         let partition = self.partition.max(1);
-        let (mut slices, mut numel) = (0u64, 0u64);
-        let mut last = None;
+        let rank = |element: u64| element / partition;
+        if self.elements <= self.bucket_size {
+            // neighbours of a rank are one slice
+            let ends = |place: &u32| {
+                let Trained { offset, numel, .. } = self.trained[*place as usize];
+                [rank(offset), rank(offset.saturating_add(numel).saturating_sub(1))]
+            };
+            let mut ranks = self.waiting.iter().flat_map(ends);
+            let first = ranks.next();
+            let is_one = ranks.all(|rank| Some(rank) == first);
+            return flatten(heap, if is_one { 1 } else { 2 }, self.elements);
+        }
+        // a gradient by itself that is larger than the bucket
         for place in &self.waiting {
-            let Trained { offset, numel: mut left, .. } = self.trained[*place as usize];
-            let mut at = offset;
+            let Trained { offset: mut at, numel: mut left, .. } = self.trained[*place as usize];
             while left > 0 {
-                let rank = at / partition;
-                let room = (rank + 1).saturating_mul(partition).saturating_sub(at).max(1);
-                // whole partitions that fit into what is summed up at a time are alike: they are taken together
-                let whole = if at % partition == 0 && last != Some(rank) { left / partition } else { 0 };
-                let until_full = (self.bucket_size.saturating_sub(numel) / partition).saturating_add(1);
-                let (count, piece) = if whole > 1 {
-                    let count = whole.min(until_full);
-                    (count, count.saturating_mul(partition))
-                } else {
-                    (u64::from(last != Some(rank)), room.min(left))
+                let room = partition - at % partition;
+                let further = match self.bucket_size.checked_sub(room) {
+                    Some(more) => more / partition + 1,
+                    None => 0,
                 };
-                slices += count;
-                numel = numel.saturating_add(piece);
-                at = at.saturating_add(piece);
-                left -= piece.min(left);
-                last = Some(at.saturating_sub(1) / partition);
-                if numel > self.bucket_size {
-                    flatten(heap, slices, numel);
-                    (slices, numel, last) = (0, 0, None);
-                }
+                let most = room.saturating_add(further.saturating_mul(partition));
+                let piece = most.min(left);
+                flatten(heap, if piece > room { 2 } else { 1 }, piece);
+                // those behind it that are like it change nothing
+                let times = if room == partition { (left / most).max(1) } else { 1 };
+                let taken = piece.saturating_mul(times).min(left);
+                at = at.saturating_add(taken);
+                left -= taken;
             }
         }
-        flatten(heap, slices, numel);
     }
 
     /// The backward pass is through (`allreduce_gradients`, `independent_gradient_partition_epilogue`).

@@ -20,6 +20,7 @@ const STAGE_3: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage3.py"
 
 static PARTITIONS: What =
     What::own("partitions", "this rank's part of every trained parameter, in one tensor", STAGE_3);
+static PARTITION: What = What::own("partition", "this rank's part of a parameter", STAGE_3);
 static WHOLE: What = What::own("gathered parameter", "a whole parameter, for a moment", STAGE_3);
 static GRADIENTS: What =
     What::own("gradients of the partitions", "this rank's part of every gradient, from load to end", STAGE_3);
@@ -106,6 +107,14 @@ impl Zero3 {
                 Some(_) | None => self.groups.push((1, numel)),
             }
             self.trained.push(id as ParamId);
+        }
+        // `_convert_to_zero_parameters`
+        for id in model.params.clone() {
+            let param = &mut params.list[id];
+            let (category, times) = (heap.category_of(param.storage), param.times);
+            let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
+            let part = heap.persistent(bytes, COMPUTE, times, category, &PARTITION);
+            heap.release(std::mem::replace(&mut param.storage, part));
         }
         for id in &self.trained {
             let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);

@@ -232,6 +232,7 @@ fn Row(
                     type="button"
                     aria-expanded=Signal::derive(move || open.get().to_string())
                     aria-controls=id.clone()
+                    title=part.help()
                 >
                     <i class="swatch"></i>
                     {part.label()}

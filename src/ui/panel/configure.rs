@@ -47,7 +47,7 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning. Figures are per GPU: of one, or of several under DDP or FSDP2. DPO, GRPO and inference are not \
+                "Supervised fine-tuning. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. DPO, GRPO and inference are not \
                  estimated yet."
             </p>
         </form>

@@ -15,7 +15,7 @@ pub fn Footer() -> impl IntoView {
             </p>
             <p>
                 "It estimates supervised fine-tuning, with PyTorch and the training library that is chosen. Figures are per GPU: \
-                 of one, or of several under DDP or FSDP2. DPO, GRPO and inference are not estimated yet. What a card needs is what the allocator \
+                 of one, or of several under DDP, FSDP2 or ZeRO. DPO, GRPO and inference are not estimated yet. What a card needs is what the allocator \
                  hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately."
             </p>
         </footer>

@@ -55,7 +55,7 @@ fn bars(state: State, width: u32) -> String {
             name: format!("GPU {rank}"),
             segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
-            faded: rank > 0,
+            faded: false,
         });
         draw(
             &bars.collect::<Vec<_>>(),

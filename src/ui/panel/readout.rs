@@ -91,7 +91,7 @@ pub(super) fn Readout(
             if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) }
         });
         view! {
-            <li class=part.class()>
+            <li class=part.class() title=part.help()>
                 <i class="swatch"></i>
                 <span>{part.label()}</span>
                 " "

@@ -117,7 +117,7 @@ fn answer(
 fn figure(figure: Figure) -> impl IntoView {
     view! {
         <div>
-            <dt>{figure.name}</dt>
+            <dt title=figure.help>{figure.name}</dt>
             " "
             <dd>
                 <b>{figure.amount}</b>
