@@ -52,6 +52,30 @@ fn another_run_is_not_taken_for_this_one() {
 }
 
 #[test]
+fn what_cannot_be_said_is_not_said() {
+    let decoded = |text: &str, link: &str| decode(text, &linked(link)).expect("a message");
+    let text = "CUDA out of memory. Tried to allocate 2.30 GiB. GPU 0 has a total capacity of 23.64 GiB of which 60.00 MiB is free. Of the \
+                allocated memory 20.00 GiB is allocated by PyTorch, and 2.00 GiB is reserved by PyTorch but unallocated.";
+    // a scenario that nobody can run is not compared with the message
+    let unanswered = decoded(text, "gpus=4&shard=fsdp2&st=liger");
+    let is_reason = |finding: &Finding| matches!(finding, Finding::NoAnswer { .. });
+    assert!(unanswered.findings.iter().any(is_reason), "{:?}", unanswered.findings);
+    assert!(!unanswered.findings.contains(&Finding::NoSuchTensor));
+    // what fits as it is has nothing to remove
+    assert!(remedies(&decoded(text, "gpu=rtx-4090")).expect("changes").is_empty());
+    // what fits comes first
+    let text = "CUDA out of memory. Tried to allocate 62.62 GiB. GPU 0 has a total capacity of 11.65 GiB of which 5.00 GiB is free. Of \
+                the allocated memory 6.00 GiB is allocated by PyTorch, and 78.00 MiB is reserved by PyTorch but unallocated.";
+    let found = remedies(&decoded(text, "b=64&s=8192&gpu=rtx-3060-12gb")).expect("changes");
+    assert_eq!(found[0].verdict, headroom::plan::Verdict::Fits, "{found:?}");
+    // room that nobody had is no fragmentation; and the card of nvidia-smi's figure is the scenario's
+    let text = "CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already allocated; 9.28 GiB free; \
+                4.68 MiB cached)";
+    assert!(matches!(decoded(text, "gpu=rtx-4090").findings[0], Finding::Limited { .. }));
+    assert_eq!(decoded("22100MiB / 24564MiB", "gpu=rtx-4090").findings, []);
+}
+
+#[test]
 fn no_text_and_no_scenario_makes_it_fail() {
     let endless = "9".repeat(400);
     for text in [

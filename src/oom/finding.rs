@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::Message;
+use super::message::{Amount, Message};
 use super::suspect::Suspect;
 use crate::allocator::segment_for;
+use crate::issue::Issue;
 use crate::units::Bytes;
 
 /// Something that follows from a message's figures.
@@ -28,6 +29,13 @@ pub enum Finding {
     },
     /// One request is more than the card has.
     LargerThanCard,
+    /// There was room enough that nobody had.
+    Limited {
+        /// What was free.
+        free: Bytes,
+        /// What the process may have, where the message says it.
+        allowed: Option<Bytes>,
+    },
     /// The figure is a segment's, of whatever small tensor came next.
     AnySmallTensor {
         /// The segment.
@@ -40,8 +48,15 @@ pub enum Finding {
     },
     /// The message is of another card than the scenario's.
     OtherCard {
-        /// The card on which the scenario is looked at instead.
-        name: String,
+        /// What the scenario's card has.
+        own: Bytes,
+        /// What the message's has, on which the scenario is looked at.
+        capacity: Bytes,
+    },
+    /// The scenario has no answer.
+    NoAnswer {
+        /// Why.
+        reason: String,
     },
     /// Nothing in the scenario's run is of that size.
     NoSuchTensor,
@@ -75,15 +90,28 @@ impl fmt::Display for Finding {
             }
             Finding::AnySmallTensor { segment } => write!(
                 f,
-                "The card was simply full: {segment} is what the allocator asks for whenever a {} tensor finds no free block. \
-                 What was there already is the question, not this tensor.",
-                if segment.0 <= segment_for(1) { "small (up to 1 MiB)" } else { "middling (1 to 10 MiB)" }
+                "The card was full: {segment} is what the allocator asks for whenever a tensor of {} finds no free block. What \
+                 was there already is the question, not this tensor.",
+                if segment.0 <= segment_for(1) { "up to 1 MiB" } else { "1 to 10 MiB, or of 18 to 20," }
             ),
             Finding::OtherProcesses { bytes } => {
                 write!(f, "Other processes had {bytes} of the card: nvidia-smi lists them.")
             }
-            Finding::OtherCard { name } => {
-                write!(f, "The message's card is not the scenario's: by its capacity it is {name}, on which the scenario is looked at.")
+            Finding::OtherCard { own, capacity } => write!(
+                f,
+                "The message's card has {capacity}, the scenario's {own}: the scenario is looked at on one with {capacity}."
+            ),
+            Finding::NoAnswer { reason } => {
+                write!(f, "The scenario has no answer, so the message is not looked for in its run: {reason}.")
+            }
+            Finding::Limited { free, allowed } => {
+                write!(f, "{free} of the card were free and could not be had: ")?;
+                match allowed {
+                    Some(allowed) => write!(f, "the process is limited to {allowed} (set_per_process_memory_fraction)."),
+                    None => f.write_str(
+                        "the process has a limit of its own, or another process had them at that moment.",
+                    ),
+                }
             }
             Finding::NoSuchTensor => f.write_str(
                 "No tensor of this scenario asks for that much: its model, batch size, sequence length or another setting is not \
@@ -98,42 +126,48 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What follows from a message, beside the suspects that were found; `card` is the one that it is of, where the scenario had
-/// another.
+/// What follows from a message: beside the suspects that were found, or why they could not be looked for; `cards` is what the
+/// scenario's card and the message's have, where they differ.
 pub fn findings(
     message: &Message,
-    card: Option<String>,
+    cards: Option<[Bytes; 2]>,
     suspects: &[Suspect],
+    unanswered: Option<Issue>,
     expandable: bool,
 ) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let Message { requested, capacity, free, others, allocated, unallocated, .. } = *message;
-    if let Some(asked) = requested {
-        let segment = message.segment();
-        let is_larger = capacity.is_some_and(|capacity| asked.bytes > capacity.bytes);
-        if is_larger {
-            findings.push(Finding::LargerThanCard);
-        } else if let Some(segment) = segment {
-            findings.push(Finding::AnySmallTensor { segment });
+    let of_memory = message.requested.and_then(|asked| of_memory(message, asked.bytes, expandable));
+    let in_run = match (unanswered, suspects.first()) {
+        (Some(issue), _) => Some(Finding::NoAnswer { reason: issue.to_string() }),
+        (None, Some(Suspect { agrees: Some(false), allocated: found, .. })) => {
+            let said = message.allocated.map_or(Bytes::ZERO, |amount| amount.bytes);
+            Some(Finding::OtherMoment { said, found: *found })
         }
-        if let (Some(free), Some(unallocated), false) = (free, unallocated, is_larger) {
-            let there = free.bytes + unallocated.bytes;
-            findings.push(match asked.bytes.saturating_sub(there) {
-                Bytes::ZERO => Finding::Fragmented { unallocated: unallocated.bytes, expandable },
-                by => Finding::Short { by },
-            });
+        (None, None) if message.requested.is_some() && message.segment().is_none() => {
+            Some(Finding::NoSuchTensor)
         }
-        match (suspects.first(), segment) {
-            (None, None) => findings.push(Finding::NoSuchTensor),
-            (Some(Suspect { agrees: Some(false), allocated: found, .. }), _) => {
-                let said = allocated.map_or(Bytes::ZERO, |amount| amount.bytes);
-                findings.push(Finding::OtherMoment { said, found: *found });
-            }
-            (None, Some(_)) | (Some(_), _) => {}
-        }
+        (None, Some(_) | None) => None,
+    };
+    let others = message.others.map(|amount| amount.bytes).filter(|bytes| *bytes > Bytes::ZERO);
+    let others = others.map(|bytes| Finding::OtherProcesses { bytes });
+    let card = cards.map(|[own, capacity]| Finding::OtherCard { own, capacity });
+    [of_memory, in_run, others, card].into_iter().flatten().collect()
+}
+
+/// Why the card had no room for what was asked.
+fn of_memory(message: &Message, asked: Bytes, expandable: bool) -> Option<Finding> {
+    let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
+    if bytes(message.capacity).is_some_and(|capacity| asked > capacity) {
+        return Some(Finding::LargerThanCard);
     }
-    let other = others.map(|amount| amount.bytes).filter(|bytes| *bytes > Bytes::ZERO);
-    findings.extend(other.map(|bytes| Finding::OtherProcesses { bytes }));
-    findings.extend(card.map(|name| Finding::OtherCard { name }));
-    findings
+    let segment = message.segment().map(|segment| Finding::AnySmallTensor { segment });
+    let (Some(free), Some(unallocated)) = (bytes(message.free), bytes(message.unallocated)) else {
+        return segment;
+    };
+    Some(if free >= asked {
+        Finding::Limited { free, allowed: bytes(message.allowed) }
+    } else if free + unallocated >= asked {
+        Finding::Fragmented { unallocated, expandable }
+    } else {
+        segment.unwrap_or(Finding::Short { by: asked.saturating_sub(free + unallocated) })
+    })
 }

@@ -5,8 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::segment_for;
-use crate::hardware::Vendor;
-use crate::units::{BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, Bytes};
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, Bytes};
 
 /// An amount as a text writes it, with so many decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -33,14 +32,14 @@ impl Amount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct Message {
-    /// Whose card it was, where the message says it.
-    pub vendor: Option<Vendor>,
     /// What the allocator asked the card for: "Tried to allocate".
     pub requested: Option<Amount>,
     /// What the card has.
     pub capacity: Option<Amount>,
     /// What of it nobody had.
     pub free: Option<Amount>,
+    /// What the process may have of it, where it has a limit of its own.
+    pub allowed: Option<Amount>,
     /// What the process had, with what lies outside PyTorch's allocator.
     pub process: Option<Amount>,
     /// What other processes had.
@@ -75,20 +74,12 @@ impl std::str::FromStr for Message {
 
     fn from_str(text: &str) -> Result<Message, NoMessage> {
         let mut message = Message::default();
-        message.read_table(text);
-        message.read_sentences(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+        message.read_summary(text);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        message.read_sentence(first_message(&words));
+        message.read_nvidia_smi(&words);
         message.complete();
-        if message == Message::default() {
-            return Err(NoMessage);
-        }
-        let vendors = [
-            ("HIP out of memory", Vendor::Amd),
-            ("MPS", Vendor::Apple),
-            ("CUDA out of memory", Vendor::Nvidia),
-        ];
-        message.vendor =
-            vendors.into_iter().find(|(words, _)| text.contains(words)).map(|(_, vendor)| vendor);
-        Ok(message)
+        if message == Message::default() { Err(NoMessage) } else { Ok(message) }
     }
 }
 
@@ -99,13 +90,13 @@ impl Message {
         [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
     }
 
-    /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.2 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
-    /// words around an amount say what it is; where several messages were pasted, the first is read.
-    fn read_sentences(&mut self, text: &str) {
+    /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.0 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
+    /// words around an amount say what it is.
+    fn read_sentence(&mut self, text: &str) {
         // which writes GB for GiB
-        let step_of_gb = if text.contains("MPS") { BYTES_PER_GIB } else { crate::units::BYTES_PER_GB };
-        let mut others = None;
-        for Found { amount, before, after } in amounts(text, step_of_gb) {
+        let step_of_gb = if text.contains("MPS allocated") { BYTES_PER_GIB } else { BYTES_PER_GB };
+        let mut processes: Vec<Amount> = Vec::new();
+        for Found { amount, before, after, .. } in amounts(text, step_of_gb) {
             let ends = |words: &[&str]| words.iter().any(|words| before.ends_with(words));
             let begins = |words: &[&str]| words.iter().any(|words| after.starts_with(words));
             let field = if ends(&["Tried to allocate"]) {
@@ -116,29 +107,55 @@ impl Message {
                 &mut self.capacity
             } else if begins(&["is free", "free"]) {
                 &mut self.free
+            } else if begins(&["allowed;"]) {
+                &mut self.allowed
+            } else if begins(&["memory in use"]) && ends(&["this process has"]) {
+                &mut self.process
             } else if begins(&["memory in use"]) {
-                if ends(&["this process has"]) { &mut self.process } else { &mut others }
+                processes.push(amount);
+                continue;
             } else if begins(&["is allocated by PyTorch", "already allocated"]) || ends(&["MPS allocated:"]) {
                 &mut self.allocated
             } else if begins(&["is reserved by PyTorch but unallocated", "cached)"]) {
                 &mut self.unallocated
             } else if begins(&["reserved in total by PyTorch"]) {
                 &mut self.reserved
-            } else if begins(&["/ "]) {
-                // nvidia-smi: 22100MiB / 24564MiB
-                &mut self.shown
-            } else if ends(&[" /"]) && self.shown.is_some() {
-                &mut self.capacity
             } else {
                 continue;
             };
             field.get_or_insert(amount);
         }
-        self.others = self.others.or(others);
+        self.read_processes(processes);
+    }
+
+    /// The processes that a message names by number. In a container PyTorch does not know its own number, and this process is
+    /// among them: the one beside which there would be no room for what PyTorch reserved.
+    fn read_processes(&mut self, mut processes: Vec<Amount>) {
+        let reserved = self.reserved.or(sum(self.allocated, self.unallocated));
+        if let (None, Some(reserved), Some(capacity)) = (self.process, reserved, self.capacity) {
+            let free = self.free.map_or(Bytes::ZERO, |amount| amount.bytes);
+            let own = processes.iter().position(|amount| {
+                let beside = capacity.bytes.saturating_sub(free).saturating_sub(amount.bytes);
+                amount.most() >= reserved.least() && beside < reserved.bytes
+            });
+            self.process = own.map(|own| processes.remove(own));
+        }
+        self.others = processes.into_iter().map(Some).reduce(sum).flatten();
+    }
+
+    /// A line of nvidia-smi: `22100MiB / 24564MiB`.
+    fn read_nvidia_smi(&mut self, text: &str) {
+        let found = amounts(text, BYTES_PER_GB);
+        for pair in found.windows(2).filter(|pair| pair.iter().all(|found| found.unit == "MiB")) {
+            if pair[0].after.starts_with("/ ") && pair[1].before.ends_with('/') {
+                self.shown.get_or_insert(pair[0].amount);
+                self.capacity.get_or_insert(pair[1].amount);
+            }
+        }
     }
 
     /// `torch.cuda.memory_summary()`: `| Allocated memory | 7023 MiB | 9876 MiB | …`, the current figure first.
-    fn read_table(&mut self, text: &str) {
+    fn read_summary(&mut self, text: &str) {
         for line in text.lines() {
             let mut cells = line.split('|').map(str::trim).skip(1);
             let (Some(label), Some(current)) = (cells.next(), cells.next()) else { continue };
@@ -147,7 +164,7 @@ impl Message {
                 "GPU reserved memory" => &mut self.reserved,
                 _ => continue,
             };
-            if let Some(found) = amounts(current, crate::units::BYTES_PER_GB).first() {
+            if let Some(found) = amounts(current, BYTES_PER_GB).first() {
                 field.get_or_insert(found.amount);
             }
         }
@@ -155,23 +172,42 @@ impl Message {
 
     /// What follows from the rest.
     fn complete(&mut self) {
-        let difference = |all: Option<Amount>, part: Option<Amount>| {
-            let (all, part) = (all?, part?);
-            Some(Amount { bytes: all.bytes.saturating_sub(part.bytes), off: all.off + part.off })
-        };
         self.unallocated = self.unallocated.or(difference(self.reserved, self.allocated));
-        let sum = |a: Option<Amount>, b: Option<Amount>| {
-            let (a, b) = (a?, b?);
-            Some(Amount { bytes: a.bytes + b.bytes, off: a.off + b.off })
-        };
         self.reserved = self.reserved.or(sum(self.allocated, self.unallocated));
         self.free = self.free.or(difference(self.capacity, self.shown));
     }
 }
 
+fn sum(a: Option<Amount>, b: Option<Amount>) -> Option<Amount> {
+    let (a, b) = (a?, b?);
+    Some(Amount { bytes: a.bytes + b.bytes, off: a.off + b.off })
+}
+
+fn difference(all: Option<Amount>, part: Option<Amount>) -> Option<Amount> {
+    let (all, part) = (all?, part?);
+    Some(Amount { bytes: all.bytes.saturating_sub(part.bytes), off: all.off + part.off })
+}
+
+/// A message is no longer than this, with its advice; what comes later in a log is not read as its figures.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// The first message of a text, up to the next one; nothing where there is none.
+fn first_message(text: &str) -> &str {
+    let begins = ["out of memory", "Tried to allocate"];
+    let Some(start) = begins.iter().filter_map(|words| text.find(words)).min() else { return "" };
+    let rest = &text[start..];
+    let next = rest.match_indices("out of memory").map(|(at, _)| at).find(|at| *at > 0);
+    let mut end = next.unwrap_or(rest.len()).min(LONGEST_MESSAGE);
+    while !rest.is_char_boundary(end) {
+        end -= 1;
+    }
+    &rest[..end]
+}
+
 /// An amount and the words on both sides of it.
 struct Found<'a> {
     amount: Amount,
+    unit: &'static str,
     before: &'a str,
     after: &'a str,
 }
@@ -216,6 +252,7 @@ fn amounts(text: &str, step_of_gb: u64) -> Vec<Found<'_>> {
                 // whole bytes are exact
                 off: Bytes(if step == 1.0 { 0 } else { (half * step).ceil() as u64 }),
             },
+            unit,
             before: text[..start].trim_end(),
             after: rest[unit.len()..].trim_start(),
         });
@@ -302,6 +339,32 @@ mod tests {
     }
 
     #[test]
+    fn in_a_container_this_process_is_one_of_those_with_numbers() {
+        let [_, _, _, process, others, _, _] = read(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total capacity of 14.75 GiB of which \
+             99.06 MiB is free. Process 7395 has 14.65 GiB memory in use. Of the allocated memory 14.29 GiB is allocated by PyTorch, \
+             and 226.08 MiB is reserved by PyTorch but unallocated.",
+        );
+        assert_eq!((process, others), (gib(14.65), None));
+        let [_, _, _, process, others, _, _] = read(
+            "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 0 bytes is free. Process 41 has 30.00 GiB memory \
+             in use. Process 42 has 30.00 GiB memory in use. Including non-PyTorch memory, this process has 19.09 GiB memory in use. Of \
+             the allocated memory 18.01 GiB is allocated by PyTorch",
+        );
+        assert_eq!((process, others), (gib(19.09), gib(60.)));
+    }
+
+    #[test]
+    fn figures_of_a_log_that_are_not_the_messages_are_left_alone() {
+        let [requested, capacity, free, ..] = read(
+            "Downloading model 500 MB / 2 GB\n12 GB free on disk\nTIMESTAMPS: 12\nCUDA out of memory. Tried to allocate 2.30 GiB. GPU 0 \
+             has a total capacity of 79.10 GiB of which 60.00 MiB is free. 70.00 GiB allowed; Of the allocated memory\n\
+             CUDA out of memory. Tried to allocate 9.00 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated)",
+        );
+        assert_eq!((requested, capacity, free), (gib(2.3), gib(79.1), mib(60.)));
+    }
+
+    #[test]
     fn tables_are_read() {
         let summary: Message = "\
 |                  PyTorch CUDA memory summary, device ID 0                 |
@@ -336,7 +399,8 @@ mod tests {
             "12",
             "GiB",
             "CUDA error: device-side assert",
-            "1e999 GiB is free-ish",
+            "1e999 GiB is free",
+            "1.2 GB / 4.7 GB",
             "|||",
             "9.9.9 GiB is free",
         ] {

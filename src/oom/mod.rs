@@ -8,7 +8,6 @@ mod suspect;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::gpus;
 use crate::issue::Issue;
 use crate::plan::{Answer, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
@@ -71,8 +70,9 @@ impl Holder {
     }
 }
 
-/// A card has the memory that a message says where it differs by no more than this part.
-const SAME_CARD: f64 = 0.02;
+/// A card has the memory that a message says where it differs by no more than this part: nvidia-smi shows up to 3 % more than
+/// a program can have.
+const SAME_CARD: f64 = 0.04;
 /// Decodes a text beside a scenario.
 ///
 /// # Errors
@@ -89,55 +89,61 @@ const SAME_CARD: f64 = 0.02;
 /// ```
 pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let message: Message = text.parse()?;
-    let (scenario, card) = on_card_of(&message, scenario);
-    let suspects = suspects(&message, &scenario).unwrap_or_default();
+    let (scenario, cards) = on_card_of(&message, scenario);
+    let answer = Answer::of(scenario.clone());
+    let (suspects, unanswered) = match suspects(&message, &scenario) {
+        Ok(suspects) => (suspects, None),
+        Err(issue) => (Vec::new(), Some(issue)),
+    };
     let agrees = suspects.iter().any(|suspect| suspect.agrees != Some(false));
     Ok(Decoded {
         account: account(&message),
         guesses: if agrees { Vec::new() } else { guesses(&message) },
-        findings: findings(&message, card, &suspects, scenario.allocator == Allocator::Expandable),
-        verdict: Answer::of(scenario.clone()).verdict(),
+        findings: findings(
+            &message,
+            cards,
+            &suspects,
+            unanswered,
+            scenario.allocator == Allocator::Expandable,
+        ),
+        verdict: answer.verdict(),
         suspects,
         message,
         scenario: scenario.into(),
     })
 }
 
-/// The changes to a decoded scenario after which no tensor asks for as much as the message says, or with which it fits: those
-/// that fit first.
+/// The changes with which a decoded scenario fits, then those after which none of its tensors asks for as much as the message
+/// says any more; none where it fits as it is.
 ///
 /// # Errors
 /// As [`levers`].
 pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
-    let least = decoded.message.requested.map_or(0, Amount::least);
-    let asks_for_less = |scenario: &Scenario| {
-        let recording = recorded(scenario).ok();
-        least > 0 && recording.is_some_and(|recording| recording.largest_request().0 < least)
-    };
     let found = levers(&decoded.scenario)?;
-    let mut all: Vec<Lever> = found.single.into_iter().chain(found.together).collect();
-    all.retain(|lever| lever.verdict == Verdict::Fits || asks_for_less(&lever.scenario));
-    Ok(all)
+    if found.verdict == Verdict::Fits {
+        return Ok(Vec::new());
+    }
+    // what the scenario does not ask for cannot be removed from it
+    let asked = decoded.message.requested.filter(|_| !decoded.suspects.is_empty());
+    let asks_for_less = |lever: &Lever| {
+        let largest = || recorded(&lever.scenario).map(|recording| recording.largest_request().0);
+        asked.is_some_and(|asked| largest().is_ok_and(|largest| largest < asked.least()))
+    };
+    let all = found.single.into_iter().chain(found.together);
+    let (mut fitting, others): (Vec<Lever>, Vec<Lever>) =
+        all.partition(|lever| lever.verdict == Verdict::Fits);
+    fitting.extend(others.into_iter().filter(asks_for_less));
+    Ok(fitting)
 }
 
-/// The scenario on a card with the memory that the message says, and that card's name where it is another one.
-fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<String>) {
-    let Some(capacity) = message.capacity else { return (scenario.clone(), None) };
-    let off = |memory: Bytes| memory.0.abs_diff(capacity.bytes.0) as f64 / capacity.bytes.0.max(1) as f64;
-    if scenario.gpu().is_ok_and(|gpu| off(gpu.memory) <= SAME_CARD) {
+/// The scenario on a card with the memory that the message says; and what its own card and that have, where they differ.
+fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Bytes; 2]>) {
+    let Some(capacity) = message.capacity.map(|amount| amount.bytes) else { return (scenario.clone(), None) };
+    let own = scenario.gpu().map_or(Bytes::ZERO, |gpu| gpu.memory);
+    if own.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * SAME_CARD {
         return (scenario.clone(), None);
     }
-    let of_vendor = gpus().filter(|gpu| message.vendor.is_none_or(|vendor| gpu.vendor == vendor));
-    let nearest = of_vendor.min_by(|a, b| off(a.memory).total_cmp(&off(b.memory)));
-    let (gpu, name) = match nearest {
-        Some(gpu) if off(gpu.memory) <= SAME_CARD => {
-            (GpuChoice::Catalogue(gpu.slug.to_string()), gpu.name.to_string())
-        }
-        Some(_) | None => {
-            (GpuChoice::Custom(capacity.bytes), "a custom card with that much memory".to_owned())
-        }
-    };
-    (Scenario { gpu, ..scenario.clone() }, Some(name))
+    (Scenario { gpu: GpuChoice::Custom(capacity), ..scenario.clone() }, Some([own, capacity]))
 }
 
 /// Where the card's memory was, as far as the message says.
