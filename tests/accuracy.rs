@@ -37,7 +37,7 @@ const TRL_ROWS: usize = 41;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 50;
+const MULTI_ROWS: usize = 80;
 
 /// Rows of [`DRAWN`] that are modelled.
 const DRAWN_ROWS: usize = 761;
@@ -144,12 +144,11 @@ fn drawn_steps_are_predicted() {
     within(&report.summary.reserved, DRAWN_ROWS, [0.02, 1.5, 13.0]);
 }
 
-/// One rank of many, as the engines' own code runs it. DeepSpeed's rows wait for its engine.
+/// One rank of many, as the engines' own code runs it.
 #[test]
 fn every_rank_of_many_is_predicted() {
     let report = check::check(&read(MULTI), false).expect("the file is an array of rows");
-    let others: Vec<_> = report.unsupported.iter().filter(|row| !row.reason.contains("ZeRO")).collect();
-    assert!(others.is_empty(), "{others:?}");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, MULTI_ROWS, [0.01, 0.07, 0.13]);
     within(&report.summary.reserved, MULTI_ROWS, [0.02, 4.5, 5.4]);
 }

@@ -98,6 +98,7 @@ fn estimate_answers_without_arguments() {
     let begins = "\
 Model                                        meta-llama/Llama-3.1-8B
 GPU                                          GeForce RTX 4090
+GPUs                                         1
 Method                                       QLoRA
 LoRA rank                                    16
 Target modules                               All linear layers
@@ -112,7 +113,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             14
+Other settings, at their default             13
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");
@@ -311,7 +312,7 @@ fn a_damaged_link_is_followed_with_a_note() {
 fn tables_of_several_scenarios() {
     let csv = says(&["estimate", "method=lora&2.method=full", "--csv"]);
     assert!(csv.contains("\r\nMicro-batch size,1,1\r\n"), "{csv}");
-    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
+    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nGPUs,1,1\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
     let needed = csv.lines().find_map(|line| line.strip_prefix("Needed,")).unwrap();
     assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
