@@ -172,6 +172,11 @@ impl CachingAllocator {
         self.stats.reserved_peak = self.stats.reserved;
     }
 
+    /// From now on the device has so much for it.
+    pub fn limit(&mut self, capacity: Option<u64>) {
+        self.settings.capacity = capacity;
+    }
+
     /// Hands out a block for `bytes` bytes.
     ///
     /// # Errors
