@@ -55,6 +55,7 @@ pub struct Job {
 
 /// Something that is done with a model; members are named by their place in [`Job::members`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Act {
     /// Forward and backward passes: the micro-batches of one step.
     Train {
@@ -84,6 +85,7 @@ pub enum Act {
 
 /// What a model is trained towards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Loss {
     /// The labels of the batch: cross entropy.
     Labels,

@@ -50,7 +50,7 @@
 //!
 //! # What may grow
 //!
-//! Enums of choices, fields, phases and parts, and the structs of answers are `#[non_exhaustive]`: a new optimizer or
+//! Enums of choices, fields, phases, parts and acts, a family's row, and the structs of answers are `#[non_exhaustive]`: a new optimizer or
 //! a new part is no breaking change. [`Scenario`](scenario::Scenario) is not, because it could then not be written as above;
 //! write it with `..Scenario::default()`, and a new setting changes nothing for you. The blocks of a model
 //! ([`model::blocks`]) are matched on exhaustively inside, and may grow with a minor version.

@@ -35,7 +35,7 @@ const LAYERS: [&str; 22] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 35] = [
+const INSIDE: [(&str, &[&str]); 36] = [
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -253,6 +253,7 @@ const INSIDE: [(&str, &[&str]); 35] = [
     ),
     ("plan/levers", &["mod|rules|room"]),
     ("allocator", &["free_list", "mod", "expandable"]),
+    ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
     ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];
 

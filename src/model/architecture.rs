@@ -62,6 +62,7 @@ pub enum HeadTransform {
 
 /// What the loss is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Objective {
     /// `ForCausalLMLoss`: logits are upcast to float32, labels shifted.
     CausalLm,

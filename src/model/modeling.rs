@@ -26,6 +26,7 @@ pub struct Family {
 /// Families whose modeling code differs in more than their blocks say: in the order of operations and in what its local
 /// variables keep alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Code {
     /// llama and everything written after its model.
     Llama,
@@ -73,6 +74,7 @@ pub enum Code {
 
 /// Where a family puts its norms on queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeadNorms {
     /// Each with its own projection.
     Each,
@@ -84,6 +86,7 @@ pub enum HeadNorms {
 
 /// Whose router chooses the experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Router {
     /// mixtral: logits are cast before the softmax, weights stay in float32.
     Mixtral,
@@ -107,6 +110,7 @@ pub enum Router {
 
 /// How a family rotates queries and keys in float32 ([`super::blocks::Rotary::Float32`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FloatRotary {
     /// olmo: cosines and sines are float32 and promote the products.
     Promoted,
@@ -121,6 +125,7 @@ pub enum FloatRotary {
 /// How a family rotates a part of each head ([`super::blocks::Rotary::Partial`], [`super::blocks::Rotary::Interleaved`]) and
 /// joins it with the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RotaryJoin {
     /// phi3: rotated and joined in one expression.
     Nested,
@@ -134,6 +139,7 @@ pub enum RotaryJoin {
 
 /// For which layers and positions cosines and sines are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RotaryTables {
     /// One pair for all layers.
     One,
@@ -145,6 +151,7 @@ pub enum RotaryTables {
 
 /// How positions are found where they are not rotary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PositionIds {
     /// One row of a table for each position, the same for all sequences.
     Range,
@@ -160,6 +167,7 @@ pub enum PositionIds {
 
 /// What peft adapts in a family beside its linear layers, and what it refuses (peft 0.21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Peft {
     /// The three-dimensional weights of experts, and the router, in place of the linear layers that they were before
     /// transformers 5 (utils/transformers_weight_conversion.py).
@@ -174,6 +182,7 @@ pub struct Peft {
 
 /// All that transformers' modeling code of a family answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Modeling {
     /// Whose code runs.
     pub code: Code,

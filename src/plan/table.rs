@@ -139,7 +139,7 @@ pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
     other
 }
 
-/// The scenario that somebody asks about who says nothing but its model, method and card: what is as [`Scenario::default`]
+/// The scenario of which only model, method and card are given: what is as [`Scenario::default`]
 /// has it is taken to be left open.
 pub fn asked(scenario: &Scenario) -> Scenario {
     let plain = Scenario::default();

@@ -10,7 +10,7 @@ use crate::allocator::{Block, CachingAllocator, OutOfMemory, Placed, Settings};
 use crate::memory::{Category, Iteration, Parts, Peak, Phase, Stage};
 use crate::units::Bytes;
 
-/// A moment of a run at which somebody may read the allocator's counters.
+/// A moment of a run at which a script can read the allocator's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Milestone {
     /// The end of the run: peaks are those of all of it.

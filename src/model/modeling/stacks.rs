@@ -4,6 +4,7 @@
 /// The projects beside transformers whose code for a family was compared with PyTorch's allocator. litgpt builds what the
 /// blocks say and asks no family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stacks {
     /// trl's trainers.
     pub trl: bool,
@@ -17,6 +18,7 @@ pub struct Stacks {
 
 /// How a family of torchtune's rotates queries and keys (torchtune 0.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TorchtuneRotary {
     /// Pairs of neighbours, in float32 (modules/position_embeddings.py, models/llama3_1/_position_embeddings.py).
     Pairs,
@@ -38,6 +40,7 @@ impl TorchtuneRotary {
 
 /// What torchtune's builders of a family do (torchtune 0.6.1 models/*/_component_builders.py).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Torchtune {
     /// How queries and keys are rotated.
     pub rotary: TorchtuneRotary,
@@ -58,6 +61,7 @@ pub struct Torchtune {
 
 /// What Unsloth's code of a family does (unsloth 2026.10.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unsloth {
     /// Whether its attention looks at a window where the config has one (models/mistral.py).
     pub looks_at_window: bool,

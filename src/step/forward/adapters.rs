@@ -38,15 +38,10 @@ pub(super) enum Part {
     Other,
 }
 
-/// Whether the method trains adapters.
-pub(super) fn lora_is_on(member: &Member) -> bool {
-    matches!(member.method, Method::Lora | Method::Qlora)
-}
-
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
     let (member, code) = (loader.member, loader.modeling.code);
-    lora_is_on(member)
+    member.method.has_adapters()
         && match member.lora.targets {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
@@ -69,24 +64,11 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
 
 /// Whether the output head gets an adapter.
 pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
-    lora_is_on(member)
+    member.method.has_adapters()
         && match member.lora.targets {
             LoraTargets::AllLinearAndHead => true,
             LoraTargets::Named => member.lora.modules.adapts(name),
             LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
-        }
-}
-
-/// Whether a linear layer that no forward pass reads gets an adapter, by its path.
-pub(super) fn adapts_idle(member: &Member, path: &str) -> bool {
-    let leaf = path.rsplit('.').next().unwrap_or(path);
-    lora_is_on(member)
-        && match member.lora.targets {
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
-            LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
-            LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-            LoraTargets::Named => member.lora.modules.adapts(path),
         }
 }
 

@@ -1,12 +1,12 @@
 //! Puts a whole model on the machine, layer by layer or one layer on behalf of all that are like it.
 
-use super::adapters::{Part, adapts, adapts_head, lora_is_on};
+use super::adapters::{Part, adapts, adapts_head};
 use super::buffers;
 use super::families::{self, gemma4};
 use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
 use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
-use super::stacks::torchtune::Positions;
+use super::stacks::torchtune::positions::Positions;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
@@ -104,7 +104,7 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
-        let trains_embeddings = lora_is_on(member) && member.lora.trains_embeddings;
+        let trains_embeddings = member.method.has_adapters() && member.lora.trains_embeddings;
         let inputs_require_grad = match software.input_grads {
             InputGrads::None => false,
             // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does

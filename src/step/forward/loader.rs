@@ -1,8 +1,7 @@
 //! Puts the parameters of a model one by one on the machine: element types, adapters, 4-bit weights.
 
-use super::adapters::{adapts_idle, lora_is_on};
 use super::stacks::liger;
-use super::stacks::torchtune::Positions;
+use super::stacks::torchtune::positions::Positions;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
@@ -30,6 +29,19 @@ pub(super) fn weights_dtype(precision: Precision) -> Dtype {
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         Precision::Fp16 => Dtype::F16,
     }
+}
+
+/// Whether a linear layer that no forward pass reads gets an adapter, by its path.
+fn adapts_idle(member: &Member, path: &str) -> bool {
+    let leaf = path.rsplit('.').next().unwrap_or(path);
+    member.method.has_adapters()
+        && match member.lora.targets {
+            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
+            LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
+            LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
+            LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
+            LoraTargets::Named => member.lora.modules.adapts(path),
+        }
 }
 
 /// How parameters are stored under a member.
@@ -125,7 +137,7 @@ impl Loader<'_> {
             }
         };
         let bias = spec.bias.then(|| match weight {
-            // the first forward turns it into the type of the computation for good
+            // the first forward pass casts the bias to the type of the computation, for good
             Weight::Quantised(Quantised { compute, .. }) => {
                 self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
@@ -216,7 +228,7 @@ impl Loader<'_> {
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.member.lora;
-        let adapted = lora_is_on(self.member)
+        let adapted = self.member.method.has_adapters()
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";

@@ -1,4 +1,4 @@
-//! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` turns queries and keys.
+//! Rotary embeddings: cosines and sines, and how each family's `apply_rotary_pos_emb` rotates queries and keys.
 
 use super::Pass;
 use super::inputs::{Embedded, Shared};
@@ -12,7 +12,7 @@ use crate::step::parallel::Module;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{What, roles, torch};
 
-static POLAR: What = What::step("polar", "complex numbers, by which queries and keys are turned");
+static POLAR: What = What::step("polar", "complex numbers, by which queries and keys are rotated");
 static FREQS: What = What::step("freqs", "angles of all positions");
 static EMB: What = What::step("emb", "angles of all positions, once for each half");
 
@@ -161,8 +161,8 @@ impl<'a> Pass<'_, 'a> {
         cos: &Tensor<'a>,
         sin: &Tensor<'a>,
     ) -> Option<[Tensor<'a>; 4]> {
-        let each = |turn: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
-            let (q, k) = (turn(&heads.q), turn(&heads.k));
+        let each = |rotate: &dyn Fn(&Tensor<'a>) -> Tensor<'a>, heads: &mut Heads<'a>| {
+            let (q, k) = (rotate(&heads.q), rotate(&heads.k));
             heads.q = q;
             heads.k = k;
         };
@@ -324,8 +324,8 @@ impl<'m> Tensor<'m> {
     /// Multiplied by complex numbers in float32.
     pub(super) fn rotated_complex([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
         let floats = [q, k].map(|x| x.to(Dtype::F32));
-        let turn = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
-        [turn(0, q), turn(1, k)]
+        let rotate = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
+        [rotate(0, q), rotate(1, k)]
     }
 
     /// `rotate_half(x)`.

@@ -52,11 +52,11 @@ pub(in crate::step) enum Loading {
     /// The modules are made, and their weights quantised.
     #[default]
     Weights,
-    /// peft's `prepare_model_for_kbit_training` turns what is left in half precision into float32.
+    /// peft's `prepare_model_for_kbit_training` casts what is left in half precision to float32.
     Upcasts,
     /// peft adds the adapters.
     Adapters,
-    /// peft turns half-precision adapters into float32 (`cast_adapter_dtype`).
+    /// peft casts half-precision adapters to float32 (`cast_adapter_dtype`).
     AdapterCasts,
 }
 

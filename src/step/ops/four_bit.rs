@@ -14,18 +14,15 @@ use crate::step::what::{Source, What};
 pub(in crate::step) static PACKED_WEIGHT: What =
     What::own("4-bit weight", "the frozen weights, two to a byte: there from load to end", Source::FourBit);
 pub(in crate::step) static SCALES: What =
-    What::own("scales", "scales that turn 4-bit weights back into numbers", Source::FourBit);
-pub(in crate::step) static SCALES_8BIT: What = What::own(
-    "scales (8-bit)",
-    "scales that turn 4-bit weights back into numbers, in 8 bits",
-    Source::FourBit,
-);
+    What::own("scales", "scales by which 4-bit weights are dequantised", Source::FourBit);
+pub(in crate::step) static SCALES_8BIT: What =
+    What::own("scales (8-bit)", "scales by which 4-bit weights are dequantised, in 8 bits", Source::FourBit);
 pub(in crate::step) static SCALES_OF_SCALES: What =
-    What::own("scales of scales", "scales that turn 8-bit scales back into numbers", Source::FourBit);
+    What::own("scales of scales", "scales by which 8-bit scales are dequantised", Source::FourBit);
 pub(in crate::step) static CODE_BOOK: What =
     What::own("code book", "the numbers that 4 or 8 bits stand for", Source::FourBit);
 pub(in crate::step) static DEQUANTISED: What =
-    What::own("dequantised weight", "a 4-bit weight turned back for one product", Source::FourBit);
+    What::own("dequantised weight", "a 4-bit weight dequantised for one product", Source::FourBit);
 
 /// Weights of one 4-bit scale (bitsandbytes' default block size).
 pub(in crate::step) const QUANT_BLOCK: u64 = 64;

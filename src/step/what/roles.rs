@@ -17,7 +17,7 @@ pub(in crate::step) static SCORES: Role =
 pub(in crate::step) static PROBABILITIES: Role =
     Role::new("attention probabilities, one per query, key and head", Source::Modeling);
 pub(in crate::step) static ROTATION: Role =
-    Role::new("queries or keys turned by their positions, factors of the scores", Source::Modeling);
+    Role::new("queries or keys rotated by their positions, factors of the scores", Source::Modeling);
 pub(in crate::step) static ROTARY: Role = Role::new(
     "cosines or sines of all positions, a factor of every layer's queries and keys",
     Source::Modeling,

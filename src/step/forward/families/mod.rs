@@ -54,8 +54,8 @@ pub(in crate::step) fn keeps_weights(code: Code) -> bool {
     }
 }
 
-/// Whether a model's forward fills a cache of keys and values: where it is asked to, and where nobody can tell the text
-/// model not to.
+/// Whether the forward pass fills a KV cache: where the script asks for it, and where the text model reads `use_cache` of a
+/// config that trainers do not change.
 pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architecture, member: &Member) -> bool {
     (modeling.own_cache || member.fills_cache)
         // trl's head asks for none whatever the config says

@@ -6,15 +6,13 @@
 //! recipes/{full,lora}_finetune_single_device.py. Compared with the allocator's trace of that code.
 
 mod build;
+pub(in crate::step::forward) mod positions;
 
 use crate::dtype::Dtype;
-use crate::job::Member;
 use crate::memory::Category;
-use crate::model::Architecture;
 use crate::model::blocks::{Attention, FeedForward, Mlp, NormKind, Projection, Wiring};
-use crate::model::modeling::{Torchtune, TorchtuneRotary};
+use crate::model::modeling::TorchtuneRotary;
 use crate::scenario::LossKernel;
-use crate::step::forward::adapters::lora_is_on;
 use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
@@ -29,6 +27,7 @@ use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
 pub(super) use build::architecture;
+use positions::{Positions, family};
 
 static CACHE: What = What::own(
     "cache",
@@ -43,37 +42,6 @@ static THETA: What = What::own(
 
 /// Chunks that the sequence is cut into for the head and the loss (`CEWithChunkedOutputLoss(num_output_chunks=8)`).
 const CHUNKS: u64 = 8;
-
-/// What torchtune's builders of the model's family do; none where [`architecture`] refuses it.
-fn family(architecture: &Architecture) -> Option<Torchtune> {
-    architecture.family.and_then(|family| family.stacks.torchtune)
-}
-
-/// A table of the sines and cosines of all positions, float32.
-#[derive(Clone, Copy)]
-pub(in crate::step::forward) struct Positions {
-    rows: u64,
-    width: u64,
-    /// Whether each entry stands there twice.
-    doubled: bool,
-    /// Whether every layer makes its own.
-    pub each_layer: bool,
-}
-
-impl Positions {
-    /// The model's; none where it turns nothing.
-    pub fn of(architecture: &Architecture, member: &Member) -> Option<Positions> {
-        let attention = architecture.blocks.iter().find_map(|block| block.mixer.attention())?;
-        let family = family(architecture)?;
-        let long = architecture.head.tied || architecture.max_positions.is_some_and(|most| most > 16_384);
-        Some(Positions {
-            rows: architecture.max_positions.unwrap_or(0),
-            width: attention.rotary.width(attention.head_dim)?,
-            doubled: family.rotary.is_doubled(),
-            each_layer: lora_is_on(member) && !(family.shares_long_rotary && long),
-        })
-    }
-}
 
 impl Loader<'_> {
     /// `build_rope_cache`.
@@ -94,7 +62,7 @@ impl Loader<'_> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// The embedding: masks and positions are nobody's business but the attention's.
+    /// The embedding alone: torchtune's attention makes its own masks and positions.
     pub(in crate::step::forward) fn torchtune_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         (Embedded { hidden, kept: false, positions: None, locals: Vec::new() }, Shared::none())

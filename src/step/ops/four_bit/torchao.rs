@@ -30,12 +30,12 @@ static SECOND_ELEMENTS: What = What::own(
 );
 static FIRST_SCALED: What = What::own(
     "first elements, scaled",
-    "one half of a 4-bit weight's elements, turned back",
+    "one half of a 4-bit weight's elements, dequantised",
     Source::FourBit,
 );
 static SECOND_SCALED: What = What::own(
     "second elements, scaled",
-    "the other half of a 4-bit weight's elements, turned back",
+    "the other half of a 4-bit weight's elements, dequantised",
     Source::FourBit,
 );
 

@@ -20,7 +20,7 @@ pub(in crate::step::forward::stacks) fn architecture(
         let message = format!("torchtune's {model_type} is not modelled: {what}");
         Err(not_compared(message, |stacks| stacks.torchtune.is_some()))
     };
-    let Some(family) = super::family(architecture) else {
+    let Some(family) = super::positions::family(architecture) else {
         return refuse("version 0.6.1 does not have it, or it was not compared");
     };
     let mut own = architecture.clone();
@@ -33,7 +33,7 @@ pub(in crate::step::forward::stacks) fn architecture(
             return refuse("its heads are together as wide as the model");
         }
         if attention.rotary.width(attention.head_dim) != Some(attention.head_dim) {
-            return refuse("its rotary positions turn whole heads");
+            return refuse("its rotary embedding rotates whole heads");
         }
         if let Projection::Fused(joint) = &attention.projection {
             let part = |name, heads| Linear::new(name, joint.input, wide(heads));

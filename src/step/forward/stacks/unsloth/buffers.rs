@@ -15,7 +15,7 @@ use crate::step::what::{Dims, Rows, Source, What, torch};
 
 static SCRATCH: What = What::own(
     "dequantised weight",
-    "where every 4-bit weight is turned back: made for the largest, there until the end",
+    "where every 4-bit weight is dequantised: made for the largest, there until the end",
     Source::Modeling,
 );
 static RETURNED: What =
