@@ -53,10 +53,12 @@ const fn is_small(pool: usize) -> bool {
 /// What the card is asked for where no block is free for so many bytes (`get_allocation_size`): the figure of an
 /// out-of-memory message.
 pub fn segment_for(bytes: u64) -> u64 {
-    match bytes {
-        ..=SMALL_SIZE => SMALL_SEGMENT,
-        ..MIN_LARGE => LARGE_SEGMENT,
-        _ => bytes.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE),
+    if bytes <= SMALL_SIZE {
+        SMALL_SEGMENT
+    } else if bytes < MIN_LARGE {
+        LARGE_SEGMENT
+    } else {
+        bytes.div_ceil(ROUND_LARGE).saturating_mul(ROUND_LARGE)
     }
 }
 
@@ -168,6 +170,11 @@ impl CachingAllocator {
     pub fn reset_peaks(&mut self) {
         self.stats.allocated_peak = self.stats.allocated;
         self.stats.reserved_peak = self.stats.reserved;
+    }
+
+    /// From now on the device has so much for it.
+    pub fn limit(&mut self, capacity: Option<u64>) {
+        self.settings.capacity = capacity;
     }
 
     /// Hands out a block for `bytes` bytes.

@@ -87,7 +87,7 @@ impl Category {
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",
             Category::Activations => "Saved activations",
-            Category::WeightCopies => "Autocast weight copies",
+            Category::WeightCopies => "Weight copies",
             Category::Logits => "Logits and loss",
             Category::Temporaries => "Temporaries",
             Category::Workspace => "cuBLAS workspace",
@@ -111,7 +111,7 @@ impl Category {
             }
             Category::Activations => "What the forward pass keeps because the backward pass needs it.",
             Category::WeightCopies => {
-                "autocast casts float32 weights to 16 bits and keeps the copies until backward has used them."
+                "16-bit copies that autocast makes of float32 weights and keeps until backward has used them; of several GPUs the layers that each gathers from all shards."
             }
             Category::Logits => {
                 "One number per token and vocabulary entry, several times over: the logits, their float32 copy, log-probabilities and gradients."

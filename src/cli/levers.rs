@@ -83,7 +83,7 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
 /// How many GPUs it takes.
 pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
     match fewest {
-        Err(issue) => format!("Fewest GPUs that hold it: no answer on several: {issue}"),
+        Err(issue) => format!("Fewest GPUs that hold it: not known: {issue}"),
         Ok(None) => "Fewest GPUs that hold it: no number of them does".to_owned(),
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::verdict::Verdict;
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::scenario::{Scenario, Sharding};
 use crate::units::Bytes;
 
@@ -56,7 +56,17 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
     for gpus in GPU_COUNTS {
         let answer = Answer::of_tensors(on_gpus(scenario, gpus));
-        let fit = answer.fit().ok_or_else(|| answer.refusal())?;
+        let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
+            return Err(answer.refusal());
+        };
+        let why = match verdict {
+            Verdict::WouldNotRun => Some("the run would stop on any number of them"),
+            Verdict::NotFollowed => Some("this card is not followed"),
+            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => None,
+        };
+        if let Some(why) = why {
+            return Err(Issue::error(Field::Gpus, why));
+        }
         // tensors that do not fit need no replay
         if !fit.fits() {
             continue;
@@ -127,6 +137,10 @@ mod tests {
     fn what_several_cannot_run_says_why_and_what_none_holds_is_none() {
         let liger = Scenario { stack: Stack::Liger, ..full("meta-llama/Llama-3.1-8B", "rtx-3060-12gb") };
         assert!(fewest_gpus(&liger).is_err());
+        let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..Scenario::default() };
+        assert!(fewest_gpus(&mac).is_err_and(|issue| issue.message.contains("not followed")));
+        let long = Scenario { sequence: 2048, ..full("openai-community/gpt2", "rtx-4090") };
+        assert!(fewest_gpus(&long).is_err_and(|issue| issue.message.contains("would stop")));
         let huge = full("meta-llama/Llama-3.1-405B", "rtx-3060-12gb");
         assert_eq!(fewest_gpus(&huge), Ok(None));
     }

@@ -213,6 +213,19 @@ mod tests {
     }
 
     #[test]
+    fn zero_3_need_not_load_a_model_whole() {
+        let link = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpus=64&shard=zero3&s=512&gpu=rtx-3060-12gb";
+        let scenario = crate::share::decode(link).scenarios.remove(0);
+        let architecture = scenario.architecture().expect("a model");
+        // more than the card has, if the model were whole
+        let gpu = scenario.gpu().expect("a card");
+        assert!(architecture.parameters() * 2 > gpu.memory.0);
+        let tensors = estimate(&scenario).memory.expect("an answer");
+        let on_card = Replayed::of(&architecture, &scenario, &gpu, &tensors).expect("it is recorded").on_card;
+        assert_eq!(on_card.outcome, Outcome::Runs);
+    }
+
+    #[test]
     fn a_large_card_runs_and_a_small_one_fails() {
         let recording = recording();
         for allocator in [Allocator::Native, Allocator::Expandable] {

@@ -1,6 +1,6 @@
 //! What is asked of the stack that runs a model: a row for each stack, which answers every question.
 
-use super::{LossKernel, Stack};
+use super::choices::{LossKernel, Stack};
 
 /// Whose modules run the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

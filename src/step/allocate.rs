@@ -69,6 +69,8 @@ pub struct Replay {
 /// A recording on its way through the allocator, event by event.
 pub(super) struct Feed<'a> {
     recording: &'a Recording,
+    /// What the card has for it, once the model is loaded.
+    capacity: Option<u64>,
     allocator: CachingAllocator,
     /// By storage: its block, while it has one.
     blocks: Vec<Option<Block>>,
@@ -84,9 +86,11 @@ pub(super) struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// The recording before its first event.
     pub fn new(recording: &'a Recording, settings: Settings) -> Feed<'a> {
+        let capacity = settings.capacity.filter(|_| recording.limits_loading || recording.loaded == 0);
         Feed {
             recording,
-            allocator: CachingAllocator::new(settings),
+            capacity: settings.capacity,
+            allocator: CachingAllocator::new(Settings { capacity, ..settings }),
             blocks: vec![None; recording.storages.len()],
             categories: vec![Category::Temporaries; recording.storages.len()],
             parts: Parts::default(),
@@ -106,6 +110,7 @@ impl<'a> Feed<'a> {
                 self.allocator.empty_cache();
             }
             self.allocator.reset_peaks();
+            self.allocator.limit(self.capacity);
         }
         if index == self.recording.repeats_at() {
             for (left, freed) in self.recording.handed_over() {

@@ -97,6 +97,12 @@ impl<'a> Ready<'a> {
         self.cluster.is_zero()
     }
 
+    /// Whether the card has to hold the model while it is loaded. It is loaded whole here, as the measured runs did, and with
+    /// ZeRO-3 it need not be: transformers makes every module under `deepspeed.zero.Init`, which partitions it at once.
+    pub fn holds_the_loading(&self) -> bool {
+        !Parallel::of(self.cluster).partitions_loaded()
+    }
+
     /// Whether gradients go into a bucket that is reduced whenever it is full.
     pub fn fills_buckets(&self) -> bool {
         self.cluster.is_zero()

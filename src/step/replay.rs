@@ -44,6 +44,8 @@ pub struct Recording {
     left: Vec<(StorageId, StorageId)>,
     /// Whether the allocator's cache is emptied then.
     pub(super) empties: bool,
+    /// Whether the card's limit holds while the model is loaded.
+    pub(super) limits_loading: bool,
     /// Where the first iteration begins.
     pub(super) loaded: usize,
     /// Where the first iteration ends.
@@ -199,10 +201,23 @@ impl Recording {
         drop(rounds);
         let storages = machine.into_state().heap.storages;
         let empties = !ready.lays_out_anew();
+        let limits_loading = ready.holds_the_loading();
         let again = if schedule.repeats() { shown.len() } else { 0 };
         shown = shown.start + again..shown.end + again;
         stepped += again;
-        Ok(Recording { storages, makers, events, again, left, empties, loaded, first, shown, stepped })
+        Ok(Recording {
+            storages,
+            makers,
+            events,
+            again,
+            left,
+            empties,
+            limits_loading,
+            loaded,
+            first,
+            shown,
+            stepped,
+        })
     }
 
     /// How many events there are, those that happen once more with them.

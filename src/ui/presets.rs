@@ -72,6 +72,7 @@ pub static PRESETS: &[Preset] = &[
         scenario: || Scenario {
             model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
             method: Method::Lora,
+            precision: Precision::Bf16,
             cluster: EIGHT,
             gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
             ..Scenario::default()
@@ -88,5 +89,25 @@ fn full(model: &str) -> Scenario {
         precision: Precision::Bf16,
         checkpointing: Checkpointing::NonReentrant,
         ..Scenario::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Answer, Verdict};
+
+    #[test]
+    fn every_example_is_answered_and_fits() {
+        for preset in PRESETS {
+            let answer = Answer::of((preset.scenario)());
+            assert_eq!(
+                answer.verdict(),
+                Some(Verdict::Fits),
+                "{}: {:?}",
+                preset.label,
+                answer.estimate.issues
+            );
+        }
     }
 }

@@ -3,7 +3,8 @@ import { expect, test } from "./support/test.js";
 
 /** An element's HTML without what no reader sees: comments, empty classes, styles that scripts set. */
 function plain(html) {
-  const root = new DOMParser().parseFromString(html, "text/html").body;
+  // the comment of an empty textarea would be read as its text
+  const root = new DOMParser().parseFromString(html.replaceAll("<!---->", ""), "text/html").body;
   const comments = document.createTreeWalker(root, NodeFilter.SHOW_COMMENT);
   const found = [];
   while (comments.nextNode()) found.push(comments.currentNode);

@@ -6,7 +6,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{
-    Checkpointing, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
+    Checkpointing, Cluster, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -59,15 +59,18 @@ pub(in crate::step) fn supported(
         }
         Sharding::Ddp => Ok(()),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
-            sharded(member, training.optimizer, architecture, modeling).map_err(|(field, what, fix)| {
-                Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
-            })
+            sharded(job.cluster, member, training.optimizer, architecture, modeling).map_err(
+                |(field, what, fix)| {
+                    Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
+                },
+            )
         }
     }
 }
 
-/// What of a model is not modelled under FSDP2: the field, what it is and what would be.
+/// What of a model is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
 fn sharded(
+    cluster: Cluster,
     member: &Member,
     optimizer: Optimizer,
     architecture: &Architecture,
@@ -85,8 +88,10 @@ fn sharded(
     }
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 => {}
+        // its bf16 engine makes parameters bfloat16, whatever they were
+        Precision::AmpBf16Weights if cluster.is_zero() => {}
         Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
-            let fix = "choose bf16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in bfloat16";
+            let fix = "choose bf16 mixed over fp32 weights, or pure bf16: it computes in bfloat16";
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
     }

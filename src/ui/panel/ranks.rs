@@ -149,7 +149,7 @@ pub fn Layouts() -> impl IntoView {
         let known = state.levers.get()?;
         let unit = state.unit();
         Some(match &known.1.fewest {
-            Err(issue) => view! { {format!("On several GPUs there is no answer: {issue}.")} }.into_any(),
+            Err(issue) => view! { {format!("How many GPUs hold it is not known: {issue}.")} }.into_any(),
             Ok(None) => view! { "No number of these cards holds it." }.into_any(),
             Ok(Some(layout)) => fewest(state, &known.0, layout, unit).into_any(),
         })
