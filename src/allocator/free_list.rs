@@ -74,3 +74,46 @@ fn place(blocks: &VecDeque<Place>, address: u64) -> usize {
         Some(Ordering::Less) => blocks.partition_point(|(other, _)| *other > address),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_in_the_order_of_size_and_address() {
+        let (mut list, mut set) = (FreeList::default(), BTreeSet::new());
+        let mut random = 1u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for index in 0..5_000u32 {
+            let (size, address) = (512 * (1 + draw(9)), 512 * draw(1 << 20));
+            match draw(5) {
+                0..3 => {
+                    if set.iter().all(|(_, other, _)| *other != address) {
+                        set.insert((size, address, index));
+                        list.insert(size, (address, index));
+                    }
+                }
+                3 => {
+                    let first = set.range((size, 0, 0)..).next().copied();
+                    assert_eq!(list.take(size), first.map(|(_, _, index)| index));
+                    set.retain(|block| Some(*block) != first);
+                }
+                _ => {
+                    let some = set.range((size, address, 0)..).next().copied();
+                    if let Some((size, address, _)) = some {
+                        list.remove(size, address);
+                    }
+                    set.retain(|block| Some(*block) != some);
+                }
+            }
+            let larger: Vec<u32> = set.range((size, 0, 0)..).map(|(_, _, index)| *index).collect();
+            assert!(list.at_least(size).eq(larger));
+        }
+        assert!(set.len() > 500 && list.at_least(0).count() == set.len());
+    }
+}

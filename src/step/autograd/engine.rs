@@ -191,10 +191,14 @@ impl State {
     /// The parameters among a node's inputs, which its derivative reads: they come through the door for weights, as they do
     /// in the forward pass.
     fn weights_of(&mut self, node: &Node) -> [StorageId; INPUTS] {
-        node.inputs.each_ref().map(|input| match input.edge {
-            Edge::Param(id) | Edge::Frozen(id) if !self.params.is_leaf(id) => self.weight(id).storage,
-            Edge::Param(_) | Edge::Frozen(_) | Edge::Node { .. } | Edge::None => NOTHING,
-        })
+        let mut weights = [NOTHING; INPUTS];
+        for (weight, input) in weights.iter_mut().zip(&node.inputs) {
+            *weight = match input.edge {
+                Edge::Param(id) | Edge::Frozen(id) if !self.params.is_leaf(id) => self.weight(id).storage,
+                Edge::Param(_) | Edge::Frozen(_) | Edge::Node { .. } | Edge::None => NOTHING,
+            };
+        }
+        weights
     }
 
     /// SplitBackward: the gradients of all chunks are joined into the whole's.
