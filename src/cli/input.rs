@@ -48,6 +48,11 @@ impl Asked {
 }
 
 impl Input {
+    /// Whether the scenario is read from standard input.
+    pub fn is_standard_input(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source == "-")
+    }
+
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
         let mut asked = match &self.source {

@@ -32,6 +32,9 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    if arguments.text.is_none() && arguments.input.is_standard_input() {
+        return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
+    }
     let asked = arguments.input.read()?;
     let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
     let text = match &arguments.text {
@@ -54,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
-    let Decoded { message, scenario, account, suspects, guesses, findings, verdict } = decoded;
+    let Decoded { message, scenario, account, suspects, guesses, findings, verdict, .. } = decoded;
     let mut out = String::new();
     if let Some(asked) = message.requested {
         out.push_str(&format!("PyTorch asked for {}, and the card had no room for it.\n", asked.bytes));
@@ -120,7 +123,7 @@ fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {
             "link": share::encode(std::slice::from_ref(&lever.scenario)),
         })
     };
-    let Decoded { message, scenario, account, suspects, guesses, findings, verdict } = decoded;
+    let Decoded { message, scenario, account, suspects, guesses, findings, verdict, .. } = decoded;
     let value = json!({
         "schema": "headroom-oom/1",
         "message": message,

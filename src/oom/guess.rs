@@ -27,6 +27,8 @@ pub struct Guess {
 const LEAST: u64 = 64 << 20;
 /// Batches are made of so many tokens or a multiple, where people choose round numbers.
 const ROUND: u64 = 512;
+/// No batch has more.
+const MOST_TOKENS: u64 = 1 << 24;
 /// So many guesses, and so many models of each, are named.
 const NAMED: usize = 3;
 
@@ -47,7 +49,7 @@ pub fn guesses(message: &Message) -> Vec<Guess> {
             let row = vocabulary.saturating_mul(dtype.bytes()).max(1);
             let tokens = asked.most().checked_div(row)? / ROUND * ROUND;
             let bytes = segment_for(tokens.saturating_mul(row));
-            let fits = tokens > 0 && (asked.least()..=asked.most()).contains(&bytes);
+            let fits = (1..=MOST_TOKENS).contains(&tokens) && (asked.least()..=asked.most()).contains(&bytes);
             fits.then(|| Guess {
                 formula: format!(
                     "{} tokens × {} × {} bytes ({})",

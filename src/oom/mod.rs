@@ -9,7 +9,7 @@ mod suspect;
 use serde::{Deserialize, Serialize};
 
 use crate::issue::Issue;
-use crate::plan::{Answer, Lever, Verdict, levers};
+use crate::plan::{Answer, Change, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
 pub use finding::{Finding, findings};
@@ -26,6 +26,8 @@ pub struct Decoded {
     pub message: Message,
     /// The scenario in whose run they were looked for, on the card of the message.
     pub scenario: Box<Scenario>,
+    /// The change of card that this is, where the scenario had another.
+    pub card: Vec<Change>,
     /// Where the card's memory was.
     pub account: Vec<(Holder, Bytes)>,
     /// The tensors of that run that ask for as much as the message says, the likeliest first.
@@ -89,7 +91,8 @@ const SAME_CARD: f64 = 0.04;
 /// ```
 pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let message: Message = text.parse()?;
-    let (scenario, cards) = on_card_of(&message, scenario);
+    let asked = scenario;
+    let (scenario, cards) = on_card_of(&message, asked);
     let answer = Answer::of(scenario.clone());
     let (suspects, unanswered) = match suspects(&message, &scenario) {
         Ok(suspects) => (suspects, None),
@@ -98,6 +101,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let agrees = suspects.iter().any(|suspect| suspect.agrees != Some(false));
     Ok(Decoded {
         account: account(&message),
+        card: Change::between(asked, &scenario, "gpu"),
         guesses: if agrees { Vec::new() } else { guesses(&message) },
         findings: findings(
             &message,
@@ -114,7 +118,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
 }
 
 /// The changes with which a decoded scenario fits, then those after which none of its tensors asks for as much as the message
-/// says any more; none where it fits as it is.
+/// says any more; none where it fits as it is. Where the message is of another card, that is one of the changes.
 ///
 /// # Errors
 /// As [`levers`].
@@ -133,6 +137,7 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     let (mut fitting, others): (Vec<Lever>, Vec<Lever>) =
         all.partition(|lever| lever.verdict == Verdict::Fits);
     fitting.extend(others.into_iter().filter(asks_for_less));
+    fitting.iter_mut().for_each(|lever| lever.changes.extend(decoded.card.iter().cloned()));
     Ok(fitting)
 }
 

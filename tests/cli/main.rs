@@ -3,6 +3,7 @@
 #![cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 
 mod check;
+mod oom;
 mod plan;
 
 use std::fs;

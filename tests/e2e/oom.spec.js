@@ -20,7 +20,7 @@ test("a pasted error names its tensor and what removes it", async ({ headroom })
   await headroom.page.getByRole("tab", { name: "Fit" }).click();
   await expect(panel.getByRole("textbox")).toHaveValue(MESSAGE);
 
-  await panel.getByRole("button", { name: /Loss kernel: Liger fused/ }).click();
+  await panel.getByRole("button", { name: /Loss kernel: Liger fused.*GPU: / }).click();
   await headroom.expectLink("loss", "liger");
 });
 

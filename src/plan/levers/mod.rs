@@ -62,7 +62,7 @@ pub struct Change {
 
 impl Change {
     /// The inputs in which a scenario differs from the one before and that matter to it, that of a key first.
-    fn between(before: &Scenario, after: &Scenario, first: &str) -> Vec<Change> {
+    pub(crate) fn between(before: &Scenario, after: &Scenario, first: &str) -> Vec<Change> {
         let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after);
         let mut keys: Vec<&Key> = KEYS.iter().filter(differs).collect();
         keys.sort_by_key(|key| key.name != first);

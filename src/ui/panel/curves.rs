@@ -320,7 +320,8 @@ fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
         Axis::Rank => format!("rank {}", grouped(stop)),
     };
     if axis == Axis::Gpus {
-        let first = points.iter().position(runs);
+        // as the fewest GPUs are counted above the curve
+        let first = points.iter().position(|point| matches!(point, Some((_, Verdict::Fits))));
         let first = first.and_then(|first| Some((*stops.get(first)?, points[first]?.0)));
         return match first {
             Some((gpus, bytes)) => format!("Fits on {}: {} on each.", spoken(gpus), unit.amount(bytes)),

@@ -144,7 +144,7 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
 
 fn of_guess(guess: &Guess) -> impl IntoView + use<> {
     let models = guess.models.join(", ");
-    view! { <p>{format!("Logits would have this size: {}, as of {models}.", guess.formula)}</p> }
+    view! { <p>{format!("Logits could have this size: {}, as of {models}.", guess.formula)}</p> }
 }
 
 #[cfg(test)]

@@ -150,7 +150,9 @@ pub fn Layouts() -> impl IntoView {
         let unit = state.unit();
         Some(match &known.1.fewest {
             Err(issue) => view! { {format!("How many GPUs hold it is not known: {issue}.")} }.into_any(),
-            Ok(None) => view! { "No number of these cards holds it." }.into_any(),
+            Ok(None) => {
+                view! { "None of 1, 2, 4, 8 and so on up to 1,024 of these cards holds it." }.into_any()
+            }
             Ok(Some(layout)) => fewest(state, &known.0, layout, unit).into_any(),
         })
     };
@@ -196,7 +198,7 @@ fn fewest(state: State, scenario: &Scenario, layout: &OnGpus, unit: Unit) -> imp
     let told = match layout.gpus {
         1 => format!("One GPU holds it: {}.", unit.amount(layout.needed)),
         _ => format!(
-            "The fewest that hold it: {cards} under {}, {} on each.",
+            "The fewest of 1, 2, 4, 8 and so on that hold it: {cards} under {}, {} on each.",
             layout.scenario.cluster.sharding.label(),
             unit.amount(layout.needed)
         ),

@@ -1,0 +1,43 @@
+//! `headroom oom`: an out-of-memory message decoded in a terminal.
+
+use serde_json::Value;
+
+use super::{fails, file, headroom_with};
+
+const LINK: &str = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
+const MESSAGE: &str = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is \
+                       free. Of the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+
+#[test]
+fn a_message_is_read_from_standard_input_or_a_log() {
+    let out = headroom_with(&["oom", LINK], MESSAGE).out;
+    for line in [
+        "PyTorch asked for 2.32 GiB, and the card had no room for it.",
+        "  log_softmax: 4,096 tokens × 151,936 × 4 bytes (float32)",
+        "- Fragmentation: 658 MiB were reserved by PyTorch and not allocated",
+        "- The message's card has 10.0 GiB, the scenario's 23.5 GiB",
+        "Loss kernel: Default → Liger fused",
+        "  with GPU: GeForce RTX 4090 → ",
+    ] {
+        assert!(out.contains(line), "{line} is missing in {out}");
+    }
+    let log = file("train.log", &format!("step 12: loss 1.5, 500 MB / 2 GB\nTraceback:\n{MESSAGE}\n"));
+    assert_eq!(headroom_with(&["oom", "--text", &log, LINK], "").out, out);
+}
+
+#[test]
+fn json_has_the_figures_and_a_link_for_each_change() {
+    let out = headroom_with(&["oom", "--json", LINK], MESSAGE).out;
+    let read: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(read["suspects"][0]["agrees"], true);
+    assert_eq!(read["account"][0]["holder"], "tensors");
+    let link = read["remedies"][0]["link"].as_str().expect("a link");
+    assert!(link.contains("loss=liger") && link.contains("gpu="), "{link}");
+}
+
+#[test]
+fn what_is_no_message_says_what_would_be_one() {
+    fails(&["oom"], "no figure of an out-of-memory error was found");
+    fails(&["oom", "-"], "standard input is the scenario here");
+    fails(&["oom", "--text", "no-such.log"], "no-such.log: No such file");
+}
