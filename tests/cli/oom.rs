@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{fails, file, headroom_with};
+use super::{file, headroom_with};
 
 const LINK: &str = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
 const MESSAGE: &str = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is \
@@ -37,7 +37,13 @@ fn json_has_the_figures_and_a_link_for_each_change() {
 
 #[test]
 fn what_is_no_message_says_what_would_be_one() {
-    fails(&["oom"], "no figure of an out-of-memory error was found");
-    fails(&["oom", "-"], "standard input is the scenario here");
-    fails(&["oom", "--text", "no-such.log"], "no-such.log: No such file");
+    for (arguments, problem) in [
+        (&["oom"][..], "error: no figure of an out-of-memory error was found"),
+        (&["oom", "-"], "error: standard input is the scenario here"),
+        (&["oom", "--text", "no-such.log"], "error: no-such.log: No such file"),
+    ] {
+        let run = headroom_with(arguments, "");
+        assert!(run.err.starts_with(problem), "{}", run.err);
+        assert_eq!((run.out.as_str(), run.status), ("", Some(2)));
+    }
 }
