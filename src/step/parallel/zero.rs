@@ -17,9 +17,9 @@ const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and
 
 static FLAT: What =
     What::own("flat parameters", "all trained parameters of the model in one bfloat16 tensor", STAGES);
-pub(super) static MASTER: What =
+static MASTER: What =
     What::own("fp32 master weights", "this rank's partition of the parameters in float32", STAGES);
-pub(super) static BUCKET: What = What::own(
+static BUCKET: What = What::own(
     "reduce bucket",
     "the buffer that gradients are copied into and reduced from: as large as it is configured, from the first gradient to \
      the end of backward",
@@ -35,8 +35,8 @@ static FLATTENED: What = What::own(
     "a bucket's slices for each rank, in one tensor that all ranks sum up",
     STAGES,
 );
-pub(super) static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
-pub(super) static FLAT_GRADIENT: What =
+static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
+static FLAT_GRADIENT: What =
     What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
 static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
 
