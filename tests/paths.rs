@@ -11,7 +11,7 @@ use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Cluster, DeepSpeed, Loop, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
+    Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -119,6 +119,8 @@ fn on_many() -> [Scenario; 9] {
     let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
     let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
     let partitioned = |sharding, gpus| Cluster { gpus, sharding, deepspeed: small, ..Cluster::ONE };
+    let mut overlapping = partitioned(Sharding::Zero1, 3);
+    overlapping.deepspeed.overlap = Overlap::On;
     let base = Scenario {
         batch: 2,
         sequence: 256,
@@ -149,7 +151,7 @@ fn on_many() -> [Scenario; 9] {
             cluster: replicated(4),
             ..base.clone()
         },
-        Scenario { cluster: partitioned(Sharding::Zero1, 3), accumulation: 2, ..base.clone() },
+        Scenario { cluster: overlapping, accumulation: 2, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero2, 8), method: Method::Lora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero3, 5), ..base },
     ]
@@ -170,7 +172,8 @@ fn one_layer_stands_for_many_on_each_of_several_gpus() {
                 match scenario.cluster.sharding {
                     Sharding::Fsdp2 => sharded += 1,
                     Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => partitioned += 1,
-                    _ => replicated += 1,
+                    Sharding::Ddp => replicated += 1,
+                    other => panic!("{other:?} is none of them"),
                 }
                 wrong.extend(differences);
             }

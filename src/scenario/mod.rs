@@ -203,6 +203,14 @@ impl Cluster {
         }
     }
 
+    /// Whether several GPUs share the model's parameters under FSDP2.
+    pub const fn is_fsdp2(&self) -> bool {
+        match self.sharding {
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => false,
+            Sharding::Fsdp2 => self.is_many(),
+        }
+    }
+
     /// Whether DeepSpeed's ZeRO shards what each keeps.
     pub const fn is_zero(&self) -> bool {
         match self.sharding {

@@ -6,6 +6,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::units::grouped;
 
+use super::keys::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
     Precision, Scenario, Severity, Stack,
@@ -36,19 +37,20 @@ impl Scenario {
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
-    for (field, name, value, most) in [
-        (Field::Batch, "micro-batch size", scenario.batch, LARGEST),
-        (Field::Sequence, "sequence length", scenario.sequence, LARGEST),
-        (Field::Accumulation, "gradient accumulation", scenario.accumulation, LARGEST),
-        (Field::LoraRank, "LoRA rank", scenario.lora.rank, LARGEST),
-        (Field::Gpus, "number of GPUs", cluster.gpus, LARGEST),
-        (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, MOST_ELEMENTS),
-        (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, MOST_ELEMENTS),
-        (Field::Persistence, "persistence threshold", deepspeed.persistence, MOST_ELEMENTS),
-        (Field::LiveParameters, "number of live parameters", deepspeed.live, MOST_ELEMENTS),
+    for (field, name, value, count) in [
+        (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
+        (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
+        (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
+        (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
+        (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
+        (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
+        (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
+        (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
+        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::Elements),
     ] {
-        if value == 0 || value > most {
-            issues.push(out_of_range(field, name, value, most));
+        if !(count.least()..=count.most()).contains(&value) {
+            let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));
+            issues.push(issue.with_fix(format!("use {}", count.range())));
         }
     }
     if let Some(architecture) = architecture {
@@ -90,11 +92,6 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         issues.push(of_the_longest());
     }
     issues
-}
-
-fn out_of_range(field: Field, name: &str, value: u64, most: u64) -> Issue {
-    Issue::error(field, format!("the {name} is {}", grouped(value)))
-        .with_fix(format!("use a whole number from 1 to {}", grouped(most)))
 }
 
 fn other_vendor() -> Issue {

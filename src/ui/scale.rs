@@ -76,6 +76,10 @@ pub static ELEMENTS: Scale = Scale {
     many: "elements",
 };
 
+/// Numbers of a buffer that may be left out.
+pub static ELEMENTS_OR_NONE: Scale =
+    Scale { stops: &[0., 1e4, 1e5, 1e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 2e9, 5e9], least: 0., ..ELEMENTS };
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -184,7 +188,8 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 7] = [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &RANK, &BILLIONS, &CARD];
+    const ALL: [&Scale; 9] =
+        [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &ELEMENTS, &ELEMENTS_OR_NONE, &RANK, &BILLIONS, &CARD];
 
     #[test]
     fn stops_ascend_within_the_range_and_are_their_own_nearest() {

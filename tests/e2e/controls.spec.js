@@ -178,6 +178,24 @@ test("every input has a control", async ({ headroom, page }) => {
   await expect.poll(() => headroom.link().get("len"), { timeout: 20_000 }).toBe("uniform");
 });
 
+test("every setting of DeepSpeed has a control", async ({ headroom, page }) => {
+  await headroom.open("?v=1&m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=zero3");
+  await headroom.unfold();
+  for (const [name, value, key] of [
+    ["Reduce bucket", "1000000", "zbucket"],
+    ["Prefetch bucket", "0", "zprefetch"],
+    ["Persistence threshold", "0", "zpersist"],
+    ["Live parameters", "2000000000", "zlive"],
+  ]) {
+    await headroom.box(name).fill(value);
+    await headroom.expectLink(key, value);
+  }
+  await headroom.choice("Overlap reductions").selectOption("on");
+  await headroom.expectLink("zoverlap", "on");
+  await page.getByRole("switch", { name: "Contiguous gradients", exact: true }).click();
+  await headroom.expectLink("zcontiguous", "off");
+});
+
 test("what is changed in the folded settings stays in sight and can be set back", async ({ headroom, page }) => {
   await headroom.open("?v=1&dq=off&out=on");
   await expect(headroom.button("All settings, 2 changed")).toBeVisible();

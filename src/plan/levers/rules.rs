@@ -88,7 +88,7 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     once("reshard-after-forward", Cost::Time, |s| {
-        if s.cluster.shards() {
+        if s.cluster.is_fsdp2() {
             s.cluster.reshards = true;
         }
     }),
@@ -148,7 +148,7 @@ pub(super) static RULES: &[Rule] = &[
         Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
     }),
     once("reduce-dtype", Cost::Precision, |s| {
-        if s.cluster.shards() {
+        if s.cluster.is_fsdp2() {
             s.cluster.reduce = ReduceDtype::Bf16;
         }
     }),

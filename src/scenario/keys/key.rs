@@ -15,7 +15,7 @@ pub enum ValueKind {
     Choice(&'static [Choice]),
     /// A group of layers or a list of layer names.
     Targets,
-    /// A whole number from 1.
+    /// A whole number from [`Count::least`] to [`Count::most`].
     Count(Count),
     /// On or off.
     Switch,
@@ -42,15 +42,35 @@ pub enum Count {
     Gpus,
     /// Numbers of a tensor.
     Elements,
+    /// The same where none is a choice.
+    ElementsOrNone,
 }
 
 impl Count {
+    /// The smallest number that there is a meaning for.
+    pub const fn least(self) -> u64 {
+        match self {
+            Count::Rank
+            | Count::Sequences
+            | Count::Tokens
+            | Count::Passes
+            | Count::Gpus
+            | Count::Elements => 1,
+            Count::ElementsOrNone => 0,
+        }
+    }
+
     /// The largest number that the core computes with.
     pub const fn most(self) -> u64 {
         match self {
             Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
-            Count::Elements => MOST_ELEMENTS,
+            Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }
+    }
+
+    /// What would be right, after "use".
+    pub(crate) fn range(self) -> String {
+        format!("a whole number from {} to {}", self.least(), grouped(self.most()))
     }
 }
 
@@ -199,7 +219,7 @@ impl Key {
                 let groups: Vec<_> = LoraTargets::ALL.iter().map(|choice| choice.slug()).collect();
                 format!("{} or names such as q_proj,v_proj", groups.join(", "))
             }
-            ValueKind::Count(count) => format!("a whole number from 1 to {}", grouped(count.most())),
+            ValueKind::Count(count) => count.range(),
             ValueKind::Switch => "on or off".to_owned(),
             ValueKind::Lengths => "equal, uniform, or a mean and a deviation such as 3234~2547".to_owned(),
             ValueKind::Dropout => "a probability from 0 to 1, or config for the config's own".to_owned(),

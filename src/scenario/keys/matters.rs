@@ -1,7 +1,7 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Sharding};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -17,11 +17,7 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
-    on_many(scenario)
-        && match scenario.cluster.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => false,
-            Sharding::Fsdp2 => true,
-        }
+    scenario.cluster.is_fsdp2()
 }
 
 pub(super) fn with_zero(scenario: &Scenario) -> bool {

@@ -516,7 +516,7 @@ pub static KEYS: &[Key] = &[
             "How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); \"auto\" is 0.9 · hidden_size²",
         ],
         Field::PrefetchBucket,
-        count!(Elements, cluster.deepspeed.prefetch_bucket),
+        count!(ElementsOrNone, cluster.deepspeed.prefetch_bucket),
         with_zero3,
     ),
     of_deepspeed(
@@ -527,7 +527,7 @@ pub static KEYS: &[Key] = &[
             "Up to how many elements ZeRO-3 keeps a parameter whole (stage3_param_persistence_threshold); \"auto\" is 10 · hidden_size",
         ],
         Field::Persistence,
-        count!(Elements, cluster.deepspeed.persistence),
+        count!(ElementsOrNone, cluster.deepspeed.persistence),
         with_zero3,
     ),
     of_deepspeed(

@@ -1,6 +1,7 @@
 //! How values of each kind are read and written.
 
 use super::invalid::InvalidValue;
+use super::key::Count;
 use crate::model::dimensions::SIZES;
 use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
 use crate::text::short;
@@ -25,13 +26,13 @@ macro_rules! choice {
 }
 pub(super) use choice;
 
-/// The value of a whole number from 1.
+/// The value of a whole number.
 macro_rules! count {
     ($count:ident, $($place:ident).+) => {
         Value {
             kind: ValueKind::Count(Count::$count),
             get: |scenario| scenario.$($place).+.to_string(),
-            set: |scenario, text| set_count(&mut scenario.$($place).+, Count::$count.most(), text),
+            set: |scenario, text| set_count(&mut scenario.$($place).+, Count::$count, text),
             words: |scenario| crate::units::grouped(scenario.$($place).+),
         }
     };
@@ -99,12 +100,12 @@ pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), Inv
     Ok(())
 }
 
-pub(super) fn set_count(place: &mut u64, most: u64, text: &str) -> Result<(), InvalidValue> {
+pub(super) fn set_count(place: &mut u64, kind: Count, text: &str) -> Result<(), InvalidValue> {
     let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
     let value = plain.filter(|value| !value.is_nan()).ok_or_else(|| not_a_number(text))?;
     // The cast saturates.
     let count = value as u64;
-    if count as f64 == value && (1..=most).contains(&count) {
+    if count as f64 == value && (kind.least()..=kind.most()).contains(&count) {
         *place = count;
         return Ok(());
     }

@@ -70,17 +70,23 @@ impl State {
         Grad { storage, view: false, ..old }
     }
 
-    /// torch/csrc/autograd/functions/accumulate_grad.h: the first gradient is stolen, later ones are added in place.
+    /// torch/csrc/autograd/functions/accumulate_grad.cpp `apply`: the first gradient is stolen, later ones are added in place
+    /// and go once the hooks have run.
     fn accumulate(&mut self, param: u32, grad: Grad) {
         let parameter = &mut self.params.list[param as usize];
-        if parameter.grad == NOTHING {
+        let trainable = parameter.trainable;
+        let is_first = parameter.grad == NOTHING;
+        if is_first {
             parameter.grad = grad.storage;
-            // the gradient of a leaf that is no parameter stays what the layers pass on to each other
-            if parameter.trainable {
+        }
+        // the gradient of a leaf that is no parameter stays what the layers pass on to each other
+        if trainable {
+            if is_first {
                 self.recategorise(grad.storage, Category::Gradients);
-                self.deliver(param);
             }
-        } else {
+            self.deliver(param);
+        }
+        if !is_first {
             self.release(grad.storage);
         }
     }

@@ -3,7 +3,7 @@
 //! Source: deepspeed/runtime/zero/partitioned_param_coordinator.py (`PartitionedParameterCoordinator`) and
 //! partition_parameters.py (`all_gather_coalesced` and its handles) of DeepSpeed 0.19.8.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::zero::COMPUTE;
 use crate::allocator::Stream;
@@ -241,18 +241,18 @@ impl Gatherer {
             self.params[index].fetched_for = used;
             left -= 1;
         }
-        let room = (self.live - self.available).min(i64::try_from(self.prefetch).unwrap_or(i64::MAX));
-        let (mut ahead, mut numel) = (Vec::new(), 0i64);
+        let room =
+            self.live.saturating_sub(self.available).min(i64::try_from(self.prefetch).unwrap_or(i64::MAX));
+        let (mut ahead, mut numel) = (BTreeSet::new(), 0i64);
         while numel < room {
             let Some((index, used)) = self.trace.queue.pop_front() else { break };
             let param = &mut self.params[index];
             param.fetched_for = param.fetched_for.max(used);
-            if param.status == Status::Partitioned && !ahead.contains(&index) {
-                ahead.push(index);
+            if param.status == Status::Partitioned && ahead.insert(index) {
                 numel = numel.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
             }
         }
-        self.gather(heap, ahead);
+        self.gather(heap, ahead.into_iter().collect());
     }
 
     /// `all_gather_coalesced`: one parameter by itself, several through one tensor.

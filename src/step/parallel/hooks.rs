@@ -4,7 +4,7 @@ use super::Parallel;
 use crate::step::autograd::{only, share};
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
-use crate::step::tensor::Tensor;
+use crate::step::tensor::{Tensor, Value};
 
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,15 @@ impl State {
         }
     }
 
+    /// A value that runs a hook when its gradient is there, which is passed on as it is.
+    fn on_gradient(&mut self, value: &Value, hook: impl FnOnce(&mut State) + 'static) -> Value {
+        let node = self.node([value], move |state, _, grad| {
+            hook(state);
+            only(share(state, grad))
+        });
+        value.at(node.output(0))
+    }
+
     /// A module runs whose results need no gradient.
     pub fn pass_module(&mut self, module: Module) {
         self.enter_module(module, false);
@@ -94,14 +103,10 @@ impl Machine {
                 Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
             }
             // RegisterPostBackwardFunction
-            let node = state.node([&input.value], move |state, _, grad| {
-                match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                    Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
-                }
-                only(share(state, grad))
-            });
-            input.value.at(node.output(0))
+            state.on_gradient(&input.value, move |state| match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
+            })
         });
         let output = body(&input.with(|own| *own = value));
         self.leave_unit(unit, output)
@@ -114,14 +119,10 @@ impl Machine {
                 Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
             }
-            let node = state.node([&output.value], move |state, _, grad| {
-                match &mut state.parallel {
-                    Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                    Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
-                }
-                only(share(state, grad))
-            });
-            output.value.at(node.output(0))
+            state.on_gradient(&output.value, move |state| match &mut state.parallel {
+                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
+            })
         });
         output.with(|own| *own = value)
     }
@@ -155,11 +156,7 @@ impl Machine {
                 return input.value;
             }
             // PostBackwardFunctionModule
-            let node = state.node([&input.value], move |state, _, grad| {
-                state.leave_module(module, true);
-                only(share(state, grad))
-            });
-            input.value.at(node.output(0))
+            state.on_gradient(&input.value, move |state| state.leave_module(module, true))
         });
         let output = body(&input.with(|own| *own = value));
         self.leave_module(module, output)
@@ -183,11 +180,7 @@ impl Machine {
                 return output.value;
             }
             // PreBackwardFunctionForModule
-            let node = state.node([&output.value], move |state, _, grad| {
-                state.enter_module(module, true);
-                only(share(state, grad))
-            });
-            output.value.at(node.output(0))
+            state.on_gradient(&output.value, move |state| state.enter_module(module, true))
         });
         output.with(|own| *own = value)
     }

@@ -187,7 +187,7 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Fsdp2(_) => {}
             Parallel::Ddp(ddp) => ddp.arrived(param),
-            Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
+            Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
         }
     }

@@ -91,7 +91,11 @@ fn sharded(
         // its bf16 engine makes parameters bfloat16, whatever they were
         Precision::AmpBf16Weights if cluster.is_zero() => {}
         Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
-            let fix = "choose bf16 mixed over fp32 weights, or pure bf16: it computes in bfloat16";
+            let fix = if cluster.is_zero() {
+                "choose pure bf16, or bf16 mixed: what is followed is DeepSpeed's bf16 engine (bf16: {enabled: true})"
+            } else {
+                "choose bf16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in bfloat16"
+            };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
     }

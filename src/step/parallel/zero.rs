@@ -17,9 +17,9 @@ const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and
 
 static FLAT: What =
     What::own("flat parameters", "all trained parameters of the model in one bfloat16 tensor", STAGES);
-pub(super) static MASTER: What =
+static MASTER: What =
     What::own("fp32 master weights", "this rank's partition of the parameters in float32", STAGES);
-pub(super) static BUCKET: What = What::own(
+static BUCKET: What = What::own(
     "reduce bucket",
     "the buffer that gradients are copied into and reduced from: as large as it is configured, from the first gradient to \
      the end of backward",
@@ -35,8 +35,8 @@ static FLATTENED: What = What::own(
     "a bucket's slices for each rank, in one tensor that all ranks sum up",
     STAGES,
 );
-pub(super) static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
-pub(super) static FLAT_GRADIENT: What =
+static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
+static FLAT_GRADIENT: What =
     What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
 static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
 
@@ -127,7 +127,7 @@ impl Zero {
             offset = offset.saturating_add(numel);
         }
         // NCCL's buffers begin at four bytes (`nccl_start_alignment_factor`)
-        self.partition = offset.div_ceil(2 * self.world).saturating_mul(2);
+        self.partition = offset.div_ceil(self.world.saturating_mul(2)).saturating_mul(2);
         heap.empty_cache();
         let whole = self.partition.saturating_mul(self.world);
         keep(heap, whole, COMPUTE, Category::Weights, &FLAT);
@@ -143,8 +143,9 @@ impl Zero {
         heap.release(gradient);
     }
 
-    /// A gradient is there (`process_gradients`).
-    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId) {
+    /// A gradient is there (`process_gradients`). ZeRO-1 collects it in the last micro-batch of a step alone
+    /// (`reduce_ready_partitions_and_remove_grads`).
+    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId, steps: bool) {
         let Some(place) = self.places.get(id as usize).copied().flatten() else { return };
         // `setup_buckets`
         if self.contiguous && self.buffers[0] == NOTHING {
@@ -157,7 +158,7 @@ impl Zero {
                 self.buffers[1] = buffer(heap);
             }
         }
-        if self.partitions_gradients || self.overlaps {
+        if self.partitions_gradients || self.overlaps && steps {
             self.collect(heap, params, place);
         }
     }
@@ -199,12 +200,18 @@ impl Zero {
                     let own = self.trained.iter().take_while(|trained| trained.offset < self.partition);
                     let numel = own.fold(0u64, |sum, trained| sum.saturating_add(trained.numel));
                     let bytes = numel.saturating_mul(COMPUTE.bytes());
-                    self.reduced = heap.alloc_as(Category::Gradients, bytes, COMPUTE, &OWNED);
+                    self.reduced =
+                        heap.alloc_on(self.reduces_on(), Category::Gradients, bytes, COMPUTE, &OWNED);
                 }
                 heap.release(std::mem::replace(&mut params.list[id].grad, NOTHING));
             }
         }
         cleared.into_iter().rev().for_each(|grad| heap.release(grad));
+    }
+
+    /// The stream on which gradients are reduced and copied out of the bucket.
+    fn reduces_on(&self) -> Stream {
+        if self.overlaps { Stream::Scatters } else { Stream::Compute }
     }
 
     /// Whether this rank's partition, the first, has a part of that parameter.
@@ -217,9 +224,9 @@ impl Zero {
     fn average(&self, heap: &mut Heap) {
         let flatten = |heap: &mut Heap, slices: u64, numel: u64| {
             if slices > 1 {
-                let stream = if self.overlaps { Stream::Scatters } else { Stream::Compute };
                 let bytes = numel.saturating_mul(COMPUTE.bytes());
-                let flat = heap.alloc_on(stream, Category::Temporaries, bytes, COMPUTE, &FLATTENED);
+                let flat =
+                    heap.alloc_on(self.reduces_on(), Category::Temporaries, bytes, COMPUTE, &FLATTENED);
                 heap.release(flat);
             }
         };

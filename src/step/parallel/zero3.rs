@@ -6,7 +6,7 @@
 //! with the allocator's trace.
 
 use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
-use super::zero::{BUCKET, COMPUTE, FLAT_GRADIENT, MASTER, NORM, keep, scratch};
+use super::zero::{COMPUTE, keep, scratch};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -24,10 +24,24 @@ static PARTITION: What = What::own("partition", "this rank's part of a parameter
 static WHOLE: What = What::own("gathered parameter", "a whole parameter, for a moment", STAGE_3);
 static GRADIENTS: What =
     What::own("gradients of the partitions", "this rank's part of every gradient, from load to end", STAGE_3);
+static MASTER: What =
+    What::own("fp32 master weights", "this rank's part of every trained parameter in float32", STAGE_3);
+static BUCKET: What = What::own(
+    "reduce bucket",
+    "the buffer that gradients are copied into and reduced from: as large as it is configured, from load to end",
+    STAGE_3,
+);
+static NORM: What =
+    What::own("gradient in float64", "this rank's part of a gradient, of which the norm is taken", STAGE_3);
+static FLAT_GRADIENT: What = What::own(
+    "flat gradient",
+    "the gradient of the partitions that are stepped at once, in one tensor",
+    STAGE_3,
+);
 static REDUCED: What = What::own("reduce-scatter input", "a bucket's gradients, rank after rank", STAGE_3);
 
-/// What it keeps that a single GPU does not, beside what ZeRO-2 does.
-pub(super) static OWN: [&What; 3] = [&GRADIENTS, &FLAT_OUTPUT, &GATHERED];
+/// What it keeps that a single GPU does not.
+pub(super) static OWN: [&What; 5] = [&BUCKET, &GRADIENTS, &FLAT_GRADIENT, &FLAT_OUTPUT, &GATHERED];
 
 /// Elements of partitions that the optimizer steps at a time (`sub_group_size`).
 const SUB_GROUP: u64 = 1_000_000_000;

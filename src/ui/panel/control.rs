@@ -89,6 +89,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Passes => &scale::ACCUMULATION,
         Count::Gpus => &scale::GPUS,
         Count::Elements => &scale::ELEMENTS,
+        Count::ElementsOrNone => &scale::ELEMENTS_OR_NONE,
     }
 }
 
