@@ -59,6 +59,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         &[
             "choices",
             "software",
+            "count",
             "lengths",
             "modules",
             "mod",

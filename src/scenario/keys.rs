@@ -12,10 +12,11 @@ mod words;
 
 use super::Field;
 
+pub use crate::scenario::count::Count;
 pub use invalid::InvalidValue;
 #[cfg(feature = "cli")]
 pub(crate) use key::slugs;
-pub use key::{Count, Group, Key, Place, Value, ValueKind};
+pub use key::{Group, Key, Place, Value, ValueKind};
 pub use table::KEYS;
 
 impl Key {

@@ -3,6 +3,7 @@
 pub mod choices;
 mod cluster;
 mod compact;
+pub mod count;
 mod custom;
 mod defaults;
 pub mod keys;
@@ -25,9 +26,9 @@ pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
     Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
+pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
-pub use validate::LARGEST;
 
 /// A model that the user brought, already parsed.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,16 +6,11 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::units::grouped;
 
-use super::keys::Count;
+use super::count::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
     Precision, Scenario, Severity, Stack,
 };
-
-/// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
-pub const LARGEST: u64 = 1 << 24;
-/// The most elements of a buffer that are computed: twice as many as the largest models have parameters.
-pub const MOST_ELEMENTS: u64 = 1 << 40;
 
 impl Scenario {
     /// What is wrong or doubtful with the choices, without running the step.

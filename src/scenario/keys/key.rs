@@ -2,9 +2,8 @@
 
 use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
-use crate::scenario::validate::{LARGEST, MOST_ELEMENTS};
+use crate::scenario::count::Count;
 use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
-use crate::units::grouped;
 
 /// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
@@ -25,53 +24,6 @@ pub enum ValueKind {
     Dropout,
     /// A card's slug, or an amount of memory such as `24GB`.
     Gpu,
-}
-
-/// What a whole number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// Dimensions of an adapter.
-    Rank,
-    /// Sequences.
-    Sequences,
-    /// Tokens.
-    Tokens,
-    /// Forward and backward passes.
-    Passes,
-    /// Graphics cards.
-    Gpus,
-    /// Numbers of a tensor.
-    Elements,
-    /// The same where none is a choice.
-    ElementsOrNone,
-}
-
-impl Count {
-    /// The smallest number that there is a meaning for.
-    pub const fn least(self) -> u64 {
-        match self {
-            Count::Rank
-            | Count::Sequences
-            | Count::Tokens
-            | Count::Passes
-            | Count::Gpus
-            | Count::Elements => 1,
-            Count::ElementsOrNone => 0,
-        }
-    }
-
-    /// The largest number that the core computes with.
-    pub const fn most(self) -> u64 {
-        match self {
-            Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
-            Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
-        }
-    }
-
-    /// What would be right, after "use".
-    pub(crate) fn range(self) -> String {
-        format!("a whole number from {} to {}", self.least(), grouped(self.most()))
-    }
 }
 
 /// Inputs that stand together.

@@ -1,6 +1,6 @@
 //! The rows of the table, in the order in which they are written.
 
-use super::key::{Count, Group, Key, Place, Value, ValueKind};
+use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_bitsandbytes,
     with_fsdp2, with_pefts_adapters, with_preparation, with_zero, with_zero3,
@@ -11,6 +11,7 @@ use super::values::{
     set_targets, switch, write_model,
 };
 use super::words;
+use crate::scenario::count::Count;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,

@@ -1,8 +1,8 @@
 //! How values of each kind are read and written.
 
 use super::invalid::InvalidValue;
-use super::key::Count;
 use crate::model::dimensions::SIZES;
+use crate::scenario::count::Count;
 use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
 use crate::text::short;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped};

@@ -1,0 +1,55 @@
+//! What the whole numbers of a scenario count, and how large they may be.
+
+use crate::units::grouped;
+
+/// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
+pub const LARGEST: u64 = 1 << 24;
+/// The most elements of a buffer that are computed: twice as many as the largest models have parameters.
+pub const MOST_ELEMENTS: u64 = 1 << 40;
+
+/// What a whole number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Dimensions of an adapter.
+    Rank,
+    /// Sequences.
+    Sequences,
+    /// Tokens.
+    Tokens,
+    /// Forward and backward passes.
+    Passes,
+    /// Graphics cards.
+    Gpus,
+    /// Numbers of a tensor.
+    Elements,
+    /// The same where none is a choice.
+    ElementsOrNone,
+}
+
+impl Count {
+    /// The smallest number that there is a meaning for.
+    pub const fn least(self) -> u64 {
+        match self {
+            Count::Rank
+            | Count::Sequences
+            | Count::Tokens
+            | Count::Passes
+            | Count::Gpus
+            | Count::Elements => 1,
+            Count::ElementsOrNone => 0,
+        }
+    }
+
+    /// The largest number that the core computes with.
+    pub const fn most(self) -> u64 {
+        match self {
+            Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
+            Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
+        }
+    }
+
+    /// What would be right, after "use".
+    pub(crate) fn range(self) -> String {
+        format!("a whole number from {} to {}", self.least(), grouped(self.most()))
+    }
+}
