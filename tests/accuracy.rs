@@ -37,10 +37,10 @@ const TRL_ROWS: usize = 41;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 80;
+const MULTI_ROWS: usize = 91;
 
 /// Rows of [`DRAWN`] that are modelled.
-const DRAWN_ROWS: usize = 761;
+const DRAWN_ROWS: usize = 1043;
 
 /// Limits in percent: median, 95th percentile, worst.
 #[track_caller]
