@@ -96,7 +96,7 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
             <Table
                 caption="Where the card's memory was"
                 class="oom-account"
-                columns=Signal::stored(columns(["Where the card's memory was", "Bytes"]))
+                columns=Signal::stored(columns(["Where the card's memory was", "Memory"]))
                 rows=Signal::stored(rows)
             />
         }
