@@ -82,11 +82,12 @@ const SAME_CARD: f64 = 0.04;
 /// is said.
 ///
 /// ```
-/// use headroom::{oom, scenario::Scenario};
-/// let text = "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 11.76 GiB of which 900.00 MiB is free. \
-///             Of the allocated memory 9.61 GiB is allocated by PyTorch, and 78.00 MiB is reserved by PyTorch but unallocated.";
-/// let decoded = oom::decode(text, &Scenario::default())?;
-/// assert_eq!(decoded.suspects[0].line.formula, "4,096 tokens × 128,256 × 4 bytes (float32)");
+/// use headroom::{oom, share};
+/// let scenario = &share::decode("m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090").scenarios[0];
+/// let text = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. \
+///             Of the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+/// let decoded = oom::decode(text, scenario)?;
+/// assert_eq!(decoded.suspects[0].line.formula, "4,096 tokens × 151,936 × 4 bytes (float32)");
 /// # Ok::<(), oom::NoMessage>(())
 /// ```
 pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {

@@ -27,7 +27,7 @@ pub const NAME: &str = "train.py";
 /// use headroom::scenario::Scenario;
 ///
 /// let text = script(&Scenario::default())?;
-/// assert!(text.contains("BitsAndBytesConfig(load_in_4bit=True"), "{text}");
+/// assert!(text.contains("load_in_4bit=True"), "{text}");
 /// # Ok::<(), headroom::issue::Issue>(())
 /// ```
 ///
