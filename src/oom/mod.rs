@@ -12,11 +12,13 @@ use crate::issue::Issue;
 use crate::plan::{Answer, Change, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
-pub use finding::{Finding, findings};
-pub use guess::{Guess, guesses};
+pub use finding::Finding;
+use finding::findings;
+pub use guess::Guess;
+use guess::guesses;
 pub use message::{Amount, Message, NoMessage};
-use suspect::recorded;
-pub use suspect::{Suspect, suspects};
+pub use suspect::Suspect;
+use suspect::{recorded, suspects};
 
 /// What a message means beside a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -54,6 +56,8 @@ pub enum Holder {
     Others,
     /// One of these, which the message does not tell apart.
     OutsideAndOthers,
+    /// This process and all others, as nvidia-smi alone shows them.
+    Everybody,
     /// Nobody.
     Nobody,
 }
@@ -67,14 +71,16 @@ impl Holder {
             Holder::Outside => "This process beside PyTorch: CUDA context, kernels, NCCL",
             Holder::Others => "Other processes",
             Holder::OutsideAndOthers => "CUDA context, and other processes if there are any",
+            Holder::Everybody => "All processes",
             Holder::Nobody => "Free",
         }
     }
 }
 
 /// A card has the memory that a message says where it differs by no more than this part: nvidia-smi shows up to 3 % more than
-/// a program can have.
+/// a program can have (`data/gpus.csv`: of a T4 15,360 MiB and 14,912).
 const SAME_CARD: f64 = 0.04;
+
 /// Decodes a text beside a scenario.
 ///
 /// # Errors
@@ -155,14 +161,15 @@ fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Byte
 /// Where the card's memory was, as far as the message says.
 fn account(message: &Message) -> Vec<(Holder, Bytes)> {
     let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
-    let Message { capacity, free, process, others, allocated, unallocated, reserved, .. } = *message;
+    let Message { capacity, free, process, others, allocated, unallocated, reserved, shown, .. } = *message;
     let beside = |all: Option<Amount>, parts: [Option<Amount>; 3]| {
         let parts: Bytes = parts.into_iter().flatten().map(|amount| amount.bytes).sum();
         bytes(all).map(|all| all.saturating_sub(parts))
     };
-    let outside = match process {
-        Some(_) => (Holder::Outside, beside(process, [reserved, None, None])),
-        None => (Holder::OutsideAndOthers, reserved.and_then(|_| beside(capacity, [reserved, free, others]))),
+    let outside = match (process, reserved) {
+        (Some(_), _) => (Holder::Outside, beside(process, [reserved, None, None])),
+        (None, Some(_)) => (Holder::OutsideAndOthers, beside(capacity, [reserved, free, others])),
+        (None, None) => (Holder::Everybody, bytes(shown)),
     };
     let holders = [
         (Holder::Tensors, bytes(allocated)),

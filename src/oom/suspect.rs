@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
+use crate::accuracy;
 use crate::allocator::Settings;
 use crate::explain::{Line, explain};
 use crate::issue::Issue;
@@ -19,15 +20,13 @@ pub struct Suspect {
     pub phase: String,
     /// What is allocated right before it in the scenario's run.
     pub allocated: Bytes,
-    /// Whether that is what the message says, which then is of this run; none where the message does not say it.
+    /// Whether that is what the message says, as nearly as runs like this one were measured to be predicted; none where the message
+    /// does not say it.
     pub agrees: Option<bool>,
 }
 
 /// At most so many suspects are named.
 const SUSPECTS: usize = 3;
-/// A suspect's moment is the message's where what is allocated differs by no more than this part.
-const SAME_MOMENT: f64 = 0.02;
-
 /// The tensors of a scenario's run that ask for as much as the message says, the one whose moment is nearest to it first; none
 /// where the message says a segment of small tensors.
 ///
@@ -38,6 +37,7 @@ pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, 
         return Ok(Vec::new());
     };
     let recording = recorded(scenario)?;
+    let percent = accuracy::band(&*scenario.architecture()?, scenario).percent;
     let expandable_segments = scenario.allocator == Allocator::Expandable;
     let settings = Settings { expandable_segments, ..Settings::default() };
     let allocated = message.allocated.map_or(Bytes(u64::MAX), |amount| amount.bytes);
@@ -45,7 +45,7 @@ pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, 
     let suspect = |request: Request| {
         let agrees = message.allocated.map(|said| {
             let off = request.allocated.0.abs_diff(said.bytes.0);
-            off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * SAME_MOMENT
+            off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * percent / 100.0
         });
         let one = TensorGroup { count: 1, ..request.tensors };
         Some(Suspect {

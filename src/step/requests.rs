@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use super::heap::record::Event;
+use super::heap::rounded;
 use super::replay::{Recording, TensorGroup};
 use crate::allocator::{Settings, segment_for};
 use crate::memory::Phase;
@@ -23,8 +24,8 @@ pub struct Request {
 }
 
 impl Recording {
-    /// The tensors for which the allocator asks the card for an amount within those bounds, where no free block is large
-    /// enough: each kind once, at the moment before which `allocated` is most nearly allocated, the nearest kind first.
+    /// The tensors for which the allocator asks the card for an amount within those bounds if no free block is large enough,
+    /// whether or not one was: each kind once, at the moment before which `allocated` is most nearly allocated, the nearest kind first.
     pub fn requests(&self, asked: RangeInclusive<u64>, allocated: Bytes, settings: Settings) -> Vec<Request> {
         let mut kinds = BTreeMap::new();
         let mut before = Bytes::ZERO;
@@ -32,7 +33,7 @@ impl Recording {
             let now = std::mem::replace(&mut before, feed.allocated());
             let Some(Event::Alloc(id)) = self.event(at) else { return };
             let storage = &self.storages[id as usize];
-            if !asked.contains(&segment_for(storage.bytes())) {
+            if !asked.contains(&segment_for(rounded(storage.bytes()))) {
                 return;
             }
             let tensors = self.group(id, storage.born);
@@ -53,6 +54,6 @@ impl Recording {
     /// The most that the allocator asks the card for at once.
     pub fn largest_request(&self) -> Bytes {
         let largest = self.storages.iter().map(|storage| storage.bytes()).max();
-        Bytes(largest.map_or(0, segment_for))
+        Bytes(largest.map_or(0, |bytes| segment_for(rounded(bytes))))
     }
 }
