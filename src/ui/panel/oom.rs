@@ -12,6 +12,7 @@ use crate::ui::browser::Later;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
+use crate::ui::markup::capitalised;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 
@@ -53,7 +54,7 @@ pub fn OutOfMemory() -> impl IntoView {
         let unit = state.unit();
         read.get().map(|read| match read {
             Ok(found) => decoded(state, &found.0, &found.1, unit),
-            Err(problem) => view! { <p class="message warning">{problem}</p> }.into_any(),
+            Err(problem) => view! { <p class="message warning">{capitalised(&problem)}"."</p> }.into_any(),
         })
     };
     view! {
