@@ -69,6 +69,7 @@ pub mod dtype;
 pub mod estimate;
 pub mod explain;
 pub mod export;
+pub mod glossary;
 pub mod hardware;
 pub mod issue;
 pub mod job;
@@ -84,6 +85,7 @@ mod text;
 #[cfg(feature = "ui")]
 #[doc(hidden)]
 pub mod ui;
+pub mod trace;
 pub mod units;
 
 pub use estimate::{Estimate, estimate};

@@ -8,8 +8,9 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 24] = [
     "text",
+    "glossary",
     "units",
     "dtype",
     "search",
@@ -24,6 +25,7 @@ const LAYERS: [&str; 22] = [
     "estimate",
     "accuracy",
     "plan",
+    "trace",
     "explain",
     "oom",
     "share",
@@ -87,6 +89,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "trainer",
             "ranks",
             "truth",
+            "proof",
             "reading",
             "mod",
         ],
@@ -191,6 +194,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "history",
             "summary",
             "verdict",
+            "proof",
             "chart",
             "hub",
             "way",
@@ -207,18 +211,19 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("ui/browser", &["mod", "files", "keys"]),
-    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "timeline"]),
+    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "scatter", "timeline"]),
     (
         "ui/controls",
-        &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
+        &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
     ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
-            "accuracy",
             "breakdown",
             "chart",
+            "proof",
+            "accuracy",
             "levers",
             "oom",
             "rows",

@@ -12,6 +12,7 @@ use super::history::{History, Snapshot};
 use super::summary;
 use super::view::View;
 use super::way::Own;
+use crate::check::Run;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
@@ -128,7 +129,23 @@ pub struct State {
     pub can_undo: RwSignal<bool>,
     /// Whether something can be done again.
     pub can_redo: RwSignal<bool>,
+    /// The measured runs, from the first time that they are asked for.
+    pub measured: RwSignal<Measured>,
     history: StoredValue<History>,
+}
+
+/// The measured runs, which the page fetches where they are looked at.
+#[derive(Clone, Default)]
+pub enum Measured {
+    /// Nobody asked yet.
+    #[default]
+    Unasked,
+    /// They are on their way.
+    Awaited,
+    /// They are here.
+    Here(Arc<Vec<Run>>),
+    /// They did not come.
+    Failed(&'static str),
 }
 
 /// What to change, and in which scenario.
@@ -173,6 +190,7 @@ impl State {
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),
+            measured: RwSignal::new(Measured::default()),
             history: StoredValue::new(History::default()),
         };
         state.show(Snapshot { scenarios, active: 0 });

@@ -16,6 +16,7 @@ mod need;
 mod oom;
 mod panels;
 mod plan;
+mod proof;
 mod ranks;
 mod readout;
 mod rows;
