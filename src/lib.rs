@@ -82,10 +82,10 @@ mod search;
 pub mod share;
 pub mod step;
 mod text;
+pub mod trace;
 #[cfg(feature = "ui")]
 #[doc(hidden)]
 pub mod ui;
-pub mod trace;
 pub mod units;
 
 pub use estimate::{Estimate, estimate};

@@ -216,7 +216,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         "ui/controls",
         &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "snapshot", "file", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
@@ -235,6 +235,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "fit",
             "plan",
             "readout",
+            "overlay",
             "timeline",
             "views",
             "panels",

@@ -73,7 +73,11 @@ impl Beside {
             let after = moments.partition_point(|moment| *moment < at).min(moments.len().saturating_sub(1));
             let before = after.saturating_sub(1);
             let (from, to) = (moments[before], moments[after]);
-            if to > from { before as f64 + at.saturating_sub(from) as f64 / (to - from) as f64 } else { after as f64 }
+            if to > from {
+                before as f64 + at.saturating_sub(from) as f64 / (to - from) as f64
+            } else {
+                after as f64
+            }
         };
         let measured: Vec<(usize, Bytes)> =
             heights.iter().zip(&trace.allocated[own]).map(|((at, _), bytes)| (*at, *bytes)).collect();

@@ -169,7 +169,7 @@ pub const PEERS: [Peer; 5] = [
 pub struct Field {
     /// What they are.
     pub name: &'static str,
-    /// Part of their source's address.
+    /// The project that published them, on GitHub.
     source: &'static str,
     metric: Metric,
     method: &'static str,
@@ -224,6 +224,11 @@ pub const FIELDS: [Field; 5] = [
 ];
 
 impl Field {
+    /// Where they were published.
+    pub fn address(&self) -> String {
+        format!("https://github.com/{}", self.source)
+    }
+
     /// How far Headroom is off over the rows of that source that it predicts.
     pub fn own(&self, runs: &[Run]) -> Errors {
         let is_of = |run: &&Run| {

@@ -132,7 +132,9 @@ fn followed<T>(scenario: &Scenario, see: impl FnOnce(&Replayed) -> T) -> Option<
 fn beside(scenario: &Scenario, file: &[u8]) -> Result<Beside, String> {
     let trace = Trace::read(file).map_err(|error| error.to_string())?;
     let found = followed(scenario, |replayed| Beside::of(&trace, replayed));
-    found.ok_or_else(|| "the step on screen cannot be followed, so there is nothing to compare with".to_owned())
+    found.ok_or_else(|| {
+        "the step on screen cannot be followed, so there is nothing to compare with".to_owned()
+    })
 }
 
 fn memory_viz(replayed: &Replayed) -> String {

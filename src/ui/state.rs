@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
-use super::browser;
+use super::browser::{self, File};
 use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
@@ -129,9 +129,20 @@ pub struct State {
     pub can_undo: RwSignal<bool>,
     /// Whether something can be done again.
     pub can_redo: RwSignal<bool>,
+    /// The memory snapshot that lies over the timeline; mostly nothing.
+    pub trace: RwSignal<Option<TraceFile>, LocalStorage>,
     /// The measured runs, from the first time that they are asked for.
     pub measured: RwSignal<Measured>,
     history: StoredValue<History>,
+}
+
+/// A memory snapshot of the visitor's.
+#[derive(Clone)]
+pub struct TraceFile {
+    /// What its file is called.
+    pub name: String,
+    /// The file.
+    pub file: File,
 }
 
 /// The measured runs, which the page fetches where they are looked at.
@@ -190,6 +201,7 @@ impl State {
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),
+            trace: RwSignal::new_local(None),
             measured: RwSignal::new(Measured::default()),
             history: StoredValue::new(History::default()),
         };

@@ -37,9 +37,9 @@ test("every row that CI checks is there, and the filters look at some", async ({
   // the table begins with it
   await expect(table(page).getByRole("row").nth(1)).toContainText(`${worst.toFixed(2)}%`);
 
-  await page.getByLabel("Figure").selectOption("reserved");
-  await page.getByLabel("File").selectOption("published");
-  await page.getByLabel("Method").selectOption("lora");
+  await page.getByLabel("What was measured").selectOption("reserved");
+  await page.getByLabel("File", { exact: true }).selectOption("published");
+  await page.getByLabel("Method of the run").selectOption("lora");
   await page.getByLabel(/^Only misses/).check();
   const own = runs.filter((run) => run.file === "published" && run.settings.startsWith("lora "));
   const misses = errors("reserved", own).filter((error) => Math.abs(error) >= 1);
@@ -49,8 +49,8 @@ test("every row that CI checks is there, and the filters look at some", async ({
   await expect(row).toContainText("Texts of 3234 ± 2547 tokens");
   await expect(row.getByRole("link", { name: "source" })).toHaveAttribute("href", /^https:\/\/github\.com\/modelscope\/ms-swift\/blob\/\w+\//);
 
-  await page.getByLabel("Figure").selectOption("driver");
-  await page.getByLabel("Training library").selectOption("unsloth");
+  await page.getByLabel("What was measured").selectOption("driver");
+  await page.locator("#proof-software").selectOption("unsloth");
   await expect(gist(page)).toContainText("no run has this figure under these filters");
   await expect(table(page)).toBeHidden();
 });
@@ -58,7 +58,7 @@ test("every row that CI checks is there, and the filters look at some", async ({
 test("no run that fails was said to fit", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
   const matrix = page.getByRole("table", { name: "Verdicts by what the runs do" });
-  await expect(matrix.getByRole("columnheader")).toHaveText(["", "Fits", "Close", "Tight", "Does not fit"]);
+  await expect(matrix.getByRole("columnheader")).toHaveText(["The run", "Fits", "Close", "Tight", "Does not fit"]);
   const sum = (place) => runs.reduce((total, run) => total + Number(run.verdicts.split(" ")[place]), 0);
   const fails = matrix.getByRole("row", { name: /^It fails/ });
   await expect(fails.getByRole("cell").first()).toHaveText("0");
@@ -113,7 +113,7 @@ test("the data can be downloaded, and its absence is said", async ({ headroom, p
 
 test("a point says what it is", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
-  await page.getByLabel("File").selectOption("trl");
+  await page.getByLabel("File", { exact: true }).selectOption("trl");
   const scatter = page.getByRole("figure", { name: "Predicted against measured" });
   await scatter.scrollIntoViewIfNeeded();
   const { x, y } = await scatter.locator(".points.near").evaluate((path) => {
@@ -136,11 +136,12 @@ for (const colorScheme of ["light", "dark"]) {
         const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
         expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(" ")}`)).toEqual([]);
         expect(await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);
-        await page.getByLabel("Figure").focus();
-        for (const label of ["File", "Training library", "Method", "Family"]) {
+        await page.getByLabel("What was measured").focus();
+        for (const label of ["File", "Training library", "Method of the run", "Family"]) {
           await page.keyboard.press("Tab");
-          await expect(page.getByLabel(label, { exact: true })).toBeFocused();
-          await expect(page.getByLabel(label, { exact: true })).toBeInViewport();
+          const field = page.getByRole("group", { name: "Which runs" }).getByLabel(label, { exact: true });
+          await expect(field).toBeFocused();
+          await expect(field).toBeInViewport();
         }
       });
     });

@@ -19,6 +19,9 @@ const ABOVE: u32 = 10;
 const BELOW: u32 = 24;
 const AFTER: u32 = 16;
 
+/// What a name below the drawing takes, in CSS pixels.
+const APART: u32 = 56;
+
 /// The classes of points by how far they are off in percent.
 const CLASSES: [(&str, f64); 3] = [("near", 1.), ("off", 5.), ("far", f64::INFINITY)];
 
@@ -67,13 +70,19 @@ pub fn draw(figures: &[Figure], unit: Unit, width: u32, name: &str) -> String {
         .map(|chart| chart.plotting_area().clone());
     if let Ok(area) = area {
         let pen = Pen { area, marks: &marks };
-        for (at, text) in powers(axes, unit) {
+        let powers = powers(axes, unit);
+        // on a narrow drawing not every name has room beside the next
+        let step = (powers.len() as u32 * APART).div_ceil(width.saturating_sub(TICKS + AFTER).max(1)).max(1)
+            as usize;
+        for (index, (at, text)) in powers.into_iter().enumerate() {
             pen.line("grid", [(axes.low, at), (axes.high, at)]);
             pen.line("grid", [(at, axes.low), (at, axes.high)]);
             let (left, height) = pen.area.map_coordinate(&(axes.low, at));
             pen.named("tick", &text, (left - 6 * SCALE, height), (HPos::Right, VPos::Center));
-            let (x, floor) = pen.area.map_coordinate(&(at, axes.low));
-            pen.named("tick", &text, (x, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+            if index.is_multiple_of(step) {
+                let (x, floor) = pen.area.map_coordinate(&(at, axes.low));
+                pen.named("tick", &text, (x, floor + 6 * SCALE), (HPos::Center, VPos::Top));
+            }
         }
         pen.line("equal", [(axes.low, axes.low), (axes.high, axes.high)]);
         let (left, top) = pen.area.map_coordinate(&(axes.low, axes.high));
@@ -171,7 +180,12 @@ pub fn bars(bars: &[usize], width: u32, name: &str) -> String {
                 );
             }
         }
-        for (index, edge) in EDGES.iter().enumerate() {
+        let step = (EDGES.len() as u32 * APART).div_ceil(width.max(1)).max(1) as usize;
+        for (index, edge) in EDGES
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| index.is_multiple_of(step) || *index == EDGES.len() - 1)
+        {
             let (x, floor) = pen.area.map_coordinate(&(index as f64 + 1., 0.));
             pen.named("tick", &edge_name(*edge), (x, floor + 6 * SCALE), (HPos::Center, VPos::Top));
         }

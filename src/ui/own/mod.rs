@@ -8,6 +8,7 @@ mod dialog;
 mod dimensions;
 mod file;
 mod remote;
+pub mod snapshot;
 
 use leptos::prelude::*;
 
@@ -18,9 +19,13 @@ use super::summary;
 use crate::model::catalogue;
 use crate::scenario::ModelChoice;
 
-/// Takes a `config.json` that is dropped anywhere on the page.
+/// Takes a `config.json` or a memory snapshot that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
-    Effect::new(move || browser::on_drop(move |dropped| file::take(state, dropped)));
+    let take = move |dropped: web_sys::File| match snapshot::is_one(&dropped.name()) {
+        true => snapshot::take(state, dropped),
+        false => file::take(state, dropped),
+    };
+    Effect::new(move || browser::on_drop(take));
 }
 
 /// The way into the dialog, and the dialog.

@@ -14,6 +14,7 @@ mod header;
 mod levers;
 mod need;
 mod oom;
+mod overlay;
 mod panels;
 mod plan;
 mod proof;

@@ -155,7 +155,7 @@ fn Runs(
                         columns=Signal::derive(|| {
                             let verdicts = [Verdict::Fits, Verdict::Close, Verdict::Tight, Verdict::Over];
                             let names = verdicts.map(|verdict| verdict.label().to_owned());
-                            [String::new()].into_iter().chain(names).map(|name| (name, None)).collect::<Vec<Column>>()
+                            ["The run".to_owned()].into_iter().chain(names).map(|name| (name, None)).collect::<Vec<Column>>()
                         })
                         rows=matrix
                     />
@@ -201,55 +201,35 @@ fn Filters(
     /// Changes it.
     change: Callback<Change>,
 ) -> impl IntoView {
-    let all = |words: &str| (String::new(), words.to_owned());
     let list = move |first: &str, of: fn(&Run) -> &str, words: fn(&str) -> String| {
+        let all = [(String::new(), first.to_owned())];
         let found = runs.with_value(|runs| {
             values(runs, of).into_iter().map(|value| (value.to_owned(), words(value))).collect::<Vec<_>>()
         });
-        [all(first)].into_iter().chain(found).collect::<Vec<_>>()
+        all.into_iter().chain(found).collect::<Vec<_>>()
     };
     let metrics = Metric::ALL.map(|one| (one.slug().to_owned(), metric(one).to_owned())).into();
-    let is_metric = move |slug: &str| filter.with(|filter| filter.metric.slug() == slug);
-    let choose = move |slug: String| {
-        if let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.slug() == slug) {
-            change.run(Box::new(move |filter| filter.metric = metric));
-        }
-    };
     let files = list("All files", |run| &run.file, |file| format!("{file}.json"));
     let stacks = list("All libraries", |run| &run.software, software);
     let methods = list("All methods", Run::method, settings);
     let families = list("All families", |run| &run.family, str::to_owned);
+    let field = move |id, label, choices, set: fn(&mut Filter, String)| {
+        drop_down(
+            id,
+            label,
+            choices,
+            Callback::new(move |value| change.run(Box::new(move |filter| set(filter, value)))),
+        )
+    };
     view! {
         <div class="filters" role="group" aria-label="Which runs">
-            {drop_down("proof-metric", "Figure", metrics, is_metric, choose)}
-            {drop_down(
-                "proof-file",
-                "File",
-                files,
-                move |file| filter.with(|filter| filter.file == file),
-                move |file| change.run(Box::new(move |filter| filter.file = file)),
-            )}
-            {drop_down(
-                "proof-software",
-                "Training library",
-                stacks,
-                move |slug| filter.with(|filter| filter.software == slug),
-                move |slug| change.run(Box::new(move |filter| filter.software = slug)),
-            )}
-            {drop_down(
-                "proof-method",
-                "Method",
-                methods,
-                move |slug| filter.with(|filter| filter.method == slug),
-                move |slug| change.run(Box::new(move |filter| filter.method = slug)),
-            )}
-            {drop_down(
-                "proof-family",
-                "Family",
-                families,
-                move |slug| filter.with(|filter| filter.family == slug),
-                move |slug| change.run(Box::new(move |filter| filter.family = slug)),
-            )}
+            {field("proof-metric", "What was measured", metrics, |filter, slug| {
+                filter.metric = Metric::ALL.into_iter().find(|metric| metric.slug() == slug).unwrap_or(filter.metric);
+            })}
+            {field("proof-file", "File", files, |filter, file| filter.file = file)}
+            {field("proof-software", "Training library", stacks, |filter, slug| filter.software = slug)}
+            {field("proof-method", "Method of the run", methods, |filter, slug| filter.method = slug)}
+            {field("proof-family", "Family", families, |filter, family| filter.family = family)}
             <label class="only-misses">
                 <input
                     type="checkbox"
@@ -265,23 +245,19 @@ fn Filters(
     }
 }
 
-/// A labelled list to choose from: values and words.
+/// A labelled list to choose from: values and words. The first is chosen.
 fn drop_down(
     id: &'static str,
     label: &'static str,
     choices: Vec<(String, String)>,
-    is_chosen: impl Fn(&str) -> bool + Copy + Send + Sync + 'static,
-    choose: impl Fn(String) + 'static,
+    choose: Callback<String>,
 ) -> AnyView {
-    let option = |(value, words): (String, String)| {
-        let chosen = is_chosen(&value);
-        view! { <option value=value selected=chosen>{words}</option> }
-    };
+    let option = |(value, words): (String, String)| view! { <option value=value>{words}</option> };
     let options: Vec<_> = choices.into_iter().map(option).collect();
     view! {
         <div>
             <label for=id>{label}</label>
-            <select id=id on:change=move |event: Event| choose(event_target_value(&event))>
+            <select id=id on:change=move |event: Event| choose.run(event_target_value(&event))>
                 {options}
             </select>
         </div>
@@ -301,20 +277,20 @@ fn Points(
     let place = NodeRef::<html::Div>::new();
     let width = RwSignal::new(USUAL_WIDTH);
     follow_width(place, width);
-    let figures = Memo::new(move |_| {
-        chosen.with(|chosen| chosen.iter().map(|(_, figure)| *figure).collect::<Vec<_>>())
-    });
     let drawing = move || {
-        let name = format!(
-            "Predicted against measured, {} figures; the table below has them",
-            grouped(figures.with(Vec::len) as u64)
-        );
-        figures.with(|figures| draw(figures, state.unit(), width.get(), &name))
+        chosen.with(|chosen| {
+            let figures: Vec<Figure> = chosen.iter().map(|(_, figure)| *figure).collect();
+            let name = format!(
+                "Predicted against measured, {} figures; the table below has them",
+                grouped(figures.len() as u64)
+            );
+            draw(&figures, state.unit(), width.get(), &name)
+        })
     };
     let pointed = RwSignal::new(None::<usize>);
     let point = move |event: &PointerEvent| {
         let at = (f64::from(event.offset_x()), f64::from(event.offset_y()));
-        let found = figures.with_untracked(|figures| closest(figures, width.get_untracked(), at));
+        let found = chosen.with_untracked(|chosen| closest(chosen, width.get_untracked(), at));
         if pointed.get_untracked() != found {
             pointed.set(found);
         }
@@ -368,7 +344,11 @@ fn Peers(
                     ..Cell::of(format!("{:.1}%", own.median_pct))
                 };
                 Row {
-                    head: Cell { small: format!("{} rows", field.rows), ..Cell::of(field.name) },
+                    head: Cell {
+                        small: format!("{} rows", field.rows),
+                        href: field.address(),
+                        ..Cell::of(field.name)
+                    },
                     cells: [ours].into_iter().chain(field.medians.iter().map(of)).collect(),
                     ..Row::default()
                 }
@@ -476,7 +456,8 @@ fn row(state: State, run: &Run, figure: Figure, unit: Unit) -> Row {
             ),
             hint: format!("Open this run: {}", run.id),
             act: Some(open),
-            ..Cell::of(run.model.clone())
+            // what was drawn has no name of its own
+            ..Cell::of(if run.model == "model" { run.id.clone() } else { run.model.clone() })
         },
         cells: vec![
             Cell::of(unit.amount(figure.measured)),
@@ -485,16 +466,16 @@ fn row(state: State, run: &Run, figure: Figure, unit: Unit) -> Row {
                 class: if figure.is_miss() { "miss" } else { "" },
                 ..Cell::of(signed(figure.error_pct()))
             },
-            Cell { class: "words", small: reason, href: run.source.clone(), ..Cell::of(where_from) },
+            Cell { class: "origin", small: reason, href: run.source.clone(), ..Cell::of(where_from) },
         ],
         ..Row::default()
     }
 }
 
 /// Which figure a point of the drawing is closest to, if it is close to any.
-fn closest(figures: &[Figure], width: u32, (x, y): (f64, f64)) -> Option<usize> {
-    let axes = Axes::of(figures.iter());
-    let off = |figure: &Figure| {
+fn closest(figures: &[(usize, Figure)], width: u32, (x, y): (f64, f64)) -> Option<usize> {
+    let axes = Axes::of(figures.iter().map(|(_, figure)| figure));
+    let off = |(_, figure): &(usize, Figure)| {
         let (left, top) = axes.place(*figure, width);
         (left - x).hypot(top - y)
     };
@@ -519,8 +500,8 @@ mod tests {
     #[test]
     fn a_point_is_found_where_it_is() {
         let figure = |measured, predicted| Figure { measured: Bytes(measured), predicted: Bytes(predicted) };
-        let figures = [figure(1 << 30, 1 << 30), figure(1 << 34, 1 << 33)];
-        let (x, y) = Axes::of(figures.iter()).place(figures[1], 500);
+        let figures = [(7, figure(1 << 30, 1 << 30)), (3, figure(1 << 34, 1 << 33))];
+        let (x, y) = Axes::of(figures.iter().map(|(_, figure)| figure)).place(figures[1].1, 500);
         assert_eq!(closest(&figures, 500, (x + 2., y)), Some(1));
         assert_eq!(closest(&figures, 500, (x + 100., y)), None);
         assert_eq!(closest(&[], 500, (0., 0.)), None);
