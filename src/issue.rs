@@ -62,6 +62,9 @@ pub enum Field {
     LiveParameters,
     ContiguousGradients,
     OverlapComm,
+    Task,
+    Prompt,
+    Reference,
     Link,
 }
 

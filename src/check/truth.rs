@@ -10,9 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Precision, Quantization, ReduceDtype, Reference, Savings, Scenario, Sharding, Stack, StepTime, Task,
+    WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -129,6 +130,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
+        task: task(fields)?,
+        answers: answers(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -205,6 +208,21 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+    })
+}
+
+fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let slug = fields.text_or("task", Task::Sft.slug())?;
+    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+}
+
+/// What a task beyond fine-tuning worked with.
+fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
+    let usual = Scenario::default().answers;
+    let reference = fields.text_or("reference", usual.reference.slug())?;
+    Ok(Answers {
+        prompt: fields.count("prompt", usual.prompt)?,
+        reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
     })
 }
 

@@ -69,6 +69,32 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
+    /// What is done with the model.
+    Task {
+        Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+    }
+}
+
+impl Task {
+    /// Whether it learns from answers that are preferred to others, two sequences of each.
+    pub const fn has_pairs(self) -> bool {
+        match self {
+            Task::Sft => false,
+            Task::Dpo => true,
+        }
+    }
+}
+
+choices! {
+    /// Where the reference's scores of a batch come from.
+    Reference {
+        Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
+    }
+}
+
+choices! {
     /// Which weights are trained.
     Method {
         Full = "full", "Full fine-tuning", "Every weight is trained.";

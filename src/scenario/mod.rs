@@ -24,7 +24,7 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Optimizer, Overlap, Precision, ReduceDtype, Reference, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -125,6 +125,15 @@ pub struct Savings {
     pub step: StepTime,
     /// Where saved activations wait.
     pub offloading: Offloading,
+}
+
+/// What a task beyond fine-tuning works with; read where it is not [`Task::Sft`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Tokens at the beginning of each sequence that are the prompt: the rest is the answer.
+    pub prompt: u64,
+    /// Where the reference's scores come from.
+    pub reference: Reference,
 }
 
 /// Which card.
@@ -239,6 +248,10 @@ impl Cluster {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// What is done with the model.
+    pub task: Task,
+    /// What a task beyond fine-tuning works with.
+    pub answers: Answers,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -285,6 +298,8 @@ impl Default for Scenario {
     /// The page's first answer: Llama-3.1-8B with QLoRA on a 24 GB card, as transformers, peft and bitsandbytes run it.
     fn default() -> Scenario {
         Scenario {
+            task: Task::Sft,
+            answers: Answers { prompt: 512, reference: Reference::Scored },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {

@@ -67,6 +67,14 @@ impl<'a> Ready<'a> {
         Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
     }
 
+    /// The same of a job whose members are all of one architecture, as a scenario's are.
+    ///
+    /// # Errors
+    /// See [`Ready::of`].
+    pub fn of_one(job: &'a Job, architecture: &'a Architecture, gpu: &Gpu) -> Result<Ready<'a>, Issue> {
+        Ready::of(job, &vec![architecture; job.members.len()], gpu)
+    }
+
     /// Puts the models on a machine, with those layers by themselves that are `apart`.
     ///
     /// # Errors

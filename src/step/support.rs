@@ -5,7 +5,7 @@ use super::device::Device;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, Job, Loss, Member};
+use crate::job::{Act, Batch, Job, Loss, Member, Scorer};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
     XIELU_PARAMETERS,
@@ -14,7 +14,7 @@ use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision,
+    AttentionKernel, Checkpointing, Lengths, LoraTargets, Method, Modules, Offloading, Precision,
 };
 use crate::units::Bytes;
 
@@ -50,14 +50,17 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Train { member, batch, loss, .. } => {
                 trained(job, member)?;
                 if let Loss::Preference { reference, .. } = loss {
-                    preference(&job.members[member], &job.members[reference], batch)?;
+                    preference(&job.members, member, reference, batch)?;
                 }
             }
             Act::Update { member } => trained(job, member)?,
             Act::Score { member, .. } => scores(&job.members[member])?,
         }
     }
-    if job.members.len() > 1 && job.members.iter().any(|member| member.offloading == Offloading::On) {
+    let compares = |act: &Act| matches!(act, Act::Train { loss: Loss::Preference { .. }, .. });
+    if (job.members.len() > 1 || job.round.iter().any(compares))
+        && job.members.iter().any(|member| member.offloading == Offloading::On)
+    {
         let message = "activations in the CPU's memory are not modelled of a job of several models";
         return refuse(Field::Offloading, message.into(), "keep them on the GPU");
     }
@@ -83,30 +86,47 @@ fn trained(job: &Job, member: usize) -> Result<(), Issue> {
     Err(Issue::error(Field::Optimizer, message).with_fix("give it a training"))
 }
 
-/// What of a reference beside a trained model is not modelled.
-fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), Issue> {
+/// What of preferences is not modelled.
+fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch) -> Result<(), Issue> {
+    let (policy, other) = match reference {
+        Scorer::Member(other) => (&members[policy], Some(&members[other])),
+        Scorer::WithoutAdapters | Scorer::Precomputed => (&members[policy], None),
+    };
+    let of_trl = |member: &Member| Software::of(member.stack).trainer == Trainer::Trl;
     let refusals = [
         (
-            [policy, reference].iter().any(|member| Software::of(member.stack).trainer != Trainer::Trl),
+            !of_trl(policy) || !other.is_none_or(of_trl),
             Field::Stack,
             "preferences are modelled as trl learns them",
             "choose trl",
         ),
         (
-            policy.method != Method::Full || reference.method != Method::Full,
+            other.is_some_and(|other| policy.method != Method::Full || other.method != Method::Full),
             Field::Method,
-            "preferences are modelled where all weights are trained",
-            "choose full fine-tuning",
+            "a reference model beside adapters is not modelled",
+            "choose full fine-tuning, or the model with its adapters off as its own reference",
         ),
         (
-            !matches!(batch.mask, Mask::None | Mask::Ones | Mask::Padded),
+            reference == Scorer::WithoutAdapters && policy.method == Method::Full,
+            Field::Reference,
+            "without adapters the model as it was is another model",
+            "choose LoRA, or a reference model",
+        ),
+        (
+            reference == Scorer::WithoutAdapters && policy.lora.trains_embeddings,
+            Field::TrainEmbeddings,
+            "trained embeddings that are off for a reference's scores are not modelled",
+            "switch train-embeddings off, or precompute the reference's scores",
+        ),
+        (
+            batch.mask.is_packed(),
             Field::Mask,
-            "preferences are modelled with a sequence in each row",
+            "preferences are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too",
             "choose a padded batch",
         ),
     ];
     match refusals.into_iter().find(|(refused, ..)| *refused) {
-        None => scores(reference),
+        None => other.map_or(Ok(()), scores),
         Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
     }
 }

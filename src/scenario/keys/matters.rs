@@ -1,11 +1,39 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
     true
+}
+
+/// Whether the model's dropouts run: trl's preference trainers switch them off (`disable_dropout`).
+pub(super) fn with_dropout(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft => true,
+        Task::Dpo => false,
+    }
+}
+
+pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
+    with_adapters(scenario) && with_dropout(scenario)
+}
+
+/// Whether sequences are a prompt and an answer, which alone is scored.
+pub(super) fn with_answers(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft => false,
+        Task::Dpo => true,
+    }
+}
+
+/// Whether the model is held against itself as it was.
+pub(super) fn with_reference(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft => false,
+        Task::Dpo => true,
+    }
 }
 
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {

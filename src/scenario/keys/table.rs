@@ -2,8 +2,9 @@
 
 use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
-    always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_bitsandbytes,
-    with_fsdp2, with_pefts_adapters, with_preparation, with_zero, with_zero3,
+    always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_answers,
+    with_bitsandbytes, with_dropout, with_fsdp2, with_lora_dropout, with_pefts_adapters, with_preparation,
+    with_reference, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -14,8 +15,8 @@ use super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,
-    WeightFormat,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime,
+    Task, WeightFormat,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -41,6 +42,21 @@ const fn of_deepspeed(
 
 /// Every key, in the order in which they are written.
 pub static KEYS: &[Key] = &[
+    Key {
+        link: "task",
+        name: "task",
+        label: "Task",
+        help: "What is done with the model: fine-tuning on texts, or on answers that are preferred to others",
+        field: Field::Task,
+        group: Group::Model,
+        place: Place::Surface,
+        value: choice!(Task, task),
+        matters: always,
+        band: |scenario| match scenario.task {
+            Task::Sft => "",
+            Task::Dpo => scenario.task.slug(),
+        },
+    },
     Key {
         link: "m",
         name: "model",
@@ -111,7 +127,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Folded,
         value: switch!(lora.dropout),
-        matters: with_adapters,
+        matters: with_lora_dropout,
         band: any,
     },
     Key {
@@ -202,7 +218,7 @@ pub static KEYS: &[Key] = &[
         link: "b",
         name: "batch-size",
         label: "Micro-batch size",
-        help: "Sequences in one forward pass: activations and logits grow with it",
+        help: "Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it",
         field: Field::Batch,
         group: Group::Batch,
         place: Place::Surface,
@@ -220,6 +236,30 @@ pub static KEYS: &[Key] = &[
         place: Place::Surface,
         value: count!(Tokens, sequence),
         matters: always,
+        band: any,
+    },
+    Key {
+        link: "prompt",
+        name: "prompt-length",
+        label: "Prompt length",
+        help: "Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored",
+        field: Field::Prompt,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Tokens, answers.prompt),
+        matters: with_answers,
+        band: any,
+    },
+    Key {
+        link: "ref",
+        name: "reference",
+        label: "Reference",
+        help: "Where the scores of the model as it was come from",
+        field: Field::Reference,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(Reference, answers.reference),
+        matters: with_reference,
         band: any,
     },
     Key {
@@ -304,7 +344,7 @@ pub static KEYS: &[Key] = &[
             set: set_dropout,
             words: |scenario| words::dropout(scenario.dropout),
         },
-        matters: always,
+        matters: with_dropout,
         band: any,
     },
     Key {
