@@ -38,8 +38,8 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -81,6 +81,15 @@ pub enum Act {
         /// What it is given.
         batch: Batch,
     },
+    /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
+    Generate {
+        /// Who generates.
+        member: usize,
+        /// The prompts.
+        batch: Batch,
+        /// How.
+        how: Generation,
+    },
 }
 
 /// What a model is trained towards.
@@ -103,7 +112,9 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => {
+                Some(*batch)
+            }
             Act::Update { .. } => None,
         }
     }
@@ -115,6 +126,7 @@ impl Act {
                 Act::Train { member, batch: change(batch), loss, times }
             }
             Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
     }
@@ -123,14 +135,17 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } => times,
-            Act::Update { .. } | Act::Score { .. } => 1,
+            Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => 1,
         }
     }
 
     /// Whose act it is.
     pub fn member(&self) -> usize {
         match *self {
-            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+            Act::Train { member, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. }
+            | Act::Generate { member, .. } => member,
         }
     }
 
@@ -138,7 +153,10 @@ impl Act {
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
         let reference = match *self {
             Act::Train { loss: Loss::Preference { reference, .. }, .. } => Some(reference),
-            Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Score { .. } => None,
+            Act::Train { loss: Loss::Labels, .. }
+            | Act::Update { .. }
+            | Act::Score { .. }
+            | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -157,6 +175,14 @@ impl Job {
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
         let (batch, times) = (Batch::from(scenario), scenario.accumulation);
+        if scenario.task == Task::Generate {
+            // a tokenizer gives a mask with the prompts
+            let mask = if batch.mask == Mask::Padded { Mask::Padded } else { Mask::Ones };
+            let batch = Batch { mask, lengths: Lengths::Equal, ..batch };
+            let generates = Act::Generate { member: 0, batch, how: scenario.generation };
+            let members = vec![Member::from(scenario).generating()];
+            return Job { members, round: vec![generates], cluster: scenario.cluster };
+        }
         let round =
             vec![Act::Train { member: 0, batch, loss: Loss::Labels, times }, Act::Update { member: 0 }];
         Job { members: vec![Member::from(scenario)], round, cluster: scenario.cluster }
@@ -170,7 +196,9 @@ pub struct Member {
     pub model: ModelChoice,
     /// Which weights are trained.
     pub method: Method,
-    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    /// Whether it has adapters.
+    pub adapts: bool,
+    /// Adapters, where it has some.
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
@@ -215,6 +243,18 @@ impl Member {
         self.training.is_some_and(|training| training.keeps_outputs)
     }
 
+    /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
+    pub fn generating(self) -> Member {
+        Member {
+            adapts: false,
+            quantization: Quantization { prepare: false, ..self.quantization },
+            checkpointing: Checkpointing::Off,
+            fills_cache: false,
+            training: None,
+            ..self
+        }
+    }
+
     /// When the optimizer steps; after backward where there is none.
     pub fn step_time(&self) -> StepTime {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
@@ -233,6 +273,7 @@ impl From<&Scenario> for Member {
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
+            adapts: scenario.method.has_adapters(),
             lora: scenario.lora,
             quantization: scenario.quantization,
             precision: scenario.precision,

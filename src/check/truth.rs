@@ -10,9 +10,9 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed, Generation, GpuChoice, Lengths, Loop,
     Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Precision, Quantization, ReduceDtype, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -39,6 +39,23 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
 }
 
 /// A measured figure; `None` where it is null or left out.
+fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let slug = fields.text_or("task", Task::Sft.slug())?;
+    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+}
+
+/// How a model generated.
+fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
+    let usual = Scenario::default().generation;
+    let cache = fields.text_or("cache", usual.cache.slug())?;
+    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
+    Ok(Generation {
+        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
+        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
+        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+    })
+}
+
 fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
     match row.pointer(pointer).filter(|value| !value.is_null()) {
         None => Ok(None),
@@ -139,6 +156,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
+        task: task(fields)?,
+        generation: generation(fields)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {

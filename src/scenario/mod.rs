@@ -23,7 +23,7 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
+    CacheKind, Sampling, Task, Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
     Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
 pub use count::LARGEST;
@@ -114,6 +114,17 @@ pub struct Loop {
     pub clips: bool,
     /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
     pub fills_cache: bool,
+}
+
+/// How a model generates; read for [`Task::Generate`], whose prompt is as long as the scenario's sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The most tokens that it writes (`max_new_tokens`).
+    pub new_tokens: u64,
+    /// What it keeps of earlier tokens.
+    pub cache: CacheKind,
+    /// How it chooses.
+    pub sampling: Sampling,
 }
 
 /// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
@@ -273,6 +284,10 @@ pub struct Scenario {
     pub stack: Stack,
     /// Ways to need less.
     pub savings: Savings,
+    /// What is done with the model.
+    pub task: Task,
+    /// How it generates.
+    pub generation: Generation,
     /// How memory is got from the driver.
     pub allocator: Allocator,
     /// The card.
@@ -317,6 +332,12 @@ impl Default for Scenario {
                 loss: LossKernel::Standard,
                 step: StepTime::AfterBackward,
                 offloading: Offloading::Off,
+            },
+            task: Task::Sft,
+            generation: Generation {
+                new_tokens: 512,
+                cache: CacheKind::Dynamic,
+                sampling: Sampling::Greedy,
             },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),

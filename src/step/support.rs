@@ -55,6 +55,7 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
             }
             Act::Update { member } => trained(job, member)?,
             Act::Score { member, .. } => scores(&job.members[member])?,
+            Act::Generate { member, .. } => generates(&job.members[member])?,
         }
     }
     if job.members.len() > 1 && job.members.iter().any(|member| member.offloading == Offloading::On) {
@@ -123,6 +124,23 @@ fn scores(member: &Member) -> Result<(), Issue> {
     }
 }
 
+/// What of a model that generates is not modelled, whatever it is.
+fn generates(member: &Member) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if !runs_transformers(member) || Software::of(member.stack).trainer != Trainer::Loop {
+        let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
+        return refuse(Field::Stack, message, "choose transformers");
+    }
+    match member.precision {
+        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => Ok(()),
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => refuse(
+            Field::Precision,
+            "generation is modelled without autocast".into(),
+            "choose bf16, fp16 or fp32",
+        ),
+    }
+}
+
 /// The code that runs the model, or an issue that names what of the run is not modelled.
 pub(super) fn modeling(
     architecture: &Architecture,
@@ -150,7 +168,7 @@ pub(super) fn modeling(
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
-    if member.method.has_adapters() && modeling.peft.packs_projections {
+    if member.adapts && modeling.peft.packs_projections {
         let message = format!(
             "adapters on {} are not modelled: its own code has one layer for queries, keys and values, which they were never compared on",
             architecture.model_type
@@ -198,7 +216,7 @@ pub(super) fn modeling(
 /// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
     let member = model.member;
-    if model.adapted || member.method == Method::Full {
+    if model.adapted || !member.adapts {
         return Ok(());
     }
     let (family, own) = (&architecture.model_type, Modules::of(architecture));

@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Savings, Scenario, Stack, StepTime,
+    Quantization, Savings, Scenario, Stack, StepTime, Task,
 };
 
 impl Row {
@@ -25,6 +25,8 @@ impl Row {
         Ok(Scenario {
             model: self.model()?,
             method,
+            task: Task::Sft,
+            generation: Scenario::default().generation,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,

@@ -42,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
         }
         // the cache holds what is still compressed
         let mut heads = Heads { q: q_rotated, k: low, v: k_rotated };
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let Heads { q: q_rotated, k: low, v: k_rotated } = heads;
         let query = q_pass.cat(&q_rotated);
         let (key, value) = {
@@ -60,6 +60,7 @@ impl<'a> Pass<'_, 'a> {
             heads: latent.heads,
             kv_heads: latent.heads,
             sequence: self.batch.length,
+            keys: self.keys(None),
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,

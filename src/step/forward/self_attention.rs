@@ -79,7 +79,7 @@ impl<'a> Pass<'_, 'a> {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
-        self.remember(&mut heads);
+        self.remember(&mut heads, attention.window);
         let mask = shared.mask(Seen::by_attention(attention));
         let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
         if self.modeling.code == Code::Bert {
@@ -186,7 +186,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models
     /// switch the cache off under gradient checkpointing.
-    pub(super) fn remember(&self, heads: &mut Heads<'a>) {
+    pub(super) fn remember(&self, heads: &mut Heads<'a>, window: Option<u64>) {
+        if let Some(generating) = &self.generating {
+            return generating.update(self, heads, window);
+        }
         if !self.fills_cache {
             return;
         }
@@ -210,6 +213,7 @@ impl<'a> Pass<'_, 'a> {
             heads: attention.heads,
             kv_heads,
             sequence: self.batch.length,
+            keys: self.keys(attention.window),
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,
