@@ -40,6 +40,17 @@ static RANKED: What = What::own(
     Source::At("transformers, generation/logits_process.py, TopPLogitsWarper"),
 );
 
+static PROBABILITIES: What = What::own(
+    "probabilities of the next token",
+    "float32 numbers that the next token is drawn by, one per sequence and vocabulary entry",
+    Source::At(LOOP),
+);
+static SORT_SCRATCH: What = What::own(
+    "sort (scratch)",
+    "scratch space of the sort of the vocabulary by its scores",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Sort.cpp"),
+);
+
 const LOOP: &str = "transformers, generation/utils.py, _sample";
 
 /// A forward pass of `generate`.
@@ -213,21 +224,21 @@ impl<'a> Model<'a> {
                 }
                 let hidden = pass.hidden();
                 let logits = pass.last_logits(hidden);
-                let inputs = if index == 0 { drop(inputs); Vec::new() } else { inputs };
-                let (ids_before, scores_before) = match kept.take() {
-                    None => (None, Vec::new()),
-                    Some(Kept { ids, mask, positions, unfinished: still, scores, inputs: given }) => {
-                        unfinished = Some(still);
-                        drop(given);
-                        drop((mask, positions));
-                        (Some(ids), scores)
-                    }
-                };
+                // those of the prompt are no variable of the loop
+                let mut inputs = if index == 0 { Vec::new() } else { inputs };
+                let mut variables = (None, Vec::new(), None);
+                if let Some(Kept { ids, mask, positions, unfinished: still, scores, inputs: _ }) = kept.take() {
+                    unfinished = Some(still);
+                    inputs.push(mask);
+                    variables = (Some(ids), scores, Some(positions));
+                }
+                let (ids_before, scores_before, positions_before) = variables;
                 let positions = {
                     let _next = [integers(1, &NEXT), integers(rows, &NEXT)];
                     of_all(length.saturating_add(1))
                 };
                 let mask = of_all(length.saturating_add(1));
+                drop(positions_before);
                 let scores = pass.next_scores(&logits, how.sampling, scores_before);
                 let next = integers(rows, &NEXT);
                 let ids = of_all(length.saturating_add(1));
@@ -257,26 +268,78 @@ impl<'a> Pass<'_, 'a> {
         logits
     }
 
-    /// `outputs.logits[:, -1].to(copy=True, dtype=torch.float32)` and what the processors make of it; what the variables of the
-    /// last token held goes where theirs take its place.
+    /// `outputs.logits[:, -1].to(copy=True, dtype=torch.float32)` and what the processors make of it: a temperature, the 50
+    /// likeliest, the top 90 % of probability. Each variable of the last token goes where this one's takes its place.
     fn next_scores(&self, logits: &Tensor<'a>, sampling: Sampling, before: Vec<Tensor<'a>>) -> Vec<Tensor<'a>> {
         self.machine.as_category(Category::Logits, &roles::LOGITS, || {
             let numel = logits.value.numel;
-            let fresh = || logits.fresh(numel, Dtype::F32, &SCORES);
-            let raw = fresh();
-            drop(before);
+            let fresh = |what: &'static What| logits.fresh(numel, Dtype::F32, what);
+            let mut before = before.into_iter();
+            let raw = fresh(&SCORES);
+            drop(before.next());
             if sampling == Sampling::Greedy {
                 return vec![raw];
             }
-            let warm = fresh();
-            let top = {
+            let warm = fresh(&SCORES);
+            let likeliest = {
                 let _masked = logits.fresh(numel, Dtype::Bool, &torch::MASKED);
-                fresh()
+                fresh(&SCORES)
             };
             drop(warm);
-            let ranked = [logits.fresh(numel, Dtype::F32, &RANKED), logits.fresh(numel, Dtype::I64, &RANKED)];
-            drop(ranked);
-            vec![raw, top]
+            let ranked = self.ranked(logits);
+            let cumulated = {
+                let _probabilities = fresh(&PROBABILITIES);
+                fresh(&PROBABILITIES)
+            };
+            let removed = [(); 2].map(|()| logits.fresh(numel, Dtype::Bool, &torch::MASKED));
+            let scores = fresh(&SCORES);
+            drop((ranked, cumulated, removed));
+            drop(likeliest);
+            drop(before.next());
+            let probabilities = fresh(&PROBABILITIES);
+            drop(before.next());
+            // torch.multinomial
+            drop(fresh(&PROBABILITIES));
+            vec![raw, scores, probabilities]
         })
     }
+
+    /// `torch.sort(scores)`: the scores in order, and the indices of that order.
+    ///
+    /// Source: aten/src/ATen/native/cuda/Sort.cpp; the scratch space of cub's radix sort as it was measured.
+    fn ranked(&self, logits: &Tensor<'a>) -> [Tensor<'a>; 2] {
+        let (numel, rows) = (logits.value.numel, self.batch.sequences);
+        let scores = logits.fresh(numel, Dtype::F32, &RANKED);
+        let order = logits.fresh(numel, Dtype::I64, &RANKED);
+        let pairs = logits.fresh(numel, Dtype::I64, &SORT_SCRATCH);
+        if rows < SEGMENTS && rows > 1 {
+            let _segments = logits.fresh(numel, Dtype::I64, &SORT_SCRATCH);
+            let _sorted = logits.fresh(numel, Dtype::F32, &SORT_SCRATCH);
+            self.sort_scratch(numel);
+        } else if rows == 1 {
+            self.sort_scratch(numel);
+        } else {
+            let bytes = numel.saturating_mul(SORTED_PAIR);
+            self.machine.with(|state| state.scratch(bytes, &SORT_SCRATCH));
+        }
+        drop(pairs);
+        [scores, order]
+    }
+
+    fn sort_scratch(&self, numel: u64) {
+        let tile = match self.device.capability {
+            ..80 => 2816,
+            80..90 => 3072,
+            90.. => 5376,
+        };
+        let tiles = numel.div_ceil(tile).saturating_mul(1024);
+        let bytes = numel.saturating_mul(SORTED_PAIR).saturating_add(tiles).saturating_add(8703);
+        self.machine.with(|state| state.scratch(bytes, &SORT_SCRATCH));
+    }
 }
+
+/// Rows from which each is sorted by itself (Sort.cpp `segmented_sort_pairs_by_full_sort`).
+const SEGMENTS: u64 = 128;
+
+/// Bytes of a number and its index as cub's radix sort keeps a second copy of them.
+const SORTED_PAIR: u64 = 12;
