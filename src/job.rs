@@ -38,8 +38,8 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime, Task,
+    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
+    ModelChoice, Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -112,9 +112,7 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => {
-                Some(*batch)
-            }
+            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }

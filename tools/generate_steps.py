@@ -29,7 +29,14 @@ CALLS = 3
 
 def build(case):
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
-    model = measure.build_model(case, "cuda").eval().requires_grad_(False)
+    if case["method"] == "qlora":
+        # 4-bit weights alone: no adapters, nothing prepared for training
+        half = {"bf16": torch.bfloat16, "fp16": torch.float16}[case["dtype"]]
+        kernel = dict(attn_implementation="eager" if case["attention"] == "eager" else "sdpa")
+        model = measure.build_4bit(case, measure.build_config(case), half, kernel, "cuda")
+    else:
+        model = measure.build_model(case, "cuda")
+    model.eval().requires_grad_(False)
     from transformers.generation import utils
     compare = utils.StopCheck.__call__
 

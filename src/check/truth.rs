@@ -10,9 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed, Generation, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed, Generation,
+    GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading,
+    Optimizer, Overlap, Precision, Quantization, ReduceDtype, Sampling, Savings, Scenario, Sharding, Stack,
+    StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;

@@ -23,8 +23,9 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    CacheKind, Sampling, Task, Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Sampling, Sharding, Stack, StepTime, Task,
+    WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -334,11 +335,7 @@ impl Default for Scenario {
                 offloading: Offloading::Off,
             },
             task: Task::Sft,
-            generation: Generation {
-                new_tokens: 512,
-                cache: CacheKind::Dynamic,
-                sampling: Sampling::Greedy,
-            },
+            generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,

@@ -20,8 +20,7 @@ static KEYS_AND_VALUES: What = What::own(
     "keys or values of all earlier tokens of a layer, which the next token attends to",
     Source::At("transformers, cache_utils.py"),
 );
-static SPECIAL: What =
-    What::own("special token", "the number of a special token", Source::At(LOOP));
+static SPECIAL: What = What::own("special token", "the number of a special token", Source::At(LOOP));
 static SEQUENCES: What = What::own(
     "sequences",
     "token ids, positions or mask of all tokens up to now: generate makes them longer by one with every token",
@@ -57,6 +56,8 @@ const LOOP: &str = "transformers, generation/utils.py, _sample";
 #[derive(Clone, Copy)]
 pub(super) struct Generating<'p, 'a> {
     kind: CacheKind,
+    /// Whether the prompt is through.
+    decodes: bool,
     /// Tokens of a sequence that the cache holds.
     past: u64,
     /// Tokens of a sequence that a static cache has room for.
@@ -91,6 +92,7 @@ impl<'a> Generating<'_, 'a> {
             CacheKind::Dynamic => self.keys(window, length),
             CacheKind::Static => self.room,
         };
+        let mut shorter = Vec::new();
         // what was given is let go of when both are there
         let [k, v] = [&heads.k, &heads.v].map(|new| {
             let before = if self.past == 0 { None } else { self.cache.borrow_mut().pop_front() };
@@ -98,7 +100,10 @@ impl<'a> Generating<'_, 'a> {
                 (CacheKind::Static, Some(held)) => held,
                 (CacheKind::Static | CacheKind::Dynamic | CacheKind::Off, before) => {
                     let joined = new.cached((new.value.numel / length).saturating_mul(keys));
-                    drop(before);
+                    // of a window both are joined before either is let go of
+                    if window.is_some() {
+                        shorter.extend(before);
+                    }
                     joined
                 }
             };
@@ -107,6 +112,7 @@ impl<'a> Generating<'_, 'a> {
             let seen = (new.value.numel / length).saturating_mul(self.keys(window, length));
             held.slice(seen)
         });
+        drop(shorter);
         heads.k = k;
         heads.v = v;
     }
@@ -143,6 +149,11 @@ impl<'a> Pass<'_, 'a> {
         self.generating.is_some_and(|own| own.kind == CacheKind::Static && own.past > 0)
     }
 
+    /// Whether experts are computed by one matrix for each row (`_optimize_model_for_decode`).
+    pub(super) fn copies_experts(&self) -> bool {
+        self.generating.is_some_and(|own| own.decodes)
+    }
+
     /// Whether positions are those of every sequence, and not of one for all.
     pub(super) fn has_own_positions(&self) -> bool {
         self.batch.mask.is_packed() || self.generating.is_some()
@@ -172,14 +183,25 @@ impl<'a> Model<'a> {
             let cache = RefCell::default();
             let room = batch.length.saturating_add(how.new_tokens).saturating_sub(1);
             let pass = |past: u64| {
-                let generating = Generating { kind: how.cache, past, room, eager: self.is_eager(), cache: &cache };
+                let generating = Generating {
+                    kind: how.cache,
+                    decodes: past > 0,
+                    past,
+                    room,
+                    eager: self.is_eager(),
+                    cache: &cache,
+                };
                 let batch = match how.cache {
                     _ if past == 0 => batch,
                     CacheKind::Off => Batch { length: past.saturating_add(1), ..batch },
                     CacheKind::Dynamic | CacheKind::Static => Batch { length: 1, ..batch },
                 };
                 let past = if how.cache == CacheKind::Off { 0 } else { past };
-                Pass { trains: false, generating: Some(Generating { past, ..generating }), ..self.pass(batch) }
+                Pass {
+                    trains: false,
+                    generating: Some(Generating { past, ..generating }),
+                    ..self.pass(batch)
+                }
             };
             let tensor = |numel: u64, dtype: Dtype, what: &'static What| {
                 self.machine.tensor(|state: &mut State| {
@@ -211,7 +233,9 @@ impl<'a> Model<'a> {
             for (index, past) in [0].iter().chain(passes).enumerate() {
                 let length = if index == 0 { batch.length } else { past.saturating_add(1) };
                 let pass = pass(if index == 0 { 0 } else { *past });
-                if index == 1 && let Some(prefilled) = prefilled.take() {
+                if index == 1
+                    && let Some(prefilled) = prefilled.take()
+                {
                     prefilled();
                 }
                 let inputs = {
@@ -227,7 +251,8 @@ impl<'a> Model<'a> {
                 // those of the prompt are no variable of the loop
                 let mut inputs = if index == 0 { Vec::new() } else { inputs };
                 let mut variables = (None, Vec::new(), None);
-                if let Some(Kept { ids, mask, positions, unfinished: still, scores, inputs: _ }) = kept.take() {
+                if let Some(Kept { ids, mask, positions, unfinished: still, scores, inputs: _ }) = kept.take()
+                {
                     unfinished = Some(still);
                     inputs.push(mask);
                     variables = (Some(ids), scores, Some(positions));
@@ -270,7 +295,12 @@ impl<'a> Pass<'_, 'a> {
 
     /// `outputs.logits[:, -1].to(copy=True, dtype=torch.float32)` and what the processors make of it: a temperature, the 50
     /// likeliest, the top 90 % of probability. Each variable of the last token goes where this one's takes its place.
-    fn next_scores(&self, logits: &Tensor<'a>, sampling: Sampling, before: Vec<Tensor<'a>>) -> Vec<Tensor<'a>> {
+    fn next_scores(
+        &self,
+        logits: &Tensor<'a>,
+        sampling: Sampling,
+        before: Vec<Tensor<'a>>,
+    ) -> Vec<Tensor<'a>> {
         self.machine.as_category(Category::Logits, &roles::LOGITS, || {
             let numel = logits.value.numel;
             let fresh = |what: &'static What| logits.fresh(numel, Dtype::F32, what);

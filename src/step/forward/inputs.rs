@@ -328,7 +328,8 @@ impl<'a> Pass<'_, 'a> {
         let mut hidden = tokens.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
-                self.lookup(param, Some(&positions), self.batch.length, table.width)
+                let count = if self.has_own_positions() { self.batch.tokens() } else { self.batch.length };
+                self.lookup(param, Some(&positions), count, table.width)
             });
             hidden = tokens.add_row(&rows);
             locals.push(tokens);

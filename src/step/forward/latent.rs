@@ -46,6 +46,8 @@ impl<'a> Pass<'_, 'a> {
         let Heads { q: q_rotated, k: low, v: k_rotated } = heads;
         let query = q_pass.cat(&q_rotated);
         let (key, value) = {
+            let tokens = self.batch.sequences.saturating_mul(self.keys(None));
+            let per_head = |width: u64| tokens.saturating_mul(latent.heads).saturating_mul(width);
             let both = low.through(&layer.linear(&latent.kv_b)).to_heads();
             let [k_pass, value] = both.split([per_head(latent.nope_dim), per_head(latent.value_dim)]);
             let width = latent.nope_dim.saturating_add(latent.rope_dim);

@@ -79,6 +79,10 @@ impl<'a> Pass<'_, 'a> {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
+        // a variable of the module keeps what a fused projection made, of which keys and values were views
+        let fused =
+            matches!(attention.projection, Projection::Fused(_)) && !matches!(self.modeling.code, Code::Gpt2);
+        let whole = fused.then(|| heads.v.clone());
         self.remember(&mut heads, attention.window);
         let mask = shared.mask(Seen::by_attention(attention));
         let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
@@ -98,6 +102,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(heads);
         drop(passed);
+        drop(whole);
         Mixed { output, weights }
     }
 

@@ -14,8 +14,11 @@ impl Scores {
         let keys = self.keys.div_ceil(columns);
         // `seqlenq_ngroups_swapped`: the heads of a group are the rows of a single query
         let groups = self.heads / self.kv_heads.max(1);
-        let (heads, queries) =
-            if self.sequence == 1 && groups > 1 { (self.kv_heads, groups) } else { (self.heads, self.sequence) };
+        let (heads, queries) = if self.sequence == 1 && groups > 1 {
+            (self.kv_heads, groups)
+        } else {
+            (self.heads, self.sequence)
+        };
         let blocks = self.batch.saturating_mul(heads).saturating_mul(queries.div_ceil(64));
         if blocks.saturating_mul(10) >= multiprocessors.saturating_mul(8) {
             return 1;
