@@ -62,6 +62,12 @@ pub enum Field {
     LiveParameters,
     ContiguousGradients,
     OverlapComm,
+    Task,
+    Prompt,
+    Reference,
+    NewTokens,
+    KvCache,
+    Sampling,
     Link,
 }
 

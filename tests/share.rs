@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
-    modules,
+    Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Precision, Quantization, ReduceDtype, Reference, Savings, Scenario, Sharding, Stack, StepTime, Task,
+    WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -191,6 +191,10 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
     })
 }
 
+fn answers() -> impl Strategy<Value = Answers> {
+    (1u64..=1 << 24, select(Reference::ALL)).prop_map(|(prompt, reference)| Answers { prompt, reference })
+}
+
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
@@ -217,12 +221,15 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
+        (select(Task::ALL), answers()),
     )
-        .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator))| {
+        .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator), (task, answers))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
             let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
             Scenario {
+                task,
+                answers,
                 model,
                 method,
                 lora,

@@ -10,10 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed, Generation,
-    GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading,
-    Optimizer, Overlap, Precision, Quantization, ReduceDtype, Sampling, Savings, Scenario, Sharding, Stack,
-    StepTime, Task, WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed,
+    Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules,
+    Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference, Sampling, Savings,
+    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -40,11 +40,6 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
 }
 
 /// A measured figure; `None` where it is null or left out.
-fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
-    let slug = fields.text_or("task", Task::Sft.slug())?;
-    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
-}
-
 /// How a model generated.
 fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
     let usual = Scenario::default().generation;
@@ -147,6 +142,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
+        answers: answers(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -225,6 +221,21 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+    })
+}
+
+fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let slug = fields.text_or("task", Task::Sft.slug())?;
+    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+}
+
+/// What a task beyond fine-tuning worked with.
+fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
+    let usual = Scenario::default().answers;
+    let reference = fields.text_or("reference", usual.reference.slug())?;
+    Ok(Answers {
+        prompt: fields.count("prompt", usual.prompt)?,
+        reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
     })
 }
 

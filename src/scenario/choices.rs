@@ -72,7 +72,26 @@ choices! {
     /// What is done with the model.
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
+    }
+}
+
+impl Task {
+    /// Whether anything is trained.
+    pub const fn trains(self) -> bool {
+        match self {
+            Task::Sft | Task::Dpo => true,
+            Task::Generate => false,
+        }
+    }
+
+    /// Whether it learns from answers that are preferred to others, two sequences of each.
+    pub const fn has_pairs(self) -> bool {
+        match self {
+            Task::Sft | Task::Generate => false,
+            Task::Dpo => true,
+        }
     }
 }
 
@@ -90,6 +109,14 @@ choices! {
     Sampling {
         Greedy = "greedy", "Greedy", "The likeliest token.";
         Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+    }
+}
+
+choices! {
+    /// Where the reference's scores of a batch come from.
+    Reference {
+        Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
     }
 }
 

@@ -24,8 +24,8 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Sampling, Sharding, Stack, StepTime, Task,
-    WeightFormat,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack, StepTime,
+    Task, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -137,6 +137,15 @@ pub struct Savings {
     pub step: StepTime,
     /// Where saved activations wait.
     pub offloading: Offloading,
+}
+
+/// What a task beyond fine-tuning works with; read where it is not [`Task::Sft`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Tokens at the beginning of each sequence that are the prompt: the rest is the answer.
+    pub prompt: u64,
+    /// Where the reference's scores come from.
+    pub reference: Reference,
 }
 
 /// Which card.
@@ -251,6 +260,10 @@ impl Cluster {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// What is done with the model.
+    pub task: Task,
+    /// What a task beyond fine-tuning works with.
+    pub answers: Answers,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -285,8 +298,6 @@ pub struct Scenario {
     pub stack: Stack,
     /// Ways to need less.
     pub savings: Savings,
-    /// What is done with the model.
-    pub task: Task,
     /// How it generates.
     pub generation: Generation,
     /// How memory is got from the driver.
@@ -301,6 +312,8 @@ impl Default for Scenario {
     /// The page's first answer: Llama-3.1-8B with QLoRA on a 24 GB card, as transformers, peft and bitsandbytes run it.
     fn default() -> Scenario {
         Scenario {
+            task: Task::Sft,
+            answers: Answers { prompt: 512, reference: Reference::Scored },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {
@@ -334,7 +347,6 @@ impl Default for Scenario {
                 step: StepTime::AfterBackward,
                 offloading: Offloading::Off,
             },
-            task: Task::Sft,
             generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),

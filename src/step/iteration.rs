@@ -11,7 +11,7 @@ use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::job::{Act, Batch, Loss, Training};
+use crate::job::{Act, Batch, Loss, Scorer, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
@@ -311,20 +311,28 @@ impl<'a> Rounds<'a> {
         let Output { loss, outputs, shared } = match loss {
             Loss::Labels => pass.loss(pass.hidden(), &replace),
             Loss::Preference { reference, prompt } => {
-                let scoring = Phase { act, stage: Stage::Score };
                 let labels = pass.preference_labels();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
                 replace();
-                self.notes.end(forward);
-                self.notes.begin(scoring);
-                let others = self.members[reference].model.scoring(batch, |pass| {
-                    let (scores, _) = pass.label_log_probs(pass.hidden(), prompt, false);
-                    scores
+                let scorer = match reference {
+                    Scorer::Member(index) => Some(&self.members[index].model),
+                    Scorer::WithoutAdapters => Some(&own.model),
+                    Scorer::Precomputed => None,
+                };
+                let others = scorer.map(|scorer| {
+                    let scoring = Phase { act, stage: Stage::Score };
+                    self.notes.end(forward);
+                    self.notes.begin(scoring);
+                    self.machine.with(|state| state.params.adapts = reference != Scorer::WithoutAdapters);
+                    let others =
+                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, false).0);
+                    self.machine.with(|state| state.params.adapts = true);
+                    self.notes.end(scoring);
+                    self.notes.begin(forward);
+                    others
                 });
-                self.notes.end(scoring);
-                self.notes.begin(forward);
                 pass.enter();
-                let loss = pass.preference_loss(&scores, &others);
+                let loss = pass.preference_loss(&scores, others.as_ref());
                 drop((labels, scores, others));
                 Output { loss, outputs: Vec::new(), shared }
             }

@@ -55,6 +55,13 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             let modeling = support::modeling(named, (member, batch), device)?;
+            for act in &job.round {
+                if let Act::Generate { member: own, how, .. } = act
+                    && *own == index
+                {
+                    support::generation(named, modeling, (member, *how))?;
+                }
+            }
             let architecture = stacks::architecture(named, member, batch)?;
             supported(job, member, &architecture, modeling)?;
             models.push(Built { member, named, architecture, modeling, batch });
@@ -65,6 +72,14 @@ impl<'a> Ready<'a> {
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
         let cluster = job.cluster;
         Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
+    }
+
+    /// The same of a job whose members are all of one architecture, as a scenario's are.
+    ///
+    /// # Errors
+    /// See [`Ready::of`].
+    pub fn of_one(job: &'a Job, architecture: &'a Architecture, gpu: &Gpu) -> Result<Ready<'a>, Issue> {
+        Ready::of(job, &vec![architecture; job.members.len()], gpu)
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.

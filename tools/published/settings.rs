@@ -23,9 +23,10 @@ impl Row {
         let habits = Habits::of(self);
         let unstated = |what: &str| format!("{what} is not stated");
         Ok(Scenario {
+            task: Task::Sft,
+            answers: Scenario::default().answers,
             model: self.model()?,
             method,
-            task: Task::Sft,
             generation: Scenario::default().generation,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {

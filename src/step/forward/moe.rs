@@ -85,7 +85,8 @@ impl<'a> Pass<'_, 'a> {
         float: bool,
     ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
         let bound = layer.linear(spec);
-        let (Some(adapter), Weight::Plain(weight)) = (bound.adapter, bound.weight) else {
+        let (Some(adapter), Weight::Plain(weight)) = (self.machine.active(bound.adapter), bound.weight)
+        else {
             let logits =
                 if float { x.to(Dtype::F32).through_float(&bound) } else { x.flattened().through(&bound) };
             return (logits, None);
@@ -115,8 +116,9 @@ impl<'a> Pass<'_, 'a> {
             return self.batched_experts(moe, (x, weights, &indices), [&first, &last], &layer.params);
         }
         // peft wraps the last matrices first
-        let last_delta = last.adapter.map(|adapter| Delta::activate(self.machine, &last, adapter));
-        let first_delta = first.adapter.map(|adapter| Delta::activate(self.machine, &first, adapter));
+        let active = |expert: &Expert| self.machine.active(expert.adapter);
+        let last_delta = active(&last).map(|adapter| Delta::activate(self.machine, &last, adapter));
+        let first_delta = active(&first).map(|adapter| Delta::activate(self.machine, &first, adapter));
         let rows = indices.value.numel;
         let [ids, order] = indices.sorted();
         let selected = {
