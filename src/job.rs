@@ -32,8 +32,8 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
+    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
+    ModelChoice, Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -75,6 +75,15 @@ pub enum Act {
         /// What it is given.
         batch: Batch,
     },
+    /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
+    Generate {
+        /// Who generates.
+        member: usize,
+        /// The prompts.
+        batch: Batch,
+        /// How.
+        how: Generation,
+    },
 }
 
 /// Who scores a batch that a model is trained on, for the model to be held against.
@@ -109,7 +118,7 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }
@@ -121,6 +130,7 @@ impl Act {
                 Act::Train { member, batch: change(batch), loss, times }
             }
             Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
     }
@@ -129,14 +139,17 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } => times,
-            Act::Update { .. } | Act::Score { .. } => 1,
+            Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => 1,
         }
     }
 
     /// Whose act it is.
     pub fn member(&self) -> usize {
         match *self {
-            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+            Act::Train { member, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. }
+            | Act::Generate { member, .. } => member,
         }
     }
 
@@ -146,7 +159,7 @@ impl Act {
             Act::Train { loss: Loss::Preference { reference: Scorer::Member(reference), .. }, .. } => {
                 Some(reference)
             }
-            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
+            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -162,6 +175,18 @@ impl Job {
     }
 }
 
+impl Job {
+    /// One call of `generate` with a prompt as long as the scenario's sequence.
+    fn generating(scenario: &Scenario) -> Job {
+        // a tokenizer gives a mask with the prompts
+        let mask = if scenario.mask == Mask::Padded { Mask::Padded } else { Mask::Ones };
+        let batch = Batch { mask, lengths: Lengths::Equal, ..Batch::from(scenario) };
+        let members = vec![Member::from(scenario).generating()];
+        let generates = Act::Generate { member: 0, batch, how: scenario.generation };
+        Job { members, round: vec![generates], cluster: scenario.cluster }
+    }
+}
+
 /// The job of a scenario: all its members are of the scenario's model.
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
@@ -169,6 +194,7 @@ impl From<&Scenario> for Job {
         let policy = Member::from(scenario);
         let mut members = vec![policy];
         let loss = match scenario.task {
+            Task::Generate => return Job::generating(scenario),
             Task::Sft => Loss::Labels,
             Task::Dpo => {
                 let reference = match (scenario.answers.reference, scenario.method) {
@@ -196,7 +222,9 @@ pub struct Member {
     pub model: ModelChoice,
     /// Which weights are trained.
     pub method: Method,
-    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    /// Whether it has adapters.
+    pub adapts: bool,
+    /// Adapters, where it has some.
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
@@ -246,6 +274,18 @@ impl Member {
         self.training.is_some_and(|training| training.keeps_outputs)
     }
 
+    /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
+    pub fn generating(self) -> Member {
+        Member {
+            adapts: false,
+            quantization: Quantization { prepare: false, ..self.quantization },
+            checkpointing: Checkpointing::Off,
+            fills_cache: false,
+            training: None,
+            ..self
+        }
+    }
+
     /// When the optimizer steps; after backward where there is none.
     pub fn step_time(&self) -> StepTime {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
@@ -262,13 +302,14 @@ impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
         let disables_dropout = match scenario.task {
-            Task::Sft => false,
+            Task::Sft | Task::Generate => false,
             // `disable_dropout`, which is on by default (trl, trainer/dpo_config.py)
             Task::Dpo => true,
         };
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
+            adapts: scenario.method.has_adapters(),
             lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
             precision: scenario.precision,

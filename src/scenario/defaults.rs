@@ -18,7 +18,7 @@ impl Scenario {
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         usual.stack = match self.task {
-            Task::Sft => usual.stack,
+            Task::Sft | Task::Generate => usual.stack,
             // nothing else's is modelled
             Task::Dpo => Stack::Trl,
         };
@@ -62,6 +62,9 @@ impl Scenario {
     fn usual_precision(&self) -> Precision {
         let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
+            // as the weights are published
+            (_, true) if !self.task.trains() => Precision::Bf16,
+            (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,

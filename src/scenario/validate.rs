@@ -37,6 +37,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
         (Field::Prompt, "prompt length", scenario.answers.prompt, Count::Tokens),
+        (Field::NewTokens, "new tokens", scenario.generation.new_tokens, Count::Tokens),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
@@ -147,7 +148,7 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 fn without_answer(scenario: &Scenario) -> Option<Issue> {
     let (prompt, sequence) = (scenario.answers.prompt, scenario.sequence);
     let has_answers = match scenario.task {
-        Task::Sft => false,
+        Task::Sft | Task::Generate => false,
         Task::Dpo => true,
     };
     if !has_answers || prompt < sequence {

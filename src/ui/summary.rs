@@ -13,6 +13,7 @@ use crate::units::grouped;
 pub fn task(scenario: &Scenario) -> &'static str {
     match scenario.task {
         Task::Sft => "Fine-tune",
+        Task::Generate => "Generate with",
         Task::Dpo => "Train by DPO",
     }
 }
