@@ -174,10 +174,18 @@ impl State {
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
 
+    /// Puts a packed 4-bit weight of so many elements on the machine, or what this rank keeps of it.
+    pub fn store_packed(&mut self, numel: u64, times: u32, what: &'static What) -> StorageId {
+        let (numel, kept) = self.parallel.kept_packed(numel);
+        let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
+        let bytes = loaded.saturating_mul(kept.dtype.bytes());
+        self.persistent(bytes, kept.dtype, times, Category::Weights, what)
+    }
+
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
     pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
-        let kept = Kept { numel: rows.saturating_mul(columns), rows, dtype: Dtype::U8 };
-        self.list_parameter(storage, (rows, kept.numel, Rank::None), (kept.dtype, kept), (false, times))
+        let (numel, kept) = self.parallel.kept_packed(rows.saturating_mul(columns));
+        self.list_parameter(storage, (rows, numel, Rank::None), (kept.dtype, kept), (false, times))
     }
 
     fn list_parameter(

@@ -9,6 +9,7 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::{Cluster, ReduceDtype};
 use crate::step::device::Device;
+use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
@@ -134,6 +135,47 @@ impl Fsdp2 {
             self.units[*first].before = Some(*last);
         }
         alike
+    }
+
+    /// `_move_states_to_device` and `_init_sharded_param` of a model in the CPU's memory: a unit's parameters come whole and
+    /// go when its shards were made, the root's last. Puts what was recorded of the loading in that order.
+    pub fn move_in(&self, heap: &mut Heap, params: &Params) {
+        let Some(record) = &mut heap.record else { return };
+        let recorded = std::mem::take(&mut record.events);
+        let mut units = vec![None; heap.storages.len()];
+        for (index, unit) in self.units.iter().enumerate() {
+            for id in &unit.params {
+                units[params.get(*id).storage as usize] = Some(index);
+            }
+        }
+        let whole = |heap: &mut Heap, unit: usize| -> Vec<StorageId> {
+            let own = self.units[unit].params.iter().map(|id| params.get(*id).kept);
+            own.map(|kept| heap.while_loading(kept.numel.saturating_mul(self.world), kept.dtype)).collect()
+        };
+        let push =
+            |heap: &mut Heap, event| heap.record.iter_mut().for_each(|record| record.events.push(event));
+        let (root, mut late, mut open) = (self.root(), Vec::new(), (self.root(), Vec::new()));
+        for event in recorded {
+            let unit = match event {
+                Event::Alloc(storage) => units.get(storage as usize).copied().flatten(),
+                Event::Free(_) | Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => None,
+            };
+            match unit {
+                None => push(heap, event),
+                Some(unit) if unit == root => late.push(event),
+                Some(unit) => {
+                    if unit != open.0 {
+                        open.1.drain(..).for_each(|storage| heap.release(storage));
+                        open = (unit, whole(heap, unit));
+                    }
+                    push(heap, event);
+                }
+            }
+        }
+        open.1.drain(..).for_each(|storage| heap.release(storage));
+        let own = whole(heap, root);
+        late.into_iter().for_each(|event| push(heap, event));
+        own.into_iter().for_each(|storage| heap.release(storage));
     }
 
     /// The unit of what is in no layer.

@@ -76,13 +76,7 @@ fn sharded(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
-    match member.method {
-        Method::Full | Method::Lora => {}
-        Method::Qlora => {
-            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
-        }
-    }
-    if member.method == Method::Lora && member.lora.trains_embeddings {
+    if member.method.has_adapters() && member.lora.trains_embeddings {
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
