@@ -96,6 +96,26 @@ def adapt(case):
     AutoModelForCausalLM.from_config = adapted
 
 
+def offload(case):
+    """Has the harness keep shards, gradients and optimizer on the CPU (CPUOffloadPolicy); the optimizer, which takes nothing of
+    the GPU there, does not step. What is pinned or not is the CPU's affair: pinning would write to all of it."""
+    import torch
+    import torch.distributed.fsdp as fsdp
+    plain, policy = fsdp.fully_shard, fsdp.CPUOffloadPolicy(pin_memory=False)
+    fsdp.fully_shard = lambda module, **own: plain(module, offload_policy=policy, **own)
+    if case.get("method") != "qlora":
+        empty = torch.nn.Module.to_empty
+        def to_cpu(self, device):
+            empty(self, device="cpu")
+            for module in self.modules():
+                for name, buffer in module.named_buffers(recurse=False):
+                    module._buffers[name] = buffer.to(device)
+            return self
+        torch.nn.Module.to_empty = to_cpu
+    torch.optim.AdamW.step = lambda self, closure=None: None
+    torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
+
+
 def run(row, show):
     import measure
     import measure_multi
@@ -117,6 +137,8 @@ def run(row, show):
         del block
         reset()
 
+    if case.get("cpu_offload"):
+        offload(case)
     if show:
         torch.cuda.reset_peak_memory_stats = mark
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)

@@ -23,8 +23,8 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, Choice, CpuOffload, LoraTargets, LossKernel, Mask, Method,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -147,6 +147,8 @@ pub struct Cluster {
     pub reshards: bool,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
+    /// What lies in the CPU's memory; read where shards are.
+    pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
 }
@@ -188,6 +190,7 @@ impl Cluster {
         sharding: Sharding::Ddp,
         reshards: true,
         reduce: ReduceDtype::Fp32,
+        cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
     };
 

@@ -167,9 +167,7 @@ impl State {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
         let (kept, read) = self.parallel.kept(shape, rank, dtype);
-        let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
-        let bytes = loaded.saturating_mul(kept.dtype.bytes());
-        let storage = self.persistent(bytes, kept.dtype, times, category, what);
+        let storage = self.store((numel, kept), times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
@@ -177,9 +175,23 @@ impl State {
     /// Puts a packed 4-bit weight of so many elements on the machine, or what this rank keeps of it.
     pub fn store_packed(&mut self, numel: u64, times: u32, what: &'static What) -> StorageId {
         let (numel, kept) = self.parallel.kept_packed(numel);
+        self.store((numel, kept), times, Category::Weights, what)
+    }
+
+    /// What of a parameter of so many elements lies on this rank's GPU.
+    fn store(
+        &mut self,
+        (numel, kept): (u64, Kept),
+        times: u32,
+        category: Category,
+        what: &'static What,
+    ) -> StorageId {
+        if self.parallel.keeps_on_host() {
+            return NOTHING;
+        }
         let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
         let bytes = loaded.saturating_mul(kept.dtype.bytes());
-        self.persistent(bytes, kept.dtype, times, Category::Weights, what)
+        self.persistent(bytes, kept.dtype, times, category, what)
     }
 
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.

@@ -3,7 +3,7 @@
 use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, with_4_bit, with_adapters, with_bitsandbytes,
-    with_fsdp2, with_pefts_adapters, with_preparation, with_zero, with_zero3,
+    with_fsdp2, with_pefts_adapters, with_preparation, with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -13,8 +13,8 @@ use super::values::{
 use super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, GpuChoice, LoraTargets, LossKernel, Mask,
+    Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,
     WeightFormat,
 };
 
@@ -496,6 +496,18 @@ pub static KEYS: &[Key] = &[
         place: Place::Folded,
         value: choice!(ReduceDtype, cluster.reduce),
         matters: with_fsdp2,
+        band: any,
+    },
+    Key {
+        link: "cpu",
+        name: "cpu-offload",
+        label: "CPU offload",
+        help: "What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param",
+        field: Field::CpuOffload,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(CpuOffload, cluster.cpu),
+        matters: with_shards,
         band: any,
     },
     of_deepspeed(

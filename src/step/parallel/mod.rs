@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::heap::{NOTHING, StorageId};
 use super::machine::State;
-use super::params::{Kept, ParamId};
+use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::scenario::{Cluster, Sharding};
@@ -101,6 +101,22 @@ impl Parallel {
     /// would have to hold it whole (transformers' quantizers load it there unless `device_map="cpu"` says otherwise).
     pub fn shards_from_cpu(&self) -> bool {
         self.has_units()
+    }
+
+    /// Whether what a rank keeps of the model is in the CPU's memory.
+    pub fn keeps_on_host(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => false,
+            Parallel::Fsdp2(fsdp) => fsdp.offloads(),
+        }
+    }
+
+    /// Bytes of the CPU's memory that a rank takes.
+    pub fn on_host(&self, params: &Params) -> u64 {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => 0,
+            Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
+        }
     }
 
     /// The storage of a parameter that a module gathered.
