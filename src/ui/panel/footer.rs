@@ -5,8 +5,8 @@ use leptos::prelude::*;
 use crate::ui::controls::explained;
 
 /// What is estimated.
-const ESTIMATES: &str = "It estimates supervised fine-tuning, with PyTorch and the training library that is chosen. Figures are per GPU: \
-                 of one, or of several under DDP, FSDP2 or ZeRO. DPO, GRPO and inference are not estimated yet. What a card needs is what the allocator \
+const ESTIMATES: &str = "It estimates supervised fine-tuning and preference training (DPO), with PyTorch and the training library that is chosen. Figures are per GPU: \
+                 of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are not estimated yet. What a card needs is what the allocator \
                  hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately.";
 
 /// What one should know about the page.
