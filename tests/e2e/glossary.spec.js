@@ -40,12 +40,3 @@ test("a finger opens it", async ({ browser, server }) => {
   await expect(meaning(page)).toBeInViewport({ ratio: 1 });
   await context.close();
 });
-
-test("words in an explanation are explained too", async ({ headroom, page }) => {
-  await headroom.open();
-  await headroom.button("How we know").click();
-  const known = page.locator("#how-we-know");
-  await known.getByRole("button", { name: "allocated", exact: true }).first().click();
-  await expect(known.getByRole("note").filter({ visible: true })).toContainText("torch.cuda.memory_allocated()");
-  await expect(known).toBeVisible();
-});
