@@ -41,7 +41,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
         (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
         (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
-        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::Elements),
+        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
     ] {
         if !(count.least()..=count.most()).contains(&value) {
             let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));

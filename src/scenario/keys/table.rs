@@ -551,7 +551,7 @@ pub static KEYS: &[Key] = &[
             "How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters)",
         ],
         Field::LiveParameters,
-        count!(Elements, cluster.deepspeed.live),
+        count!(ElementsOrNone, cluster.deepspeed.live),
         with_zero3,
     ),
     of_deepspeed(
