@@ -8,10 +8,10 @@ pub(super) fn always(_: &Scenario) -> bool {
     true
 }
 
-/// Whether the model's dropouts run: trl's preference trainers switch them off (`disable_dropout`).
+/// Whether the model's dropouts run: `DPOConfig` switches them off (`disable_dropout`).
 pub(super) fn with_dropout(scenario: &Scenario) -> bool {
     match scenario.task {
-        Task::Sft => true,
+        Task::Sft | Task::Grpo => true,
         Task::Dpo => false,
     }
 }
@@ -20,20 +20,9 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario)
 }
 
-/// Whether sequences are a prompt and an answer, which alone is scored.
+/// Whether the model can be held against itself as it was.
 pub(super) fn with_answers(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft => false,
-        Task::Dpo => true,
-    }
-}
-
-/// Whether the model is held against itself as it was.
-pub(super) fn with_reference(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft => false,
-        Task::Dpo => true,
-    }
+    scenario.task.has_answers()
 }
 
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {
