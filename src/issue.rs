@@ -65,6 +65,9 @@ pub enum Field {
     Task,
     Prompt,
     Reference,
+    NewTokens,
+    KvCache,
+    Sampling,
     Link,
 }
 

@@ -32,8 +32,8 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
+    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
+    ModelChoice, Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -80,6 +80,15 @@ pub enum Act {
         prompt: u64,
         /// How many batches.
         times: u64,
+    },
+    /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
+    Generate {
+        /// Who generates.
+        member: usize,
+        /// The prompts.
+        batch: Batch,
+        /// How.
+        how: Generation,
     },
 }
 
@@ -128,7 +137,7 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }
@@ -142,6 +151,7 @@ impl Act {
             Act::Score { member, adapted, batch, prompt, times } => {
                 Act::Score { member, adapted, batch: change(batch), prompt, times }
             }
+            Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
     }
@@ -150,14 +160,17 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } | Act::Score { times, .. } => times,
-            Act::Update { .. } => 1,
+            Act::Update { .. } | Act::Generate { .. } => 1,
         }
     }
 
     /// Whose act it is.
     pub fn member(&self) -> usize {
         match *self {
-            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+            Act::Train { member, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. }
+            | Act::Generate { member, .. } => member,
         }
     }
 
@@ -167,7 +180,7 @@ impl Act {
             Act::Train { loss: Loss::Preference { reference: Scorer::Member(reference), .. }, .. } => {
                 Some(reference)
             }
-            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
+            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -180,6 +193,18 @@ impl Job {
     /// An [`Issue`] where the catalogue has no such model or its config cannot be understood.
     pub fn architectures(&self) -> Result<Vec<Arc<Architecture>>, Issue> {
         self.members.iter().map(|member| member.model.architecture()).collect()
+    }
+}
+
+impl Job {
+    /// One call of `generate` with a prompt as long as the scenario's sequence.
+    fn generating(scenario: &Scenario) -> Job {
+        // a tokenizer gives a mask with the prompts
+        let mask = if scenario.mask == Mask::Padded { Mask::Padded } else { Mask::Ones };
+        let batch = Batch { mask, lengths: Lengths::Equal, ..Batch::from(scenario) };
+        let members = vec![Member::from(scenario).generating()];
+        let generates = Act::Generate { member: 0, batch, how: scenario.generation };
+        Job { members, round: vec![generates], cluster: scenario.cluster }
     }
 }
 
@@ -201,6 +226,7 @@ impl From<&Scenario> for Job {
         };
         let mut round = Vec::with_capacity(4);
         let loss = match scenario.task {
+            Task::Generate => return Job::generating(scenario),
             Task::Sft => Loss::Labels,
             Task::Dpo => Loss::Preference { reference, prompt },
             Task::Grpo => {
@@ -227,7 +253,9 @@ pub struct Member {
     pub model: ModelChoice,
     /// Which weights are trained.
     pub method: Method,
-    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    /// Whether it has adapters.
+    pub adapts: bool,
+    /// Adapters, where it has some.
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
@@ -277,6 +305,18 @@ impl Member {
         self.training.is_some_and(|training| training.keeps_outputs)
     }
 
+    /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
+    pub fn generating(self) -> Member {
+        Member {
+            adapts: false,
+            quantization: Quantization { prepare: false, ..self.quantization },
+            checkpointing: Checkpointing::Off,
+            fills_cache: false,
+            training: None,
+            ..self
+        }
+    }
+
     /// When the optimizer steps; after backward where there is none.
     pub fn step_time(&self) -> StepTime {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
@@ -293,13 +333,14 @@ impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
         let disables_dropout = match scenario.task {
-            Task::Sft | Task::Grpo => false,
+            Task::Sft | Task::Grpo | Task::Generate => false,
             // `disable_dropout`, which is on by default (trl, trainer/dpo_config.py)
             Task::Dpo => true,
         };
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
+            adapts: scenario.method.has_adapters(),
             lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
             precision: scenario.precision,

@@ -38,8 +38,8 @@ OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd":
 
 def answer_as_data_would(case):
     """A device without data reads back zeros. What is asked for here is answered: whether a mask is all ones, whether
-    positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes. Other
-    boolean indices of GRPO's leave out numbers that are none, of which there are none."""
+    positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes. Of
+    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`)."""
     padded = case["attention_mask"] == "padded"
     measure.patch_value_reads(dict(case, attention_mask="padded" if padded else "ones"), True)
     batch, sequence, free = case["batch"], case["seq"], case["attention_mask"] == "padding-free"
@@ -63,6 +63,7 @@ def answer_as_data_would(case):
             # the kernel's count comes back from the address that the next small tensor gets: what was copied there last
             torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([labels], dtype=torch.int32))
         elif case["task"] == "grpo":
+            # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)
     answers = torch.library.Library("aten", "IMPL")
@@ -166,11 +167,11 @@ def answered(case, trainer, args, data, more):
         return {"prompt_ids": [[2] * case["prompt"]] * len(prompts), "completion_ids": [[2] * length] * len(prompts),
                 "logprobs": [[-1.0] * length] * len(prompts)}
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
-    real = sys.modules[trainer.__module__].create_model_from_path
-    sys.modules[trainer.__module__].create_model_from_path = lambda *a, **k: build(case)
+    module = sys.modules[trainer.__module__]
+    module.nanmin, module.nanmax = torch.min, torch.max
+    module.create_model_from_path = lambda *a, **k: build(case)
     made = trainer(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
                    train_dataset=data, processing_class=tokenizer(), rollout_func=rollout, **more)
-    sys.modules[trainer.__module__].create_model_from_path = real
     made.use_vllm, made._last_loaded_step, made.vllm_generation = True, -1, Server()
     return made
 

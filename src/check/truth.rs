@@ -10,10 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths,
-    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Reference, Savings, Scenario, Sharding, Stack, StepTime, Task,
-    WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed,
+    Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules,
+    Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference, Sampling, Savings,
+    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -40,6 +40,18 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
 }
 
 /// A measured figure; `None` where it is null or left out.
+/// How a model generated.
+fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
+    let usual = Scenario::default().generation;
+    let cache = fields.text_or("cache", usual.cache.slug())?;
+    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
+    Ok(Generation {
+        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
+        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
+        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+    })
+}
+
 fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
     match row.pointer(pointer).filter(|value| !value.is_null()) {
         None => Ok(None),
@@ -130,7 +142,6 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
-        task: task(fields)?,
         answers: answers(fields)?,
         model: model(fields, row)?,
         method,
@@ -142,6 +153,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
+        task: task(fields)?,
+        generation: generation(fields)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {

@@ -19,7 +19,7 @@ impl Scenario {
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         match self.task {
-            Task::Sft => {}
+            Task::Sft | Task::Generate => {}
             // trl's is the only code that is modelled; answers are of different lengths
             Task::Dpo => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
             // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)
@@ -68,6 +68,9 @@ impl Scenario {
     fn usual_precision(&self) -> Precision {
         let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
+            // as the weights are published
+            (_, true) if !self.task.trains() => Precision::Bf16,
+            (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,

@@ -23,8 +23,9 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Reference, Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack, StepTime,
+    Task, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -114,6 +115,17 @@ pub struct Loop {
     pub clips: bool,
     /// The forward pass fills a cache of keys and values (`config.use_cache`, which `Trainer` switches off).
     pub fills_cache: bool,
+}
+
+/// How a model generates; read for [`Task::Generate`], whose prompt is as long as the scenario's sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The most tokens that it writes (`max_new_tokens`).
+    pub new_tokens: u64,
+    /// What it keeps of earlier tokens.
+    pub cache: CacheKind,
+    /// How it chooses.
+    pub sampling: Sampling,
 }
 
 /// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
@@ -286,6 +298,8 @@ pub struct Scenario {
     pub stack: Stack,
     /// Ways to need less.
     pub savings: Savings,
+    /// How it generates.
+    pub generation: Generation,
     /// How memory is got from the driver.
     pub allocator: Allocator,
     /// The card.
@@ -333,6 +347,7 @@ impl Default for Scenario {
                 step: StepTime::AfterBackward,
                 offloading: Offloading::Off,
             },
+            generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,

@@ -37,6 +37,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
         (Field::Prompt, "prompt length", scenario.answers.prompt, Count::Tokens),
+        (Field::NewTokens, "new tokens", scenario.generation.new_tokens, Count::Tokens),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
@@ -161,7 +162,7 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 /// A reference that trl's trainer for the task does not have.
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
-        (Task::Sft, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
+        (Task::Sft | Task::Generate, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
         (Task::Dpo, Reference::Precomputed) | (Task::Grpo, Reference::None) => return None,
         (Task::Dpo, Reference::None) => {
             ("DPO holds the model against itself as it was", "have it scored in the step, or precomputed")

@@ -14,6 +14,7 @@ use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Scorer, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
@@ -117,7 +118,12 @@ impl<'a> Rounds<'a> {
             let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
-                self.bring(batch, stack, act.times());
+                let of_script = match act {
+                    // ids and their mask
+                    Act::Generate { .. } => Some(2),
+                    Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
+                };
+                self.bring(batch, stack, act.times(), of_script);
             }
         }
         // DeepSpeed's linear layer adds its bias after the product
@@ -131,7 +137,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Puts a batch on the machine.
-    fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
+    fn bring(&mut self, batch: Batch, stack: Stack, times: u64, of_script: Option<u64>) {
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
         let trainer = Software::of(stack).trainer;
@@ -147,7 +153,7 @@ impl<'a> Rounds<'a> {
             Trainer::Loop | Trainer::Torchtune => 1,
         };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
-        for _ in 0..tensors {
+        for _ in 0..of_script.unwrap_or(tensors) {
             let bring =
                 |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);
             self.ids = self.machine.with(bring);
@@ -223,6 +229,7 @@ impl<'a> Rounds<'a> {
                 }
             }
             Act::Update { member } => self.update(act, member),
+            Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let phase = Phase { act, stage: Stage::Score };
                 self.notes.begin(phase);
@@ -236,6 +243,19 @@ impl<'a> Rounds<'a> {
                 self.notes.end(phase);
             }
         }
+    }
+
+    /// `generate`. Of the passes after the prompt's no more are run than where it matters what each leaves in the allocator's
+    /// cache, the last two always: a longer cache takes the place of a shorter one in every pass, and the last one's decides.
+    fn generate(&mut self, act: u16, member: usize, batch: Batch, how: Generation) {
+        let [prefill, decode] = [Stage::Prefill, Stage::Decode].map(|stage| Phase { act, stage });
+        self.notes.begin(prefill);
+        let passes = passes(batch.length, how.new_tokens, self.most);
+        self.members[member].model.generate(batch, how, &passes, || {
+            self.notes.end(prefill);
+            self.notes.begin(decode);
+        });
+        self.notes.end(if passes.is_empty() { prefill } else { decode });
     }
 
     fn update(&mut self, act: u16, member: usize) {
@@ -373,6 +393,17 @@ impl<'a> Rounds<'a> {
     fn free(&self, storages: Vec<StorageId>) {
         self.machine.with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
     }
+}
+
+/// Tokens before each of the passes after the prompt's that are run: at most so many, evenly spread, and the last two.
+fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
+    let all = new_tokens.saturating_sub(1);
+    let run = all.min(most.max(DIFFERENT));
+    let spread = run.saturating_sub(DIFFERENT);
+    let before = all.saturating_sub(DIFFERENT);
+    let early = (0..spread).map(|index| (u128::from(index) * u128::from(before) / u128::from(spread)) as u64);
+    let last = all.saturating_sub(run.min(DIFFERENT))..all;
+    early.chain(last).map(|index| prompt.saturating_add(index)).collect()
 }
 
 /// The highest points of the running round by phase, those before a thread got its workspaces apart.

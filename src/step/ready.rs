@@ -13,7 +13,7 @@ use crate::job::{Act, Batch, Job, Member};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
-use crate::scenario::{Cluster, Lengths, Mask, Method, Offloading};
+use crate::scenario::{Cluster, Lengths, Mask, Offloading};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -55,6 +55,13 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             let modeling = support::modeling(named, (member, batch), device)?;
+            for act in &job.round {
+                if let Act::Generate { member: own, how, .. } = act
+                    && *own == index
+                {
+                    support::generation(named, modeling, (member, *how))?;
+                }
+            }
             let architecture = stacks::architecture(named, member, batch)?;
             supported(job, member, &architecture, modeling)?;
             models.push(Built { member, named, architecture, modeling, batch });
@@ -95,6 +102,11 @@ impl<'a> Ready<'a> {
         self.varying.zip(self.round.iter().find_map(Act::batch))
     }
 
+    /// Whether a model generates.
+    pub fn generates(&self) -> bool {
+        self.round.iter().any(|act| matches!(act, Act::Generate { .. }))
+    }
+
     /// Whether activations wait in the CPU's memory.
     pub fn offloads(&self) -> bool {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
@@ -132,7 +144,7 @@ impl<'a> Ready<'a> {
         for (built, model) in self.models.iter().zip(models) {
             let trainable = machine.with(|state| state.trainable(&model.params));
             let trained = if built.member.training.is_some() { trainable } else { 0 };
-            let adapters = if built.member.method == Method::Full { 0 } else { trainable };
+            let adapters = if !built.member.adapts { 0 } else { trainable };
             sum.total = sum.total.saturating_add(built.architecture.parameters()).saturating_add(adapters);
             sum.trainable = sum.trainable.saturating_add(trained);
         }

@@ -13,6 +13,7 @@ use crate::units::grouped;
 pub fn task(scenario: &Scenario) -> &'static str {
     match scenario.task {
         Task::Sft => "Fine-tune",
+        Task::Generate => "Generate with",
         Task::Dpo => "Train by DPO",
         Task::Grpo => "Train by GRPO",
     }
@@ -22,7 +23,7 @@ pub fn task(scenario: &Scenario) -> &'static str {
 pub fn batch(scenario: &Scenario) -> String {
     let count = grouped(scenario.batch);
     let things = match (scenario.task, scenario.batch) {
-        (Task::Sft, _) => return format!("batch {count}"),
+        (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
         (Task::Dpo, 1) => "pair",
         (Task::Dpo, _) => "pairs",
         (Task::Grpo, 1) => "answer",

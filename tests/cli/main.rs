@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 
+mod action;
 mod check;
 mod oom;
 mod plan;

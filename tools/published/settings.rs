@@ -27,6 +27,7 @@ impl Row {
             answers: Scenario::default().answers,
             model: self.model()?,
             method,
+            generation: Scenario::default().generation,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,
