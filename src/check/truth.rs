@@ -10,10 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed,
-    Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules,
-    Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference, Sampling, Savings,
-    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
+    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -244,11 +244,13 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     let sharding = fields.text_or("shard", one.sharding.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
+    let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
+        cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {
             reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,
             prefetch_bucket: fields.count("stage3_prefetch_bucket_size", one.deepspeed.prefetch_bucket)?,

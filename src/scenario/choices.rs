@@ -173,6 +173,15 @@ choices! {
 }
 
 choices! {
+    /// What of many GPUs' shards lies in the CPU's memory.
+    CpuOffload {
+        Off = "off", "Off", "Weights, gradients and optimizer state are on the GPUs.";
+        Optimizer = "optimizer", "Optimizer", "Gradients and optimizer state are in the CPU's memory, where the optimizer steps: DeepSpeed's offload_optimizer.";
+        All = "all", "Weights and optimizer", "Weights too, which are copied to the GPUs when they are gathered: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_param.";
+    }
+}
+
+choices! {
     /// Whether DeepSpeed reduces gradients while backward goes on (`overlap_comm`).
     Overlap {
         Auto = "auto", "As the stage has it", "On under ZeRO-3, off under ZeRO-1 and ZeRO-2: DeepSpeed's own default.";

@@ -50,6 +50,10 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2()
 }
 
+pub(super) fn with_shards(scenario: &Scenario) -> bool {
+    scenario.cluster.is_fsdp2() || scenario.cluster.is_zero()
+}
+
 pub(super) fn with_zero(scenario: &Scenario) -> bool {
     scenario.cluster.is_zero()
 }

@@ -49,7 +49,7 @@ use crate::memory::Category;
 use crate::model::blocks::{Dropout, LinearClass, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, HeadTransform};
-use crate::scenario::{AttentionKernel, Checkpointing};
+use crate::scenario::{AttentionKernel, Checkpointing, Method};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -211,6 +211,7 @@ impl<'a> Model<'a> {
             repeated: repeated
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
+            on_cpu: self.shards && self.member.method == Method::Qlora,
         }
     }
 
