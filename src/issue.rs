@@ -65,6 +65,12 @@ pub enum Field {
     LiveParameters,
     ContiguousGradients,
     OverlapComm,
+    Task,
+    Prompt,
+    Reference,
+    NewTokens,
+    KvCache,
+    Sampling,
     Link,
 }
 

@@ -10,10 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CpuOffload, CustomModel, DeepSpeed, GpuChoice,
-    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer,
-    Overlap, Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
-    WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
+    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -40,6 +40,18 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
 }
 
 /// A measured figure; `None` where it is null or left out.
+/// How a model generated.
+fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
+    let usual = Scenario::default().generation;
+    let cache = fields.text_or("cache", usual.cache.slug())?;
+    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
+    Ok(Generation {
+        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
+        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
+        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+    })
+}
+
 fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
     match row.pointer(pointer).filter(|value| !value.is_null()) {
         None => Ok(None),
@@ -130,6 +142,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
+        answers: answers(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -140,6 +153,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
+        task: task(fields)?,
+        generation: generation(fields)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {
@@ -206,6 +221,30 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+    })
+}
+
+/// Arguments of trl's trainers with which tensors are as large as without: measured of IPO and of GSPO.
+const AS_LARGE: [&str; 2] = ["loss_type", "importance_sampling_level"];
+
+fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let arguments = fields.get("args").and_then(Value::as_object);
+    if let Some((name, value)) =
+        arguments.into_iter().flatten().find(|(name, _)| !AS_LARGE.contains(&name.as_str()))
+    {
+        return Err(format!("the argument {name}={value} is not modelled").into());
+    }
+    let slug = fields.text_or("task", Task::Sft.slug())?;
+    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+}
+
+/// What a task beyond fine-tuning worked with.
+fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
+    let usual = Scenario::default().answers;
+    let reference = fields.text_or("reference", usual.reference.slug())?;
+    Ok(Answers {
+        prompt: fields.count("prompt", usual.prompt)?,
+        reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
     })
 }
 

@@ -4,6 +4,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod levers;
 mod memory_viz;
 mod script;
 mod sheet;
@@ -19,6 +20,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
@@ -240,7 +242,7 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             "\nError (2): no model is called that (use another)\n",

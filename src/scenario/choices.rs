@@ -69,6 +69,68 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
+    /// What is done with the model.
+    Task {
+        Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. A server elsewhere generates them (use_vllm, vllm_mode=\"server\").";
+        Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
+    }
+}
+
+impl Task {
+    /// Whether anything is trained.
+    pub const fn trains(self) -> bool {
+        match self {
+            Task::Sft | Task::Dpo | Task::Grpo => true,
+            Task::Generate => false,
+        }
+    }
+
+    /// Whether it learns from answers that are preferred to others, two sequences of each.
+    pub const fn has_pairs(self) -> bool {
+        match self {
+            Task::Sft | Task::Grpo | Task::Generate => false,
+            Task::Dpo => true,
+        }
+    }
+
+    /// Whether a sequence is a prompt and an answer, which alone is scored.
+    pub const fn has_answers(self) -> bool {
+        match self {
+            Task::Sft | Task::Generate => false,
+            Task::Dpo | Task::Grpo => true,
+        }
+    }
+}
+
+choices! {
+    /// What a model that generates keeps of the keys and values of earlier tokens.
+    CacheKind {
+        Dynamic = "dynamic", "Dynamic", "Grows with every token: while a layer's grows the old and the new one are there side by side (transformers' default).";
+        Static = "static", "Static", "Has room for all tokens from the beginning; every token is attended to through a mask over all of it. Not compiled here.";
+        Off = "off", "Off", "No cache (use_cache=False): every token runs the whole sequence again.";
+    }
+}
+
+choices! {
+    /// How a model that generates chooses its next token.
+    Sampling {
+        Greedy = "greedy", "Greedy", "The likeliest token.";
+        Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+    }
+}
+
+choices! {
+    /// Where the reference's scores of a batch come from.
+    Reference {
+        Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        None = "none", "None", "The model is held against nothing (beta=0, the default of GRPO).";
+        Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
+    }
+}
+
+choices! {
     /// Which weights are trained.
     Method {
         Full = "full", "Full fine-tuning", "Every weight is trained.";

@@ -1,7 +1,10 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
 use super::keys::{KEYS, Key};
-use super::{Allocator, Checkpointing, Method, Optimizer, Precision, Scenario, Sharding, Stack, StepTime};
+use super::{
+    Allocator, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference, Scenario, Sharding,
+    Stack, StepTime, Task,
+};
 use crate::hardware::ComputeCapability;
 
 /// The first NVIDIA cards that compute in bfloat16; before them PyTorch emulates it.
@@ -15,6 +18,16 @@ impl Scenario {
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
+        match self.task {
+            Task::Sft | Task::Generate => {}
+            // trl's is the only code that is modelled; answers are of different lengths
+            Task::Dpo => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
+            // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)
+            Task::Grpo => {
+                (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
+                (usual.batch, usual.answers.reference) = (8, Reference::None);
+            }
+        }
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
         }
@@ -55,6 +68,9 @@ impl Scenario {
     fn usual_precision(&self) -> Precision {
         let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
+            // as the weights are published
+            (_, true) if !self.task.trains() => Precision::Bf16,
+            (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
@@ -95,8 +111,13 @@ impl Scenario {
     /// The scenario with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
     /// precision. Which settings were given the caller knows.
     pub fn filled(&self, given: impl Fn(&Key) -> bool) -> Scenario {
-        let (plain, usual) = (Scenario::default(), self.defaults());
+        let plain = Scenario::default();
         let mut filled = self.clone();
+        // the library first, which other defaults hang on
+        if !Key::of(Field::Stack).is_some_and(&given) {
+            filled.stack = filled.defaults().stack;
+        }
+        let usual = filled.defaults();
         for key in KEYS.iter().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
             key.copy(&mut filled, &usual);
         }
@@ -116,11 +137,20 @@ impl Scenario {
     pub fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
         let before = self.clone();
         change(self);
+        self.follow(&before);
+    }
+
+    /// What was at its default in the scenario before, and is as it was, becomes the default; another library brings its own.
+    fn follow(&mut self, before: &Scenario) {
+        let changed = self.clone();
         let (was, is) = (before.defaults(), self.defaults());
         for key in KEYS {
-            if !key.is_same(&was, &is) && key.is_same(&before, &was) && key.is_same(self, &before) {
+            if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
                 key.copy(self, &is);
             }
+        }
+        if self.stack != changed.stack {
+            self.follow(&changed);
         }
     }
 }

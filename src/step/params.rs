@@ -65,11 +65,13 @@ pub(super) struct Params {
     pub body: u32,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
+    /// Whether adapters take part (`disable_adapter` of peft switches them off).
+    pub adapts: bool,
 }
 
 impl Default for Params {
     fn default() -> Params {
-        Params { list: Vec::with_capacity(64), body: 0, leaves: 0 }
+        Params { list: Vec::with_capacity(64), body: 0, leaves: 0, adapts: true }
     }
 }
 
@@ -132,6 +134,11 @@ impl State {
 }
 
 impl Machine {
+    /// The adapter, or none while adapters are off.
+    pub fn active<T>(&self, adapter: Option<T>) -> Option<T> {
+        adapter.filter(|_| self.with(|state| state.params.adapts))
+    }
+
     /// A parameter as a tensor, which gives back its reference when it goes.
     pub fn weight(&self, id: ParamId) -> Tensor<'_> {
         self.tensor(|state| state.weight(id))

@@ -18,7 +18,8 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    summarised(&Ready::of(&Job::from(scenario), &[architecture], gpu)?, gpu)
+    let job = Job::from(scenario);
+    summarised(&Ready::of_one(&job, architecture, gpu)?, gpu)
 }
 
 /// The same of any job.

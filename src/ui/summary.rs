@@ -6,8 +6,31 @@ use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
 use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
-use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
+use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
+
+/// The task as the verb of a sentence whose object is the model.
+pub fn task(scenario: &Scenario) -> &'static str {
+    match scenario.task {
+        Task::Sft => "Fine-tune",
+        Task::Generate => "Generate with",
+        Task::Dpo => "Train by DPO",
+        Task::Grpo => "Train by GRPO",
+    }
+}
+
+/// `batch 4`, or so many of what the batch is of.
+pub fn batch(scenario: &Scenario) -> String {
+    let count = grouped(scenario.batch);
+    let things = match (scenario.task, scenario.batch) {
+        (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
+        (Task::Dpo, 1) => "pair",
+        (Task::Dpo, _) => "pairs",
+        (Task::Grpo, 1) => "answer",
+        (Task::Grpo, _) => "answers",
+    };
+    format!("{count} {things}")
+}
 
 /// The model without its organisation: `Llama-3.1-8B`.
 pub fn model(scenario: &Scenario) -> String {

@@ -34,7 +34,7 @@ pub(super) fn weights_dtype(precision: Precision) -> Dtype {
 /// Whether a linear layer that no forward pass reads gets an adapter, by its path.
 fn adapts_idle(member: &Member, path: &str) -> bool {
     let leaf = path.rsplit('.').next().unwrap_or(path);
-    member.method.has_adapters()
+    member.adapts
         && match member.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
             LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
@@ -232,7 +232,7 @@ impl Loader<'_> {
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.member.lora;
-        let adapted = self.member.method.has_adapters()
+        let adapted = self.member.adapts
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";

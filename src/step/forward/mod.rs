@@ -10,6 +10,7 @@ mod bound;
 mod buffers;
 mod families;
 mod flash_attn;
+mod generate;
 mod head;
 mod inputs;
 mod latent;
@@ -33,6 +34,7 @@ use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
+use self::stacks::trl::log_probs::Asked;
 use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
@@ -51,6 +53,7 @@ use crate::scenario::{AttentionKernel, Checkpointing, Method};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
+use generate::Generating;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use layer_groups::Apart;
 
@@ -104,6 +107,8 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// What it has beside its batch as one of `generate`.
+    generating: Option<Generating<'p, 'a>>,
 }
 
 impl<'a> Deref for Pass<'_, 'a> {
@@ -146,17 +151,29 @@ pub(super) struct Output<'m> {
 impl<'a> Model<'a> {
     /// A forward pass over a batch, before it begins.
     pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
-        Pass { model: self, batch, trains: true, outputs: RefCell::default(), cache: RefCell::default() }
+        Pass {
+            model: self,
+            batch,
+            trains: true,
+            outputs: RefCell::default(),
+            cache: RefCell::default(),
+            generating: None,
+        }
     }
 
     /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
     pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        self.without_gradients(|| body(&Pass { trains: false, ..self.pass(batch) }))
+    }
+
+    /// `with torch.no_grad(): …`.
+    fn without_gradients<R>(&self, body: impl FnOnce() -> R) -> R {
         let (category, left) = self.machine.with(|state| {
             state.graph.enabled = false;
             let category = std::mem::replace(&mut state.category, Category::Temporaries);
             (category, std::mem::take(&mut state.graph.left))
         });
-        let result = body(&Pass { trains: false, ..self.pass(batch) });
+        let result = body();
         self.machine.with(|state| {
             state.drop_left();
             state.graph.left = left;
@@ -166,13 +183,13 @@ impl<'a> Model<'a> {
         result
     }
 
-    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
-    /// those that the code makes.
-    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of what follows the prompts, where it
+    /// is those that the code makes.
+    pub fn score(&self, batch: Batch, prompt: u64, asked: Asked) -> Option<Tensor<'a>> {
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
             match Software::of(self.member.stack).head {
-                HeadCode::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                HeadCode::Trl => Some(pass.label_log_probs(hidden, prompt, asked).0.into_log_probs()),
                 HeadCode::Transformers => {
                     pass.logits_alone(hidden);
                     None
@@ -232,7 +249,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.
     fn wrappers(&self) -> u32 {
-        if self.member.method.has_adapters() { 2 } else { 0 }
+        if self.member.adapts { 2 } else { 0 }
     }
 
     /// Makes it the pass that runs: forward, or backward again after another one.
@@ -240,6 +257,7 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| {
             state.sequences = self.batch.sequences;
             state.length = self.batch.length;
+            state.keys = self.keys(None);
             state.graph.reentrant = self.reentrant;
         });
     }
