@@ -70,6 +70,7 @@ pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod hardware;
+pub mod import;
 pub mod issue;
 pub mod job;
 pub mod memory;

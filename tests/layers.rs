@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "text",
     "units",
     "dtype",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 22] = [
     "explain",
     "oom",
     "share",
+    "import",
     "export",
     "check",
     "cli",
@@ -35,7 +36,21 @@ const LAYERS: [&str; 22] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 38] = [
+    (
+        "import",
+        &[
+            "syntax",
+            "names",
+            "reader",
+            "hugging_face|launch",
+            "axolotl",
+            "llama_factory",
+            "torchtune",
+            "trainer_toml",
+        ],
+    ),
+    ("import/syntax", &["setting", "python", "shell", "yaml"]),
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",

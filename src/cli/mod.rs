@@ -8,6 +8,7 @@
 mod check;
 mod estimate;
 mod fit;
+mod import;
 mod input;
 mod levers;
 mod need;
@@ -42,6 +43,7 @@ enum What {
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
+    Import(import::Arguments),
     Check(check::Arguments),
 }
 
@@ -64,6 +66,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
+        What::Import(arguments) => import::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);
