@@ -36,12 +36,13 @@ const LAYERS: [&str; 23] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 38] = [
+const INSIDE: [(&str, &[&str]); 39] = [
     (
         "import",
         &[
             "syntax",
             "names",
+            "understood",
             "reader",
             "hugging_face|launch",
             "axolotl",
@@ -181,13 +182,25 @@ const INSIDE: [(&str, &[&str]); 38] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "sheet", "memory_viz", "script"]),
+    ("export", &["mod", "sheet", "memory_viz", "script", "configuration"]),
+    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
     ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "check", "mod",
+            "table",
+            "output",
+            "import|input",
+            "params",
+            "estimate",
+            "fit",
+            "levers",
+            "need",
+            "oom",
+            "script",
+            "export",
+            "check",
+            "mod",
         ],
     ),
     (
@@ -227,7 +240,7 @@ const INSIDE: [(&str, &[&str]); 38] = [
         "ui/controls",
         &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[

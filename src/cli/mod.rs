@@ -7,6 +7,7 @@
 
 mod check;
 mod estimate;
+mod export;
 mod fit;
 mod import;
 mod input;
@@ -44,6 +45,7 @@ enum What {
     Oom(oom::Arguments),
     Script(script::Arguments),
     Import(import::Arguments),
+    Export(export::Arguments),
     Check(check::Arguments),
 }
 
@@ -67,6 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
         What::Import(arguments) => import::run(&arguments),
+        What::Export(arguments) => export::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);

@@ -3,7 +3,7 @@
 use super::launch;
 use super::names::optimizer;
 use super::reader::{Reader, Said, among};
-use crate::scenario::{Method, Stack};
+use crate::scenario::{Method, Precision, Stack};
 
 /// What of these libraries a text has: only what is there has defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,8 +182,8 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     stack(reader, parts);
     method(reader, parts);
-    adapters(reader, parts);
     precision(reader, parts);
+    adapters(reader, parts);
     attention(reader, parts);
     if parts.arguments {
         arguments(reader, parts);
@@ -206,8 +206,10 @@ fn stack(reader: &mut Reader, parts: Parts) {
     } else if let Some((true, said)) = liger {
         reader.set("stack", Stack::Liger.slug(), &said);
     } else if parts.trl {
-        let said = if parts.command { "trl's command" } else { "SFTConfig, SFTTrainer" };
-        reader.set("stack", Stack::Trl.slug(), said);
+        match parts.command {
+            true => reader.assume("stack", Stack::Trl.slug(), "trl's command trains with SFTTrainer"),
+            false => reader.set("stack", Stack::Trl.slug(), "SFTConfig, SFTTrainer"),
+        }
     } else if parts.arguments {
         reader.set("stack", Stack::Transformers.slug(), "TrainingArguments");
     }
@@ -324,7 +326,12 @@ fn four_bit(reader: &mut Reader, parts: Parts) {
         (None, true) => reader.assume("double-quant", "on", "Unsloth's own quantisation"),
         (None, false) => reader.assume("double-quant", "off", "BitsAndBytesConfig's default"),
     }
-    if let Some(said) = reader.take(&["bnb_4bit_compute_dtype"]) {
+    if parts.command && reader.scenario.precision != Precision::AmpBf16Weights {
+        reader.leave(
+            "dtype",
+            "trl's command computes 4-bit products in the type of the weights: predicted in bfloat16",
+        );
+    } else if let Some(said) = reader.take(&["bnb_4bit_compute_dtype"]) {
         match element_type(&said.text()) {
             Some(Element::Fp32) => reader.leave(&said.said, "4-bit products are predicted in 16 bits"),
             Some(Element::Bf16 | Element::Fp16 | Element::Published) => reader.idle.push(said.said),

@@ -13,6 +13,7 @@ mod reader;
 mod syntax;
 mod torchtune;
 mod trainer_toml;
+mod understood;
 
 use std::fmt;
 
@@ -26,107 +27,22 @@ use reader::Reader;
 use syntax::setting::{Setting, of_table};
 use syntax::{python, setting, shell, yaml};
 
+pub use understood::{Assumed, Format, Left, Taken, Understood};
+
 /// The longest text that is read, in bytes: notebooks carry pictures.
 pub const LONGEST: usize = 16 << 20;
 
-/// Which project a text is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Format {
-    /// Headroom's own link, TOML or JSON.
-    Headroom,
-    /// A model's `config.json`.
-    Model,
-    /// Arguments of transformers, trl, peft and bitsandbytes in Python.
-    Python,
-    /// Unsloth's calls in Python.
-    Unsloth,
-    /// What trl's command or a script with its classes is given: a command line, YAML or JSON.
-    Trl,
-    /// axolotl's YAML.
-    Axolotl,
-    /// LLaMA-Factory's YAML.
-    LlamaFactory,
-    /// torchtune's YAML.
-    Torchtune,
-    /// accelerate's YAML.
-    Accelerate,
-    /// DeepSpeed's JSON.
-    DeepSpeed,
-    /// The TOML of a GPT-2-like trainer.
-    TrainerToml,
-}
-
-impl Format {
-    /// What it is called.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Format::Headroom => "Headroom",
-            Format::Model => "a model's config.json",
-            Format::Python => "transformers, trl and peft in Python",
-            Format::Unsloth => "Unsloth in Python",
-            Format::Trl => "arguments of trl or transformers",
-            Format::Axolotl => "axolotl",
-            Format::LlamaFactory => "LLaMA-Factory",
-            Format::Torchtune => "torchtune",
-            Format::Accelerate => "accelerate",
-            Format::DeepSpeed => "DeepSpeed",
-            Format::TrainerToml => "a GPT-2-like trainer's TOML",
-        }
-    }
-}
-
-/// A key that was set to what the text says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The key's name in files and on the command line.
-    pub key: &'static str,
-    /// Its name for people.
-    pub label: &'static str,
-    /// Its value now, in words.
-    pub value: String,
-    /// What the text says.
-    pub said: String,
-}
-
-/// A key that was set to what the project does where a text says nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assumed {
-    /// The key's name in files and on the command line.
-    pub key: &'static str,
-    /// Its name for people.
-    pub label: &'static str,
-    /// Its value now, in words.
-    pub value: String,
-    /// Whose default it is.
-    pub why: String,
-}
-
-/// What was not followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// What the text says.
-    pub said: String,
-    /// Why it changes nothing here.
-    pub why: String,
-}
-
-/// What was understood of a text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Understood {
-    /// Which project it is of.
-    pub format: Format,
-    /// The scenario with what it says.
-    pub scenario: Scenario,
-    /// What it says.
-    pub taken: Vec<Taken>,
-    /// What it leaves to the project's defaults.
-    pub assumed: Vec<Assumed>,
-    /// What memory does not depend on.
-    pub idle: Vec<String>,
-    /// What was not followed.
-    pub left: Vec<Left>,
-}
+/// Arguments that only a training has.
+const ARGUMENTS: [&str; 8] = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "model_name_or_path",
+    "learning_rate",
+    "use_peft",
+    "num_processes",
+    "nproc_per_node",
+    "num_gpus",
+];
 
 /// Why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,13 +243,6 @@ fn of_members(
         }));
     }
     let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
-    let arguments = [
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "model_name_or_path",
-        "learning_rate",
-        "use_peft",
-    ];
     let format = if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
         Format::DeepSpeed
     } else if any(&["distributed_type", "compute_environment"]) {
@@ -346,7 +255,7 @@ fn of_members(
         Format::LlamaFactory
     } else if any(&["model_embd", "model_layer", "corpus_path"]) {
         Format::TrainerToml
-    } else if any(&arguments) || has("peft_type") {
+    } else if any(&ARGUMENTS[..5]) || has("peft_type") {
         Format::Trl
     } else {
         return None;
@@ -523,6 +432,10 @@ fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let files: Vec<String> = files.cloned().collect();
     // without the file that it names, a command says little: what it leaves out is in there
     let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
+    let is_training = |setting: &Setting| ARGUMENTS.contains(&setting.name.as_str());
+    if files.is_empty() && named.is_none() && !command.settings.iter().any(is_training) {
+        return None;
+    }
     if let Some(file) = files.first().cloned().or(named) {
         let mut reader = Reader::new(base.clone(), command.settings);
         launch::of_arguments(&mut reader);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::syntax::setting::{Setting, text};
-use super::{Assumed, Left, Taken};
+use super::understood::{Assumed, Left, Taken};
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
 use crate::scenario::{Modules, Scenario};
@@ -215,7 +215,8 @@ impl Reader {
         match (catalogue::find(name), catalogue::find(name.rsplit('/').next().unwrap_or(name))) {
             // a copy under another organisation's name
             (None, Some(entry)) => {
-                self.set("model", entry.id, &format!("{}, taken for a copy of this one", said.said));
+                let copied = format!("{}/{}", entry.organisation(), name.rsplit('/').next().unwrap_or(name));
+                self.set("model", &copied, &format!("{}, taken for a copy of this one", said.said));
             }
             (Some(_), _) | (None, None) => self.set("model", name, &said.said),
         }
