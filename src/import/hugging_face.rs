@@ -90,7 +90,7 @@ pub(super) const IDLE: &[&str] = &[
     "init_lora_weights",
     "inference_mode",
     "bias",
-    "device_map",
+    "device_map*",
     "trust_remote_code",
     "token",
     "use_auth_token",
@@ -151,7 +151,7 @@ pub(super) const IDLE: &[&str] = &[
     "fast_inference",
     "local_rank",
     "model_init_kwargs.trust_remote_code",
-    "model_init_kwargs.device_map",
+    "model_init_kwargs.device_map*",
 ];
 
 /// What changes memory in a way that is not followed.

@@ -237,8 +237,8 @@ fn precision(reader: &mut Reader) {
     quietly(reader, "fp32-adapters", "on");
     match (pure, bf16, fp16) {
         (Some((true, said)), ..) => {
+            // peft makes adapters float32 all the same
             reader.set("precision", "bf16", &said);
-            quietly(reader, "fp32-adapters", "off");
         }
         (_, Some((true, said)), _) if is_full && !zero3 => {
             reader.set(

@@ -40,7 +40,12 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.about("data");
     lines.set("datasets", "[{path: tatsu-lab/alpaca, type: alpaca}]");
     lines.set("sequence_len", scenario.sequence);
-    lines.set("sample_packing", matches!(scenario.mask, Mask::PaddingFree | Mask::Packed));
+    match scenario.mask {
+        Mask::PaddingFree | Mask::Packed => lines.set("sample_packing", true),
+        Mask::Padded => lines.set("sample_packing", false),
+        // texts of a row's length each are the data's affair, and are padded where they are not
+        Mask::None | Mask::Ones => {}
+    }
     lines.about("what is trained");
     lines.set("load_in_4bit", scenario.method == Method::Qlora);
     match scenario.method {

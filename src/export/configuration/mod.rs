@@ -17,7 +17,7 @@ use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
-use crate::scenario::keys::KEYS;
+use crate::scenario::keys::{KEYS, Key};
 use crate::scenario::{Allocator, LoraTargets, ModelChoice, Modules, Precision, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -290,14 +290,21 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
     for key in KEYS.iter().filter(|key| which.leaves_open(key.name)) {
         key.copy(&mut read, scenario);
     }
-    let differing = || KEYS.iter().filter(|key| key.matters(scenario) && !key.is_same(scenario, &read));
     // other words for the same run: layers by name that are all of a group, a mask of ones that is dropped
-    if differing().next().is_none() || estimate(&read).memory == estimate(scenario).memory {
-        return Ok((read, Vec::new()));
-    }
+    let memory = estimate(&read).memory;
+    let matters = |key: &Key| {
+        let mut other = read.clone();
+        key.copy(&mut other, scenario);
+        estimate(&other).memory != memory
+    };
+    let differing =
+        KEYS.iter().filter(|key| key.matters(&read) && !key.is_same(scenario, &read) && matters(key));
     let mut differs = Vec::new();
-    for key in differing() {
-        if !assumed.iter().any(|assumed| assumed.key == key.name) {
+    for key in differing {
+        // how a batch is filled is the data collator's affair, which each project has of its own
+        let is_the_projects =
+            key.field == Field::Mask || assumed.iter().any(|assumed| assumed.key == key.name);
+        if !is_the_projects {
             let message = format!("a file for {project} has no line for this setting: {}", key.label);
             return Err(Issue::error(key.field, message)
                 .with_fix(format!("choose {} there, or another file", key.words(&read))));
