@@ -3,8 +3,8 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use headroom::import::{self, Format, Understood};
-use headroom::scenario::Scenario;
 use headroom::scenario::keys::Key;
+use headroom::scenario::{Reference, Scenario, Task};
 use headroom::share;
 use proptest::prelude::*;
 
@@ -52,8 +52,8 @@ const FILES: [Row; 11] = [
         "deepspeed-zero3.json",
         include_str!("fixtures/configurations/deepspeed-zero3.json"),
         Format::DeepSpeed,
-        "shard=zero3&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off",
-        &["zero_optimization.offload_optimizer.device: cpu"],
+        "shard=zero3&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off&cpu=optimizer",
+        &[],
     ),
     (
         "trl-command.sh",
@@ -145,6 +145,18 @@ fn ones_own_files_and_links_are_read_too() {
     }
     let config = r#"{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}"#;
     assert_eq!(read(config).format, Format::Model);
+}
+
+#[test]
+fn preference_training_is_a_task() {
+    let text = "from trl import DPOConfig, DPOTrainer\nargs = DPOConfig(per_device_train_batch_size=2, precompute_ref_log_probs=True, max_length=2048, bf16=True, beta=0.1)\ntrainer = DPOTrainer(model=\"Qwen/Qwen3-0.6B\", args=args)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = understood.scenario;
+    assert_eq!((scenario.task, scenario.answers.reference), (Task::Dpo, Reference::Precomputed));
+    assert_eq!((scenario.batch, scenario.sequence), (2, 2048));
+    let other = read("args = GRPOConfig(bf16=True)");
+    assert_eq!(other.left[0].said, "GRPOConfig");
 }
 
 #[test]

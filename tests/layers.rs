@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "text",
     "units",
     "dtype",
@@ -29,6 +29,7 @@ const LAYERS: [&str; 23] = [
     "share",
     "import",
     "export",
+    "foreign",
     "check",
     "cli",
     "ui",
@@ -182,7 +183,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "sheet", "memory_viz", "script", "configuration"]),
+    ("export", &["mod", "levers", "sheet", "memory_viz", "script", "configuration"]),
     ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
     ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
     (

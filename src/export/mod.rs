@@ -5,6 +5,7 @@
 //! part and phase.
 
 mod configuration;
+mod levers;
 mod memory_viz;
 mod script;
 mod sheet;
@@ -21,6 +22,7 @@ use crate::text::one_line;
 
 pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
+pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
@@ -224,6 +226,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            on_host: Bytes::ZERO,
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

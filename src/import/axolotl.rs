@@ -145,6 +145,7 @@ pub(super) fn read(reader: &mut Reader) {
         "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
     );
     for (key, value) in [
+        ("task", "sft"),
         ("keep-outputs", "off"),
         ("set-to-none", "on"),
         ("use-cache", "off"),

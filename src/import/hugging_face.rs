@@ -16,6 +16,8 @@ pub(super) struct Parts {
     pub arguments: bool,
     /// All classes of trl's command at once: `trl sft --config`, `sft.py`.
     pub command: bool,
+    /// `DPOConfig`, which is another of `TrainingArguments`.
+    pub dpo: bool,
     /// A model is loaded by the text itself.
     pub loads: bool,
     /// `LoraConfig`, or another way to adapters.
@@ -28,7 +30,7 @@ pub(super) struct Parts {
 
 impl Parts {
     fn has_trls_defaults(self) -> bool {
-        self.sft_config || self.command
+        self.sft_config || self.command || self.dpo
     }
 }
 
@@ -177,6 +179,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         "from_pretrained.model_name",
         "from_pretrained.pretrained_model_name_or_path",
         "SFTTrainer.model",
+        "DPOTrainer.model",
     ]) {
         reader.model(&said);
     }
@@ -215,6 +218,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     }
     if parts.arguments || parts.unsloth {
         for (key, value) in [
+            ("task", if parts.dpo { "dpo" } else { "sft" }),
             ("keep-outputs", "off"),
             ("set-to-none", "on"),
             ("use-cache", "off"),
@@ -508,7 +512,23 @@ fn arguments(reader: &mut Reader, parts: Parts) {
         Some((on, said)) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said),
         None => quietly(reader, "activation-offloading", "off"),
     }
-    if parts.trl {
+    if parts.dpo {
+        match reader.take(&["max_prompt_length"]) {
+            Some(said) => reader.set("prompt-length", &said.text(), &said.said),
+            None => {
+                let length = reader.scenario.answers.prompt.to_string();
+                reader.assume("prompt-length", &length, "DPOConfig says nothing of it: as it was");
+            }
+        }
+        match reader.switch(&["precompute_ref_log_probs"]) {
+            Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
+            None => reader.assume("reference", "scored", "DPOConfig's default in trl 1.16"),
+        }
+        reader.pass(|name| {
+            ["beta", "loss_type", "loss_weights", "sync_ref_model", "label_smoothing"].contains(&name)
+        });
+        reader.assume("mask", "padded", why);
+    } else if parts.trl {
         filling(reader, why);
         if let Some(said) = reader.take(&["loss_type"]) {
             let usual = ["nll", "chunked_nll"].contains(&said.text().as_str());

@@ -246,10 +246,15 @@ fn fsdp(reader: &mut Reader) {
         let why = "FSDP2 under mixed precision: accelerate makes the model float32 before it is sharded";
         reader.set("precision", "amp-bf16", why);
     }
-    reader.refuse(
-        &["fsdp_config.fsdp_offload_params", "fsdp_offload_params", "fsdp_config.offload_params"],
-        "shards in the host's memory are not read here",
-    );
+    match reader.switch(&[
+        "fsdp_config.fsdp_offload_params",
+        "fsdp_offload_params",
+        "fsdp_config.offload_params",
+    ]) {
+        Some((on, said)) => reader.set("cpu-offload", if on { "all" } else { "off" }, &said),
+        None if words.contains("offload") => reader.set("cpu-offload", "all", &said),
+        None => reader.assume("cpu-offload", "off", "accelerate's default"),
+    }
 }
 
 /// DeepSpeed as accelerate's file has it.
@@ -258,14 +263,14 @@ fn plugin(reader: &mut Reader) {
     if let Some(said) = reader.take(&["deepspeed_config.zero_stage", "zero_stage"]) {
         stage(reader, &said);
     }
-    for name in [
-        "offload_optimizer_device",
-        "offload_param_device",
-        "offload_optimizer_nvme_path",
-        "offload_param_nvme_path",
-    ] {
+    let [inside, alone] = of("offload_optimizer_device");
+    let optimizer = reader.take(&[&inside, &alone]);
+    let [inside, alone] = of("offload_param_device");
+    let weights = reader.take(&[&inside, &alone]);
+    offload(reader, optimizer, weights);
+    for name in ["offload_optimizer_nvme_path", "offload_param_nvme_path"] {
         let [inside, alone] = of(name);
-        reader.refuse(&[&inside, &alone], "what DeepSpeed keeps in the host's memory is not read here");
+        reader.refuse(&[&inside, &alone], "what DeepSpeed keeps on a disk is not predicted");
     }
     if let Some(said) = reader.take(&["deepspeed_config.gradient_accumulation_steps"]) {
         if said.text() != "auto" {
@@ -278,6 +283,26 @@ fn plugin(reader: &mut Reader) {
         }
     }
     reader.refuse(&["use_deepspeed"], "the stage of ZeRO is in another file, or in --zero_stage");
+}
+
+/// What DeepSpeed keeps in the host's memory, by the devices that it names.
+fn offload(reader: &mut Reader, optimizer: Option<Said>, weights: Option<Said>) {
+    let is_cpu = |said: &Option<Said>| said.as_ref().is_some_and(|said| said.text() == "cpu");
+    for said in [&optimizer, &weights].into_iter().flatten() {
+        if !["cpu", "none"].contains(&said.text().as_str()) {
+            return reader.leave(&said.said, "of devices to offload to the CPU is predicted");
+        }
+    }
+    let value = match (is_cpu(&weights), is_cpu(&optimizer)) {
+        (true, _) => "all",
+        (false, true) => "optimizer",
+        (false, false) => "off",
+    };
+    let said =
+        [weights, optimizer].into_iter().flatten().map(|said| said.said).collect::<Vec<_>>().join(", ");
+    if !said.is_empty() {
+        reader.set("cpu-offload", value, &said);
+    }
 }
 
 fn stage(reader: &mut Reader, said: &Said) {
@@ -325,13 +350,11 @@ pub(super) fn deepspeed(reader: &mut Reader) {
     if let Some((on, said)) = reader.switch(&["zero_optimization.overlap_comm"]) {
         reader.set("overlap-comm", if on { "on" } else { "off" }, &said);
     }
-    for name in [
-        "zero_optimization.offload_optimizer.device",
-        "zero_optimization.offload_param.device",
-        "zero_optimization.cpu_offload",
-    ] {
-        reader.refuse(&[name], "what DeepSpeed keeps in the host's memory is not read here");
-    }
+    let optimizer = reader.take(&["zero_optimization.offload_optimizer.device"]);
+    let weights = reader.take(&["zero_optimization.offload_param.device"]);
+    offload(reader, optimizer, weights);
+    reader
+        .refuse(&["zero_optimization.cpu_offload"], "this older setting is not read: use offload_optimizer");
     for name in [
         "zero_optimization.zero_hpz_partition_size",
         "zero_optimization.zero_quantized_weights",

@@ -161,6 +161,7 @@ pub(super) fn read(reader: &mut Reader) {
         None => reader.assume("attention", "sdpa", "flash_attn is auto by default"),
     }
     for (key, value) in [
+        ("task", "sft"),
         ("keep-outputs", "off"),
         ("set-to-none", "on"),
         ("use-cache", "off"),

@@ -327,10 +327,11 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         let name = call.name();
         match name {
             "SFTConfig" => (parts.trl, parts.arguments, parts.sft_config) = (true, true, true),
+            "DPOConfig" => (parts.trl, parts.arguments, parts.dpo) = (true, true, true),
             "TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments" => {
                 parts.arguments = true
             }
-            "SFTTrainer" | "UnslothTrainer" => parts.trl = true,
+            "SFTTrainer" | "DPOTrainer" | "UnslothTrainer" => parts.trl = true,
             "LoraConfig" => parts.adapters = true,
             "BitsAndBytesConfig" => {}
             "get_peft_model" => parts.adapters = true,
@@ -372,7 +373,7 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
     let mut reader = Reader::new(base.clone(), settings);
     for other in others {
-        reader.leave(&other, "training on texts (SFT) is what is read here");
+        reader.leave(&other, "of trl's trainers those of SFT and DPO are read");
     }
     Some(understood(format, reader, parts))
 }
@@ -387,17 +388,8 @@ fn loads_a_model(path: &str) -> bool {
 
 /// The configurations of trl's other trainers.
 fn is_other_trainer(class: &str) -> bool {
-    [
-        "DPOConfig",
-        "GRPOConfig",
-        "ORPOConfig",
-        "KTOConfig",
-        "CPOConfig",
-        "PPOConfig",
-        "RewardConfig",
-        "RLOOConfig",
-    ]
-    .contains(&class)
+    ["GRPOConfig", "ORPOConfig", "KTOConfig", "CPOConfig", "PPOConfig", "RewardConfig", "RLOOConfig"]
+        .contains(&class)
 }
 
 /// A command line that starts a training.

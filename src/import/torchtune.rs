@@ -109,9 +109,13 @@ pub(super) fn read(reader: &mut Reader) {
         Some(said) => reader.leave(&said.said, "of losses the chunked and PyTorch's own are predicted"),
         None => quietly(reader, "loss", "standard"),
     }
-    for (key, value) in
-        [("keep-outputs", "off"), ("set-to-none", "on"), ("use-cache", "off"), ("attention", "sdpa")]
-    {
+    for (key, value) in [
+        ("task", "sft"),
+        ("keep-outputs", "off"),
+        ("set-to-none", "on"),
+        ("use-cache", "off"),
+        ("attention", "sdpa"),
+    ] {
         quietly(reader, key, value);
     }
     if let Some(said) = reader.take(&["nproc_per_node"]) {

@@ -4,7 +4,7 @@ use super::lines::Lines;
 use super::trl::attention;
 use super::{Run, Targets};
 use crate::issue::Issue;
-use crate::scenario::{Checkpointing, LossKernel, Mask, Method, Offloading, Sharding, Stack};
+use crate::scenario::{Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack};
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
@@ -98,7 +98,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("fsdp_version", 2);
         lines.table("fsdp_config", |lines| {
             lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
-            lines.set("offload_params", false);
+            lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
             lines.set("reshard_after_forward", scenario.cluster.reshards);
             lines.set("state_dict_type", "FULL_STATE_DICT");
         });

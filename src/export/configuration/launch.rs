@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Run;
 use super::lines::Lines;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Overlap, Sharding};
+use crate::scenario::{CpuOffload, Overlap, Sharding};
 
 pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let cluster = run.scenario.cluster;
@@ -24,7 +24,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_version", 2);
             lines.set("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
             lines.set("fsdp_cpu_ram_efficient_loading", true);
-            lines.set("fsdp_offload_params", false);
+            lines.set("fsdp_offload_params", cluster.cpu == CpuOffload::All);
             lines.set("fsdp_reshard_after_forward", cluster.reshards);
             lines.set("fsdp_state_dict_type", "SHARDED_STATE_DICT");
         });
@@ -33,8 +33,9 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     if let Some(stage) = stage {
         lines.table("deepspeed_config", |lines| {
             lines.set("deepspeed_multinode_launcher", "standard");
-            lines.set("offload_optimizer_device", "none");
-            lines.set("offload_param_device", "none");
+            let (optimizer, weights) = offload(cluster.cpu);
+            lines.set("offload_optimizer_device", if optimizer { "cpu" } else { "none" });
+            lines.set("offload_param_device", if weights { "cpu" } else { "none" });
             lines.set("zero3_init_flag", stage == 3);
             lines.set("zero3_save_16bit_model", stage == 3);
             lines.set("zero_stage", stage);
@@ -59,6 +60,15 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("use_cpu", false);
     let command = format!("{}accelerate launch --config_file accelerate.yaml train.py", run.variable(false));
     Ok((command, lines.finish()))
+}
+
+/// Whether optimizer state and weights are in the CPU's memory.
+fn offload(cpu: CpuOffload) -> (bool, bool) {
+    match cpu {
+        CpuOffload::Off => (false, false),
+        CpuOffload::Optimizer => (true, false),
+        CpuOffload::All => (true, true),
+    }
 }
 
 fn stage(sharding: Sharding) -> Option<u64> {
@@ -87,6 +97,13 @@ pub(super) fn deepspeed(run: &Run<'_>) -> Result<(String, String), Issue> {
         Overlap::Auto => {}
         Overlap::On => zero["overlap_comm"] = true.into(),
         Overlap::Off => zero["overlap_comm"] = false.into(),
+    }
+    let (optimizer, weights) = offload(cluster.cpu);
+    if optimizer {
+        zero["offload_optimizer"] = json!({ "device": "cpu", "pin_memory": true });
+    }
+    if weights {
+        zero["offload_param"] = json!({ "device": "cpu", "pin_memory": true });
     }
     if stage == 3 {
         zero["stage3_prefetch_bucket_size"] = own.prefetch_bucket.into();

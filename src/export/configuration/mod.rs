@@ -110,7 +110,7 @@ impl Configuration {
 
     /// The inputs that are another file's affair, or no file's: the card, how long the texts are.
     fn leaves_open(self, name: &str) -> bool {
-        let cluster = ["gpus", "shard", "reshard-after-forward"].contains(&name);
+        let cluster = ["gpus", "shard", "reshard-after-forward", "cpu-offload"].contains(&name);
         let zero = [
             "reduce-bucket",
             "prefetch-bucket",
@@ -128,7 +128,7 @@ impl Configuration {
             }
             Configuration::Python | Configuration::Trl => outside || cluster || zero,
             Configuration::Accelerate => !cluster,
-            Configuration::DeepSpeed => name != "shard" && !zero,
+            Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
         }
     }
 }
