@@ -52,7 +52,7 @@ const FILES: [Row; 11] = [
         "deepspeed-zero3.json",
         include_str!("fixtures/configurations/deepspeed-zero3.json"),
         Format::DeepSpeed,
-        "shard=zero3&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off&cpu=optimizer",
+        "shard=zero3&cpu=optimizer&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off",
         &[],
     ),
     (
