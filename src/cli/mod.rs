@@ -7,7 +7,9 @@
 
 mod check;
 mod estimate;
+mod export;
 mod fit;
+mod import;
 mod input;
 mod levers;
 mod need;
@@ -42,6 +44,8 @@ enum What {
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Check(check::Arguments),
 }
 
@@ -64,6 +68,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
+        What::Import(arguments) => import::run(&arguments),
+        What::Export(arguments) => export::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);
