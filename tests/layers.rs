@@ -76,7 +76,10 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
+    (
+        "plan",
+        &["fit", "on_card", "verdict", "answer", "contexts", "gpus", "solve", "table", "need", "levers"],
+    ),
     (
         "check",
         &[
@@ -168,12 +171,12 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
     ("export", &["mod", "levers", "sheet", "memory_viz", "script"]),
-    ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
+    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "check", "mod",
+            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "contexts", "oom",
+            "script", "check", "mod",
         ],
     ),
     (

@@ -6,6 +6,7 @@
 //! answer cannot be written.
 
 mod check;
+mod contexts;
 mod estimate;
 mod fit;
 mod input;
@@ -39,6 +40,7 @@ enum What {
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
+    Contexts(contexts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
@@ -61,6 +63,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
+        What::Contexts(arguments) => contexts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),

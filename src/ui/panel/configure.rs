@@ -47,7 +47,7 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning and DPO. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are \
+                "Supervised fine-tuning, DPO and generation. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. GRPO is \
                  not estimated yet."
             </p>
         </form>
