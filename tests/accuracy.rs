@@ -42,7 +42,7 @@ const PUBLISHED_ROWS: usize = 149;
 const MULTI_ROWS: usize = 91;
 
 /// Rows of [`GENERATE`].
-const GENERATE_ROWS: usize = 22;
+const GENERATE_ROWS: usize = 37;
 
 /// Rows of [`DRAWN`] that are modelled.
 const DRAWN_ROWS: usize = 1043;
