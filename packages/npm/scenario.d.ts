@@ -80,6 +80,10 @@ export interface Scenario {
   "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3";
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
   "reshard-after-forward"?: boolean;
+  /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */
+  "reshard-root"?: boolean;
+  /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
+  "replicas"?: number;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
   "reduce-dtype"?: "fp32" | "bf16";
   /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */

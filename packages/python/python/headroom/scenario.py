@@ -123,6 +123,12 @@ class Scenario(TypedDict, total=False):
     #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
     reshard_after_forward: bool
 
+    #: Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)
+    reshard_root: bool
+
+    #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
+    replicas: int
+
     #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
     reduce_dtype: Literal["fp32", "bf16"]
 
