@@ -62,6 +62,11 @@ pub enum Field {
     LiveParameters,
     ContiguousGradients,
     OverlapComm,
+    Used,
+    Margin,
+    Context,
+    DatasetTokens,
+    Epochs,
     Link,
 }
 

@@ -85,5 +85,6 @@ mod text;
 #[doc(hidden)]
 pub mod ui;
 pub mod units;
+pub mod work;
 
 pub use estimate::{Estimate, estimate};

@@ -8,12 +8,13 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "text",
     "units",
     "dtype",
     "search",
     "issue",
+    "work",
     "memory",
     "hardware",
     "model",
@@ -75,7 +76,13 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
+    (
+        "plan",
+        &[
+            "fit", "on_card", "verdict", "speeds", "time", "answer", "gpus", "solve", "table", "need",
+            "levers",
+        ],
+    ),
     (
         "check",
         &[
@@ -88,6 +95,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "ranks",
             "truth",
             "reading",
+            "time",
             "mod",
         ],
     ),
@@ -166,13 +174,13 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "sheet", "memory_viz", "script"]),
+    ("export", &["mod", "pace", "sheet", "memory_viz", "script"]),
     ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
             "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "check", "mod",
+            "time", "check", "mod",
         ],
     ),
     (
@@ -228,13 +236,14 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "curves",
             "compare",
             "fit",
+            "control",
+            "time",
             "plan",
             "readout",
             "timeline",
             "views",
             "panels",
             "verdict",
-            "control",
             "configure",
             "sentence",
             "take",

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
-    modules,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, Data, DeepSpeed, GpuChoice, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Precision, Quantization, ReduceDtype, Reserve, Savings, Scenario, Sharding, Stack, StepTime,
+    WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -191,6 +191,19 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
     })
 }
 
+fn reserves() -> impl Strategy<Value = Reserve> {
+    let mebibytes = || 0u64..=1 << 24;
+    (mebibytes(), mebibytes(), mebibytes()).prop_map(|(used, margin, context)| Reserve {
+        used,
+        margin,
+        context,
+    })
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    (1u64..=1 << 50, 1u64..=1 << 24).prop_map(|(tokens, epochs)| Data { tokens, epochs })
+}
+
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
     let gpus = prop_oneof![
@@ -215,13 +228,21 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
             select(Mask::ALL),
         ),
-        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
+        (
+            proptest::option::of(0u16..=10_000),
+            any::<(bool, bool, bool, bool)>(),
+            gpus,
+            clusters(),
+            reserves(),
+            data(),
+        ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
     )
         .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator))| {
             let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
             let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
+            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster, reserve, data) =
+                rest;
             Scenario {
                 model,
                 method,
@@ -243,6 +264,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 allocator,
                 gpu,
                 cluster,
+                reserve,
+                data,
             }
         })
 }

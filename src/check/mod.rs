@@ -9,6 +9,7 @@ mod parts;
 mod ranks;
 mod reading;
 mod summary;
+mod time;
 mod trainer;
 mod truth;
 mod verdicts;
@@ -30,6 +31,7 @@ use measurement::error_pct;
 pub use measurement::{Case, Format, Measured, Metric, Row};
 pub use parts::PartRow;
 pub use summary::{Errors, Summary};
+pub use time::{TimeErrors, TimeReport, TimeRow, Use, check_time};
 pub use verdicts::{Confusion, Verdicts};
 
 /// A row that cannot be expressed.

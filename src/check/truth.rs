@@ -12,7 +12,8 @@ use crate::model::Objective;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
     Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Precision, Quantization, ReduceDtype, Reserve, Savings, Scenario, Sharding, Stack, StepTime,
+    WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -205,6 +206,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+        reserve: Reserve::NONE,
+        data: Scenario::default().data,
     })
 }
 

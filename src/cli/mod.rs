@@ -16,6 +16,7 @@ mod output;
 mod params;
 mod script;
 mod table;
+mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ enum What {
     Need(need::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
+    Time(time::Arguments),
     Script(script::Arguments),
     Check(check::Arguments),
 }
@@ -63,6 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Need(arguments) => need::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
+        What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };

@@ -5,6 +5,7 @@
 //! part and phase.
 
 mod memory_viz;
+mod pace;
 mod script;
 mod sheet;
 
@@ -20,6 +21,7 @@ use crate::text::one_line;
 
 pub use crate::plan::Answer;
 pub use memory_viz::memory_viz;
+pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
@@ -173,6 +175,9 @@ pub fn json(answer: &Answer) -> Value {
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
         put("parameters", parameters(memory));
+        if let Some(pace) = answer.pace() {
+            put("time", pace_json(scenario, &pace));
+        }
     }
     Value::Object(out)
 }
@@ -222,6 +227,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

@@ -7,7 +7,9 @@ mod levers;
 mod need;
 mod on_card;
 mod solve;
+mod speeds;
 mod table;
+mod time;
 mod verdict;
 
 pub use answer::Answer;
@@ -17,5 +19,7 @@ pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
+pub use speeds::Speed;
 pub use table::{FitCell, FitRow, asked, conditions, on_one, row, set_row, table, with_method};
+pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

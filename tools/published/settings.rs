@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Savings, Scenario, Stack, StepTime,
+    Quantization, Reserve, Savings, Scenario, Stack, StepTime,
 };
 
 impl Row {
@@ -56,6 +56,8 @@ impl Row {
             allocator: Allocator::Native,
             gpu: self.card()?,
             cluster: Cluster::ONE,
+            reserve: Reserve::NONE,
+            data: Scenario::default().data,
         })
     }
 

@@ -21,6 +21,7 @@ mod readout;
 mod rows;
 mod sentence;
 mod take;
+mod time;
 mod timeline;
 mod verdict;
 mod views;

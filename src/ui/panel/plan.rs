@@ -7,6 +7,7 @@ use super::fit::Models;
 use super::levers::Changes;
 use super::need::Cards;
 use super::ranks::Layouts;
+use super::time::Time;
 
 /// The questions that a plan answers.
 #[component]
@@ -16,6 +17,7 @@ pub fn Plan() -> impl IntoView {
             <div class="column">
                 <Curves />
                 <Layouts />
+                <Time />
                 <Changes />
             </div>
             <div class="column">
