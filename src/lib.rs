@@ -76,6 +76,7 @@ pub mod memory;
 pub mod model;
 pub mod oom;
 pub mod plan;
+pub mod rules;
 pub mod scenario;
 mod search;
 pub mod share;

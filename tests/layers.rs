@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "text",
     "units",
     "dtype",
@@ -24,6 +24,7 @@ const LAYERS: [&str; 23] = [
     "step",
     "estimate",
     "accuracy",
+    "rules",
     "plan",
     "explain",
     "oom",
@@ -180,7 +181,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         "cli",
         &[
             "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "time", "check", "mod",
+            "time", "rules", "check", "mod",
         ],
     ),
     (
@@ -238,6 +239,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "fit",
             "control",
             "time",
+            "thumb",
             "plan",
             "readout",
             "timeline",

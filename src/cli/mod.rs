@@ -14,6 +14,7 @@ mod need;
 mod oom;
 mod output;
 mod params;
+mod rules;
 mod script;
 mod table;
 mod time;
@@ -43,6 +44,7 @@ enum What {
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Time(time::Arguments),
+    Rules(rules::Arguments),
     Script(script::Arguments),
     Check(check::Arguments),
 }
@@ -65,6 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Need(arguments) => need::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
+        What::Rules(arguments) => rules::run(&arguments),
         What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),

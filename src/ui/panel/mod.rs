@@ -21,6 +21,7 @@ mod readout;
 mod rows;
 mod sentence;
 mod take;
+mod thumb;
 mod time;
 mod timeline;
 mod verdict;

@@ -7,6 +7,7 @@ use super::fit::Models;
 use super::levers::Changes;
 use super::need::Cards;
 use super::ranks::Layouts;
+use super::thumb::Thumb;
 use super::time::Time;
 
 /// The questions that a plan answers.
@@ -23,6 +24,7 @@ pub fn Plan() -> impl IntoView {
             <div class="column">
                 <Cards />
                 <Models />
+                <Thumb />
             </div>
         </div>
     }
