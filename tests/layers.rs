@@ -80,8 +80,8 @@ const INSIDE: [(&str, &[&str]); 36] = [
     (
         "plan",
         &[
-            "fit", "on_card", "verdict", "speeds", "time", "answer", "gpus", "solve", "table", "need",
-            "levers",
+            "fit", "on_card", "verdict", "speeds", "time", "answer", "gpus", "solve", "batches", "table",
+            "need", "levers",
         ],
     ),
     (
@@ -181,7 +181,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         "cli",
         &[
             "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "time", "rules", "check", "mod",
+            "time", "rules", "batch", "check", "mod",
         ],
     ),
     (

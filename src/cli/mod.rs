@@ -5,6 +5,7 @@
 //! (`--fail-if-over`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
 //! answer cannot be written.
 
+mod batch;
 mod check;
 mod estimate;
 mod fit;
@@ -44,6 +45,7 @@ enum What {
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Time(time::Arguments),
+    Batch(batch::Arguments),
     Rules(rules::Arguments),
     Script(script::Arguments),
     Check(check::Arguments),
@@ -67,6 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Need(arguments) => need::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
+        What::Batch(arguments) => batch::run(&arguments),
         What::Rules(arguments) => rules::run(&arguments),
         What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),

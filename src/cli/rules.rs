@@ -48,8 +48,10 @@ fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
     }
     let line =
         |rule: &Rule| format!("{}: {}\n  {}\n  From: {}\n", rule.name, rule.formula, rule.wrong, rule.source);
+    let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
+    let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
     format!(
-        "{} needs {needed}, which is {}\n\n{}\n{}",
+        "{} needs {needed}, which is {}\n\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),
         level(needed),
         aligned(&rows),

@@ -1,6 +1,7 @@
 //! Planning: does it fit, and what is the most that does.
 
 mod answer;
+mod batches;
 mod fit;
 mod gpus;
 mod levers;
@@ -13,6 +14,7 @@ mod time;
 mod verdict;
 
 pub use answer::Answer;
+pub use batches::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};

@@ -11,7 +11,7 @@ pub fn Thumb() -> impl IntoView {
     let state = State::of_page();
     let told = move || {
         let unit = state.unit();
-        state.current().answer(|scenario, memory, _| {
+        state.current().answer(|scenario, memory, gpu| {
             let figures = Figures::of(scenario, &*scenario.architecture().ok()?);
             let needed = memory.needed();
             let line = |rule: &'static crate::rules::Rule| {
@@ -29,10 +29,19 @@ pub fn Thumb() -> impl IntoView {
                     </div>
                 }
             };
+            let commands =
+                gpu.vendor.watch().iter().map(|command| view! { <li><code>{*command}</code></li> });
+            let watch = (!gpu.vendor.watch().is_empty()).then(|| {
+                view! {
+                    <p class="remark">"Watch the real memory while it trains:"</p>
+                    <ul>{commands.collect::<Vec<_>>()}</ul>
+                }
+            });
             let lines = RULES.iter().map(line).collect::<Vec<_>>();
             Some(view! {
                 <p class="remark">{format!("{} needed: {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
+                {watch}
             })
         })
     };
