@@ -23,6 +23,8 @@ pub enum Category {
     Optimizer,
     /// What forward keeps for backward.
     Activations,
+    /// Keys and values of earlier tokens, which generation keeps.
+    KvCache,
     /// Half-precision copies of float32 weights that autocast makes.
     WeightCopies,
     /// The logits, their float32 copies, and the gradients of these.
@@ -48,6 +50,7 @@ impl Category {
         Category::Gradients,
         Category::Optimizer,
         Category::Activations,
+        Category::KvCache,
         Category::WeightCopies,
         Category::Logits,
         Category::Temporaries,
@@ -57,7 +60,7 @@ impl Category {
     ];
 
     /// How many there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// The name in exports and `--json`.
     pub const fn slug(self) -> &'static str {
@@ -69,6 +72,7 @@ impl Category {
             Category::Gradients => "gradients",
             Category::Optimizer => "optimizer",
             Category::Activations => "activations",
+            Category::KvCache => "kv_cache",
             Category::WeightCopies => "weight_copies",
             Category::Logits => "logits",
             Category::Temporaries => "temporaries",
@@ -88,6 +92,7 @@ impl Category {
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",
             Category::Activations => "Saved activations",
+            Category::KvCache => "KV cache",
             Category::WeightCopies => "Weight copies",
             Category::Logits => "Logits and loss",
             Category::Temporaries => "Temporaries",
@@ -111,6 +116,9 @@ impl Category {
                 "What the optimizer remembers from step to step, such as Adam's two moments."
             }
             Category::Activations => "What the forward pass keeps because the backward pass needs it.",
+            Category::KvCache => {
+                "Keys and values of all earlier tokens in every layer, so that the next token is computed without running them again."
+            }
             Category::WeightCopies => {
                 "16-bit copies that autocast makes of float32 weights and keeps until backward has used them; of several GPUs the layers that each gathers from all shards."
             }
@@ -172,6 +180,10 @@ pub enum Stage {
     Step,
     /// A forward pass without gradients: a reference, a reward.
     Score,
+    /// The forward pass over a prompt, up to its first new token.
+    Prefill,
+    /// One forward pass for each further token.
+    Decode,
 }
 
 impl Stage {
@@ -182,6 +194,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer step",
             Stage::Score => "Scoring",
+            Stage::Prefill => "Prompt (prefill)",
+            Stage::Decode => "Generation (decode)",
         }
     }
 
@@ -192,6 +206,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer",
             Stage::Score => "Scoring",
+            Stage::Prefill => "Prefill",
+            Stage::Decode => "Decode",
         }
     }
 }
@@ -213,6 +229,8 @@ impl Phase {
             Stage::Backward => "backward",
             Stage::Step => "step",
             Stage::Score => "score",
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode",
         }
     }
 
@@ -223,6 +241,8 @@ impl Phase {
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
             Stage::Score => "scoring pass",
+            Stage::Prefill => "pass over the prompt",
+            Stage::Decode => "generation of tokens",
         }
     }
 }
@@ -312,7 +332,9 @@ pub struct Memory {
     pub context: Bytes,
     /// The most that offloaded activations take of the CPU's memory.
     pub offloaded: Bytes,
-    /// What a later iteration computes, by phase.
+    /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
+    pub on_host: Bytes,
+    /// What a later iteration computes, by phase; of a generation the passes that were run.
     pub work: Vec<(Phase, Work)>,
 }
 

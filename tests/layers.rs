@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 25] = [
     "text",
     "units",
     "dtype",
@@ -30,6 +30,7 @@ const LAYERS: [&str; 24] = [
     "oom",
     "share",
     "export",
+    "foreign",
     "check",
     "cli",
     "ui",
@@ -175,7 +176,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "pace", "sheet", "memory_viz", "script"]),
+    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script"]),
     ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",

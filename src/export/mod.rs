@@ -4,6 +4,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod levers;
 mod memory_viz;
 mod pace;
 mod script;
@@ -20,6 +21,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
 pub use script::{NAME as SCRIPT_NAME, script};
@@ -227,6 +229,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            on_host: Bytes::ZERO,
             work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };

@@ -13,7 +13,7 @@ use crate::issue::{Field, Issue, Severity};
 use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{Lengths, Optimizer, Precision, Scenario};
+use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
 use crate::units::grouped;
 use crate::work::Work;
 
@@ -155,6 +155,12 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     let none = |field, what: &str| {
         Err(refused(field, format!("no run {what} was measured: how long a step takes is not said")))
     };
+    if scenario.task != Task::Sft {
+        return none(Field::Task, "of this task");
+    }
+    if scenario.cluster.is_many() && scenario.cluster.cpu != CpuOffload::Off {
+        return none(Field::CpuOffload, "whose shards lie in the CPU's memory");
+    }
     if scenario.precision == Precision::Fp32 {
         return none(Field::Precision, "in 32 bits");
     }

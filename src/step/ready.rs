@@ -13,7 +13,7 @@ use crate::job::{Act, Batch, Job, Member};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
-use crate::scenario::{Cluster, Lengths, Mask, Method, Offloading};
+use crate::scenario::{Cluster, Lengths, Mask, Offloading};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -55,6 +55,13 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             let modeling = support::modeling(named, (member, batch), device)?;
+            for act in &job.round {
+                if let Act::Generate { member: own, how, .. } = act
+                    && *own == index
+                {
+                    support::generation(named, modeling, (member, *how))?;
+                }
+            }
             let architecture = stacks::architecture(named, member, batch)?;
             supported(job, member, &architecture, modeling)?;
             models.push(Built { member, named, architecture, modeling, batch });
@@ -65,6 +72,14 @@ impl<'a> Ready<'a> {
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
         let cluster = job.cluster;
         Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
+    }
+
+    /// The same of a job whose members are all of one architecture, as a scenario's are.
+    ///
+    /// # Errors
+    /// See [`Ready::of`].
+    pub fn of_one(job: &'a Job, architecture: &'a Architecture, gpu: &Gpu) -> Result<Ready<'a>, Issue> {
+        Ready::of(job, &vec![architecture; job.members.len()], gpu)
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.
@@ -85,6 +100,11 @@ impl<'a> Ready<'a> {
     /// The batch whose lengths vary, as it is asked for and where its texts lie.
     pub fn varying(&self) -> Option<(Batch, Batch)> {
         self.varying.zip(self.round.iter().find_map(Act::batch))
+    }
+
+    /// Whether a model generates.
+    pub fn generates(&self) -> bool {
+        self.round.iter().any(|act| matches!(act, Act::Generate { .. }))
     }
 
     /// Whether activations wait in the CPU's memory.
@@ -124,7 +144,7 @@ impl<'a> Ready<'a> {
         for (built, model) in self.models.iter().zip(models) {
             let trainable = machine.with(|state| state.trainable(&model.params));
             let trained = if built.member.training.is_some() { trainable } else { 0 };
-            let adapters = if built.member.method == Method::Full { 0 } else { trainable };
+            let adapters = if !built.member.adapts { 0 } else { trainable };
             sum.total = sum.total.saturating_add(built.architecture.parameters()).saturating_add(adapters);
             sum.trainable = sum.trainable.saturating_add(trained);
         }

@@ -18,7 +18,8 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    summarised(&Ready::of(&Job::from(scenario), &[architecture], gpu)?, gpu)
+    let job = Job::from(scenario);
+    summarised(&Ready::of_one(&job, architecture, gpu)?, gpu)
 }
 
 /// The same of any job.
@@ -57,6 +58,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 resting: state.ledger.parts,
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
+                on_host: Bytes(state.parallel.on_host(&state.params)),
                 work,
             }
         });
