@@ -109,7 +109,7 @@ mod tests {
     fn figures_are_as_rough_as_they_are() {
         assert_eq!([2_734.0, 98.4, 7.2, 123_456.0].map(rounded), [2_700, 98, 7, 120_000]);
         let span = |typical: f64| Span { least: typical * 0.8, typical, most: typical * 1.25 };
-        assert_eq!(duration(span(0.25)), "250 ms (200 to 313)");
+        assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
         assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
         assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
     }

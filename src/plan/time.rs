@@ -128,6 +128,9 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
     let (flops, bytes) = gpu.tflops.zip(gpu.bandwidth).ok_or_else(unknown)?;
     joined(scenario, speed, &gpu)?;
     let (work, tokens) = worked(scenario, memory)?;
+    if work.flops() == 0 {
+        return Err(unknown());
+    }
     let spent = spent(work, speed, (flops * 1e12, bytes * 1e9));
     let typical = spent.products + spent.attention + spent.memory + spent.waiting;
     let same_card = *gpu.slug == *speed.card;
