@@ -8,8 +8,9 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 28] = [
     "text",
+    "glossary",
     "units",
     "dtype",
     "search",
@@ -26,9 +27,11 @@ const LAYERS: [&str; 25] = [
     "accuracy",
     "rules",
     "plan",
+    "trace",
     "explain",
     "oom",
     "share",
+    "import",
     "export",
     "foreign",
     "check",
@@ -38,7 +41,22 @@ const LAYERS: [&str; 25] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 39] = [
+    (
+        "import",
+        &[
+            "syntax",
+            "names",
+            "understood",
+            "reader",
+            "hugging_face|launch",
+            "axolotl",
+            "llama_factory",
+            "torchtune",
+            "trainer_toml",
+        ],
+    ),
+    ("import/syntax", &["setting", "python", "shell", "yaml"]),
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -81,8 +99,8 @@ const INSIDE: [(&str, &[&str]); 36] = [
     (
         "plan",
         &[
-            "fit", "on_card", "verdict", "speeds", "time", "answer", "gpus", "solve", "batches", "table",
-            "need", "levers",
+            "fit", "on_card", "verdict", "speeds", "time", "answer", "contexts", "gpus", "solve", "batches",
+            "table", "need", "levers",
         ],
     ),
     (
@@ -96,6 +114,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "trainer",
             "ranks",
             "truth",
+            "proof",
             "reading",
             "time",
             "mod",
@@ -176,13 +195,29 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script"]),
-    ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
+    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script", "configuration"]),
+    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
+    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "time", "rules", "batch", "check", "mod",
+            "table",
+            "output",
+            "import|input",
+            "params",
+            "estimate",
+            "fit",
+            "levers",
+            "need",
+            "contexts",
+            "oom",
+            "script",
+            "export",
+            "time",
+            "rules",
+            "batch",
+            "check",
+            "mod",
         ],
     ),
     (
@@ -201,6 +236,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "history",
             "summary",
             "verdict",
+            "proof",
             "chart",
             "hub",
             "way",
@@ -217,18 +253,19 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("ui/browser", &["mod", "files", "keys"]),
-    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "timeline"]),
+    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "scatter", "timeline"]),
     (
         "ui/controls",
-        &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
+        &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "snapshot", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
-            "accuracy",
             "breakdown",
             "chart",
+            "proof",
+            "accuracy",
             "levers",
             "oom",
             "rows",
@@ -243,6 +280,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "thumb",
             "plan",
             "readout",
+            "overlay",
             "timeline",
             "views",
             "panels",

@@ -2,6 +2,7 @@
 
 mod answer;
 mod batches;
+mod contexts;
 mod fit;
 mod gpus;
 mod levers;
@@ -15,6 +16,7 @@ mod verdict;
 
 pub use answer::Answer;
 pub use batches::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
+pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
