@@ -71,6 +71,11 @@ pub enum Field {
     NewTokens,
     KvCache,
     Sampling,
+    Used,
+    Margin,
+    Context,
+    DatasetTokens,
+    Epochs,
     Link,
 }
 

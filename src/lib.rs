@@ -79,6 +79,7 @@ pub mod memory;
 pub mod model;
 pub mod oom;
 pub mod plan;
+pub mod rules;
 pub mod scenario;
 mod search;
 pub mod share;
@@ -89,5 +90,6 @@ pub mod trace;
 #[doc(hidden)]
 pub mod ui;
 pub mod units;
+pub mod work;
 
 pub use estimate::{Estimate, estimate};

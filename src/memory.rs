@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
+use crate::work::Work;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
@@ -333,6 +334,8 @@ pub struct Memory {
     pub offloaded: Bytes,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
+    /// What a later iteration computes, by phase; of a generation the passes that were run.
+    pub work: Vec<(Phase, Work)>,
 }
 
 impl Memory {
@@ -340,6 +343,11 @@ impl Memory {
     pub fn peak(&self) -> (Phase, Peak) {
         let (first, steady) = (self.first.highest(), self.steady.highest());
         if first.1.bytes > steady.1.bytes { first } else { steady }
+    }
+
+    /// What a later iteration computes.
+    pub fn work(&self) -> Work {
+        self.work.iter().fold(Work::default(), |sum, (_, work)| sum.and(*work))
     }
 
     /// Allocated peak plus what lies outside the allocator: the least that the card must have.

@@ -8,13 +8,14 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 28] = [
     "text",
     "glossary",
     "units",
     "dtype",
     "search",
     "issue",
+    "work",
     "memory",
     "hardware",
     "model",
@@ -24,6 +25,7 @@ const LAYERS: [&str; 26] = [
     "step",
     "estimate",
     "accuracy",
+    "rules",
     "plan",
     "trace",
     "explain",
@@ -96,7 +98,10 @@ const INSIDE: [(&str, &[&str]); 39] = [
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
     (
         "plan",
-        &["fit", "on_card", "verdict", "answer", "contexts", "gpus", "solve", "table", "need", "levers"],
+        &[
+            "fit", "on_card", "verdict", "speeds", "time", "answer", "contexts", "gpus", "solve", "batches",
+            "table", "need", "levers",
+        ],
     ),
     (
         "check",
@@ -111,6 +116,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "truth",
             "proof",
             "reading",
+            "time",
             "mod",
         ],
     ),
@@ -189,7 +195,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "sheet", "memory_viz", "script", "configuration"]),
+    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script", "configuration"]),
     ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
     ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
@@ -207,6 +213,9 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "oom",
             "script",
             "export",
+            "time",
+            "rules",
+            "batch",
             "check",
             "mod",
         ],
@@ -266,6 +275,9 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "curves",
             "compare",
             "fit",
+            "control",
+            "time",
+            "thumb",
             "plan",
             "readout",
             "overlay",
@@ -273,7 +285,6 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "views",
             "panels",
             "verdict",
-            "control",
             "configure",
             "sentence",
             "take",

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
     DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
     ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
+    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -197,6 +197,19 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
     })
 }
 
+fn reserves() -> impl Strategy<Value = Reserve> {
+    let mebibytes = || 0u64..=1 << 24;
+    (mebibytes(), mebibytes(), mebibytes()).prop_map(|(used, margin, context)| Reserve {
+        used,
+        margin,
+        context,
+    })
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    (1u64..=1 << 50, 1u64..=1 << 24).prop_map(|(tokens, epochs)| Data { tokens, epochs })
+}
+
 fn answers() -> impl Strategy<Value = Answers> {
     (1u64..=1 << 24, select(Reference::ALL)).prop_map(|(prompt, reference)| Answers { prompt, reference })
 }
@@ -230,7 +243,14 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
             select(Mask::ALL),
         ),
-        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
+        (
+            proptest::option::of(0u16..=10_000),
+            any::<(bool, bool, bool, bool)>(),
+            gpus,
+            clusters(),
+            reserves(),
+            data(),
+        ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
         (select(Task::ALL), answers(), generations()),
     )
@@ -238,7 +258,14 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             |(what, how, rest, (stack, savings, format, lengths, allocator), (task, answers, generation))| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-                let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
+                let (
+                    dropout,
+                    (keeps_outputs, grads_to_none, clips, fills_cache),
+                    gpu,
+                    cluster,
+                    reserve,
+                    data,
+                ) = rest;
                 Scenario {
                     task,
                     answers,
@@ -263,6 +290,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     allocator,
                     gpu,
                     cluster,
+                    reserve,
+                    data,
                 }
             },
         )

@@ -13,7 +13,7 @@ use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
     DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
     ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -221,6 +221,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+        reserve: Reserve::NONE,
+        data: Scenario::default().data,
     })
 }
 

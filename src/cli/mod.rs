@@ -5,6 +5,7 @@
 //! (`--fail-if-over`, `--fail-unless-fits`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
 //! answer cannot be written.
 
+mod batch;
 mod check;
 mod contexts;
 mod estimate;
@@ -17,8 +18,10 @@ mod need;
 mod oom;
 mod output;
 mod params;
+mod rules;
 mod script;
 mod table;
+mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,6 +48,9 @@ enum What {
     Contexts(contexts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
+    Time(time::Arguments),
+    Batch(batch::Arguments),
+    Rules(rules::Arguments),
     Script(script::Arguments),
     Import(import::Arguments),
     Export(export::Arguments),
@@ -70,6 +76,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Contexts(arguments) => contexts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
+        What::Batch(arguments) => batch::run(&arguments),
+        What::Rules(arguments) => rules::run(&arguments),
+        What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
         What::Import(arguments) => import::run(&arguments),
         What::Export(arguments) => export::run(&arguments),

@@ -7,6 +7,7 @@
 mod configuration;
 mod levers;
 mod memory_viz;
+mod pace;
 mod script;
 mod sheet;
 
@@ -24,6 +25,7 @@ pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
+pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
@@ -177,6 +179,9 @@ pub fn json(answer: &Answer) -> Value {
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
         put("parameters", parameters(memory));
+        if let Some(pace) = answer.pace() {
+            put("time", pace_json(scenario, &pace));
+        }
     }
     Value::Object(out)
 }
@@ -227,6 +232,7 @@ mod tests {
             context: Bytes(100),
             offloaded: Bytes::ZERO,
             on_host: Bytes::ZERO,
+            work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

@@ -1,10 +1,11 @@
 //! The table that every export is written from.
 
 use super::Answer;
+use super::pace::duration;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
+use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -158,7 +159,7 @@ impl Builder<'_> {
             .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
             .partition(|key| {
                 self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
-                    key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, defaults))
+                    key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, defaults))
                 })
             });
         let mut lines: Vec<_> =
@@ -180,6 +181,7 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
+            self.said("Optimizer step, roughly", |answer| Some(Cell::Text(duration(answer.pace()?.step)))),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
                 if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {

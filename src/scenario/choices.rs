@@ -232,6 +232,17 @@ choices! {
 }
 
 impl Optimizer {
+    /// Whether its states may be paged out of the GPU.
+    pub const fn is_paged(self) -> bool {
+        matches!(
+            self,
+            Optimizer::PagedAdamW8bit
+                | Optimizer::PagedAdamW
+                | Optimizer::PagedAdEmaMix
+                | Optimizer::PagedAdEmaMix8bit
+        )
+    }
+
     /// Whether it is bitsandbytes'.
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {

@@ -273,6 +273,43 @@ impl Cluster {
     }
 }
 
+/// What of a card is not for the tensors of the run, in MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// What others have of it: a desktop, a notebook that was left open.
+    pub used: u64,
+    /// What shall stay free.
+    pub margin: u64,
+    /// What the process takes before its first tensor; 0 for what was measured for the card's generation.
+    pub context: u64,
+}
+
+impl Reserve {
+    /// The whole card for the run.
+    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0 };
+
+    /// What others have and what shall stay free.
+    pub const fn apart(&self) -> Bytes {
+        Bytes::mib(self.used.saturating_add(self.margin))
+    }
+}
+
+/// The data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Its tokens, padding left out.
+    pub tokens: u64,
+    /// How often it is gone through.
+    pub epochs: u64,
+}
+
+impl Data {
+    /// Tokens of the whole run.
+    pub const fn trained(&self) -> u64 {
+        self.tokens.saturating_mul(self.epochs)
+    }
+}
+
 /// A training run of a language model: everything that its memory depends on.
 ///
 /// ```
@@ -328,6 +365,10 @@ pub struct Scenario {
     pub gpu: GpuChoice,
     /// How many of them, and how they are used.
     pub cluster: Cluster,
+    /// What of the card is not for the run's tensors.
+    pub reserve: Reserve,
+    /// How much is trained on: time and price follow from it.
+    pub data: Data,
 }
 
 impl Default for Scenario {
@@ -373,6 +414,8 @@ impl Default for Scenario {
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,
+            reserve: Reserve::NONE,
+            data: Data { tokens: 10_000_000, epochs: 1 },
         }
     }
 }
@@ -391,7 +434,8 @@ impl Scenario {
         self.model.name()
     }
 
-    /// The chosen card; a custom amount of memory is a card of that size with nothing else known. Beside others NCCL's buffers
+    /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`]); a custom amount of memory
+    /// is a card of that size with nothing else known. Beside others NCCL's buffers
     /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
     ///
     /// # Errors
@@ -401,9 +445,14 @@ impl Scenario {
             GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
             GpuChoice::Custom(memory) => Gpu::custom(*memory),
         };
+        if self.reserve.context > 0 {
+            gpu.context = Bytes::mib(self.reserve.context);
+            gpu.context_most = gpu.context;
+        }
         if self.cluster.is_many() {
             gpu.context_most += NCCL;
         }
+        gpu.memory = gpu.memory.saturating_sub(self.reserve.apart());
         Ok(gpu)
     }
 }

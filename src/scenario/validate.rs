@@ -4,7 +4,7 @@ use super::{cluster, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 use super::count::Count;
 use super::{
@@ -33,6 +33,7 @@ impl Scenario {
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
+    let (reserve, data) = (scenario.reserve, scenario.data);
     for (field, name, value, count) in [
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
@@ -46,6 +47,11 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
         (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
         (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
+        (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
+        (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
+        (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
+        (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
+        (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
     ] {
         if !(count.least()..=count.most()).contains(&value) {
             let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));
@@ -67,6 +73,11 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));
+    }
+    if reserve.apart() > Bytes::ZERO {
+        let message = format!("{} of the card are in use by others or stay free", reserve.apart());
+        let field = if reserve.used > 0 { Field::Used } else { Field::Margin };
+        issues.push(Issue::new(Severity::Note, field, message));
     }
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia

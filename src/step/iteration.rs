@@ -1,6 +1,6 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::forward::stacks::trl::log_probs::Asked;
 use super::forward::{Apart, Model, Output};
@@ -18,6 +18,7 @@ use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
+use crate::work::Work;
 
 static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
@@ -84,7 +85,12 @@ impl<'a> Rounds<'a> {
             round: &ready.round,
             members: models.into_iter().map(running).collect(),
             scored: Vec::new(),
-            notes: Notes { machine, peaks: RefCell::new(Vec::with_capacity(8)) },
+            notes: Notes {
+                machine,
+                peaks: RefCell::new(Vec::with_capacity(8)),
+                work: RefCell::new(Vec::with_capacity(3)),
+                before: Cell::default(),
+            },
             ids: NOTHING,
             stepped: 0,
             most: DIFFERENT,
@@ -216,12 +222,15 @@ impl<'a> Rounds<'a> {
     /// One act of the round, by its number.
     fn act(&mut self, index: usize, drawn: &[Batch]) {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
+        self.notes.forget_work(act);
         match self.round[index] {
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                let times = self.different(times);
-                for number in 1..=times {
-                    self.train(act, member, batch, loss, number == times);
+                let run = self.different(times);
+                for number in 1..=run {
+                    self.notes.forget_work(act);
+                    self.train(act, member, batch, loss, number == run);
                 }
+                self.notes.repeat_work(act, times);
             }
             Act::Train { member, loss, .. } => {
                 for (number, batch) in drawn.iter().enumerate() {
@@ -265,6 +274,11 @@ impl<'a> Rounds<'a> {
         self.notes.begin(phase);
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
+                let [states, gradients] = [Category::Optimizer, Category::Gradients]
+                    .map(|category| state.ledger.parts.get(category).0);
+                // a fused step writes weights and states where they are, and clipping the gradients
+                let rewritten = 1 + u64::from(training.clips);
+                state.write(states.saturating_add(gradients.saturating_mul(rewritten)));
                 state.enter_step();
                 // an engine that steps a partition takes the norm of that
                 if training.clips && state.parallel.partition().is_none() {
@@ -385,6 +399,13 @@ impl<'a> Rounds<'a> {
         });
     }
 
+    /// What the last round computed, by phase.
+    pub fn work(&self) -> Vec<(Phase, Work)> {
+        let mut work = self.notes.work.borrow().clone();
+        work.sort_by_key(|(phase, _)| *phase);
+        work
+    }
+
     /// Events up to the end of the last step, where they are recorded.
     pub fn stepped(&self) -> usize {
         self.stepped
@@ -410,12 +431,17 @@ fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
 struct Notes<'a> {
     machine: &'a Machine,
     peaks: RefCell<Vec<(Phase, Peak)>>,
+    /// What the phases of the running round computed.
+    work: RefCell<Vec<(Phase, Work)>>,
+    /// What had been computed when the running phase began.
+    before: Cell<Work>,
 }
 
 impl Notes<'_> {
     fn begin(&self, phase: Phase) {
         self.machine.with(|state| {
             state.early = None;
+            self.before.set(state.work);
             state.ledger.restart();
             state.mark(phase);
         });
@@ -423,8 +449,28 @@ impl Notes<'_> {
 
     /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
     fn end(&self, phase: Phase) {
-        let peaks = self.machine.with(|state| state.early.take().into_iter().chain([state.ledger.peak()]));
+        let (peaks, work) = self.machine.with(|state| {
+            let peaks = state.early.take().into_iter().chain([state.ledger.peak()]);
+            (peaks, state.work.since(self.before.get()))
+        });
         self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
+        let mut all = self.work.borrow_mut();
+        match all.iter_mut().find(|(own, _)| *own == phase) {
+            Some((_, own)) => *own = own.and(work),
+            None => all.push((phase, work)),
+        }
+    }
+
+    /// Forgets what an act computed, as it runs again.
+    fn forget_work(&self, act: u16) {
+        self.work.borrow_mut().retain(|(phase, _)| phase.act != act);
+    }
+
+    /// Counts what the last run of an act computed as often as it runs.
+    fn repeat_work(&self, act: u16, times: u64) {
+        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
+            *work = work.times(times);
+        }
     }
 }
 

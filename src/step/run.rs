@@ -47,6 +47,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
+        let work = rounds.work();
         let memory = machine.with(|state| {
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
@@ -58,6 +59,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
                 on_host: Bytes(state.parallel.on_host(&state.params)),
+                work,
             }
         });
         drop(rounds);

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
-use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
+use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
 
@@ -129,7 +129,7 @@ fn has_values(key: &Key, scenarios: &[Scenario]) -> bool {
 /// but not what QLoRA does by default.
 fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
     let is_said = |scenario: &&Scenario| {
-        key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, &scenario.defaults()))
+        key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, &scenario.defaults()))
     };
     scenarios.iter().any(|scenario| !key.matters(scenario)) && scenarios.iter().find(is_said).is_some()
 }
