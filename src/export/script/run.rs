@@ -30,13 +30,13 @@ impl Run<'_> {
         // a link has no quotes, line breaks or backslashes: they are escaped in it
         format!(
             "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            scenario.method.label(),
             match scenario.task {
                 Task::Sft => "",
-                Task::Dpo => "DPO, ",
-                Task::Grpo => "GRPO, ",
-                Task::Generate => "Generation, ",
+                Task::Dpo => " (DPO)",
+                Task::Grpo => " (GRPO)",
+                Task::Generate => " (generation)",
             },
-            scenario.method.label(),
             crate::text::one_line(&scenario.model_name()),
             scenario.stack.label(),
             packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
