@@ -8,8 +8,9 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 26] = [
     "text",
+    "glossary",
     "units",
     "dtype",
     "search",
@@ -24,9 +25,11 @@ const LAYERS: [&str; 23] = [
     "estimate",
     "accuracy",
     "plan",
+    "trace",
     "explain",
     "oom",
     "share",
+    "import",
     "export",
     "foreign",
     "check",
@@ -36,7 +39,22 @@ const LAYERS: [&str; 23] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 39] = [
+    (
+        "import",
+        &[
+            "syntax",
+            "names",
+            "understood",
+            "reader",
+            "hugging_face|launch",
+            "axolotl",
+            "llama_factory",
+            "torchtune",
+            "trainer_toml",
+        ],
+    ),
+    ("import/syntax", &["setting", "python", "shell", "yaml"]),
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -76,7 +94,10 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
+    (
+        "plan",
+        &["fit", "on_card", "verdict", "answer", "contexts", "gpus", "solve", "table", "need", "levers"],
+    ),
     (
         "check",
         &[
@@ -88,6 +109,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "trainer",
             "ranks",
             "truth",
+            "proof",
             "reading",
             "mod",
         ],
@@ -167,13 +189,26 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "sheet", "memory_viz", "script"]),
-    ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
+    ("export", &["mod", "levers", "sheet", "memory_viz", "script", "configuration"]),
+    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
+    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "check", "mod",
+            "table",
+            "output",
+            "import|input",
+            "params",
+            "estimate",
+            "fit",
+            "levers",
+            "need",
+            "contexts",
+            "oom",
+            "script",
+            "export",
+            "check",
+            "mod",
         ],
     ),
     (
@@ -192,6 +227,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "history",
             "summary",
             "verdict",
+            "proof",
             "chart",
             "hub",
             "way",
@@ -208,18 +244,19 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("ui/browser", &["mod", "files", "keys"]),
-    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "timeline"]),
+    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "scatter", "timeline"]),
     (
         "ui/controls",
-        &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
+        &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "snapshot", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
-            "accuracy",
             "breakdown",
             "chart",
+            "proof",
+            "accuracy",
             "levers",
             "oom",
             "rows",
@@ -231,6 +268,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "fit",
             "plan",
             "readout",
+            "overlay",
             "timeline",
             "views",
             "panels",

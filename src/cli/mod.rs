@@ -6,8 +6,11 @@
 //! answer cannot be written.
 
 mod check;
+mod contexts;
 mod estimate;
+mod export;
 mod fit;
+mod import;
 mod input;
 mod levers;
 mod need;
@@ -39,9 +42,12 @@ enum What {
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
+    Contexts(contexts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Check(check::Arguments),
 }
 
@@ -61,9 +67,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
+        What::Contexts(arguments) => contexts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
+        What::Import(arguments) => import::run(&arguments),
+        What::Export(arguments) => export::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);

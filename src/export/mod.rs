@@ -4,6 +4,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod configuration;
 mod levers;
 mod memory_viz;
 mod script;
@@ -20,6 +21,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use script::{NAME as SCRIPT_NAME, script};

@@ -2,8 +2,9 @@
 
 use super::python::{Call, boolean, string};
 use super::run::Run;
+use crate::import::names::optim;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Mask, Method, Offloading, Optimizer, Precision, Reference, Scenario, Task};
+use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Scenario, Task};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -52,7 +53,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
     };
-    let named = optimizer(scenario.optimizer);
+    let named = optim(scenario.optimizer);
     let own = match named {
         Some(_) => String::new(),
         None => {
@@ -110,39 +111,6 @@ fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
         }
     });
     lines.join("\n") + "\n"
-}
-
-/// What `TrainingArguments.optim` calls it; none where it has no name for it.
-pub(super) fn optimizer(optimizer: Optimizer) -> Option<&'static str> {
-    match optimizer {
-        Optimizer::AdamW => Some("adamw_torch"),
-        Optimizer::AdamWFused => Some("adamw_torch_fused"),
-        Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
-        Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
-        Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
-        Optimizer::Sgd => Some("sgd"),
-        Optimizer::Adagrad => Some("adagrad"),
-        Optimizer::Adafactor => Some("adafactor"),
-        Optimizer::AdEmaMix => Some("ademamix"),
-        Optimizer::AdEmaMix8bit => Some("ademamix_8bit"),
-        Optimizer::PagedAdEmaMix => Some("paged_ademamix_32bit"),
-        Optimizer::PagedAdEmaMix8bit => Some("paged_ademamix_8bit"),
-        Optimizer::Lion => Some("lion_32bit"),
-        Optimizer::Lion8bit => Some("lion_8bit"),
-        Optimizer::AdamWForLoop
-        | Optimizer::AdamWEarly
-        | Optimizer::AmsGrad
-        | Optimizer::Adam
-        | Optimizer::NAdam
-        | Optimizer::SgdMomentum
-        | Optimizer::Nesterov
-        | Optimizer::RmsProp
-        | Optimizer::AdafactorTorch
-        | Optimizer::Lamb
-        | Optimizer::SparseAdam
-        | Optimizer::Shampoo
-        | Optimizer::AdaBelief => None,
-    }
 }
 
 /// The trainer's configuration of that name, with that name of an optimizer; checkpointing is the model's own affair where there are no arguments of it.

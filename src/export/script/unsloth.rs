@@ -3,6 +3,7 @@
 use super::python::{Call, boolean, strings};
 use super::run::Run;
 use super::trl;
+use crate::import::names::optim;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules};
 
@@ -15,7 +16,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     if scenario.mask == Mask::Ones {
         return no(Field::Mask, "Unsloth's files leave the mask to the data collator", "choose no mask");
     }
-    let Some(optimizer) = trl::optimizer(scenario.optimizer) else {
+    let Some(optimizer) = optim(scenario.optimizer) else {
         return no(
             Field::Optimizer,
             "transformers has no name for this optimizer",
