@@ -31,13 +31,13 @@ impl Run<'_> {
         let what = if scenario.task.trains() { scenario.method.label() } else { "Text" };
         format!(
             "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            what,
             match scenario.task {
                 Task::Sft => "",
-                Task::Dpo => "DPO, ",
-                Task::Grpo => "GRPO, ",
+                Task::Dpo => " (DPO)",
+                Task::Grpo => " (GRPO)",
                 Task::Generate => "",
             },
-            what,
             crate::text::one_line(&scenario.model_name()),
             scenario.stack.label(),
             packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
