@@ -56,6 +56,7 @@ pub enum Field {
     Sharding,
     Reshards,
     ReduceDtype,
+    CpuOffload,
     ReduceBucket,
     PrefetchBucket,
     Persistence,

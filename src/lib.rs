@@ -71,6 +71,7 @@ pub mod explain;
 pub mod export;
 pub mod foreign;
 pub mod hardware;
+pub mod import;
 pub mod issue;
 pub mod job;
 pub mod memory;

@@ -331,6 +331,8 @@ pub struct Memory {
     pub context: Bytes,
     /// The most that offloaded activations take of the CPU's memory.
     pub offloaded: Bytes,
+    /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
+    pub on_host: Bytes,
 }
 
 impl Memory {

@@ -20,6 +20,7 @@ const SWITCHES: &str = "data/measurements/switches.json";
 const PACKED: &str = "data/measurements/packed.json";
 const RANDOM: &str = "data/measurements/random.json";
 const TRL: &str = "data/measurements/trl.json";
+const PREFERENCE: &str = "data/measurements/preference.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
 /// What `generate` of transformers took: rows that the code was written beside, then `-after-`, of other models and settings.
@@ -35,11 +36,13 @@ fn read(path: &str) -> String {
 const STACK_ROWS: usize = 78;
 /// Rows of [`TRL`].
 const TRL_ROWS: usize = 41;
+/// Rows of [`PREFERENCE`].
+const PREFERENCE_ROWS: usize = 47;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 91;
+const MULTI_ROWS: usize = 118;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 37;
@@ -66,6 +69,15 @@ fn every_measured_row_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, 231, [0.01, 0.5, 1.0]);
     within(&report.summary.reserved, 231, [0.01, 1.0, 7.0]);
+}
+
+/// trl's trainers on preferences and on rewards.
+#[test]
+fn every_row_of_other_tasks_is_predicted() {
+    let report = check::check(&read(PREFERENCE), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, PREFERENCE_ROWS, [0.01, 0.1, 0.1]);
+    within(&report.summary.reserved, PREFERENCE_ROWS, [0.1, 2.0, 5.0]);
 }
 
 /// The published rows take longest, so they are predicted once for all tests.
@@ -172,13 +184,15 @@ fn every_rank_of_many_is_predicted() {
 fn the_bands_are_what_was_measured() {
     let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
     let check = |path| check::check(&read(path), false).expect("the file is an array of rows");
-    let [null_device, families, stacks, trl, switches, packed, random, drawn, multi, generate] =
-        [NULL_DEVICE, FAMILIES, STACKS, TRL, SWITCHES, PACKED, RANDOM, DRAWN, MULTI, GENERATE].map(check);
+    let [null_device, families, stacks, trl, preference, switches, packed, random, drawn, multi, generate] =
+        [NULL_DEVICE, FAMILIES, STACKS, TRL, PREFERENCE, SWITCHES, PACKED, RANDOM, DRAWN, MULTI, GENERATE]
+            .map(check);
     let files = [
         (NULL_DEVICE, &null_device),
         (FAMILIES, &families),
         (STACKS, &stacks),
         (TRL, &trl),
+        (PREFERENCE, &preference),
         (SWITCHES, &switches),
         (PACKED, &packed),
         (RANDOM, &random),

@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "text",
     "units",
     "dtype",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 23] = [
     "explain",
     "oom",
     "share",
+    "import",
     "export",
     "foreign",
     "check",
@@ -36,7 +37,22 @@ const LAYERS: [&str; 23] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 39] = [
+    (
+        "import",
+        &[
+            "syntax",
+            "names",
+            "understood",
+            "reader",
+            "hugging_face|launch",
+            "axolotl",
+            "llama_factory",
+            "torchtune",
+            "trainer_toml",
+        ],
+    ),
+    ("import/syntax", &["setting", "python", "shell", "yaml"]),
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -170,13 +186,26 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "sheet", "memory_viz", "script"]),
+    ("export", &["mod", "levers", "sheet", "memory_viz", "script", "configuration"]),
+    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
     ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "contexts", "oom",
-            "script", "check", "mod",
+            "table",
+            "output",
+            "import|input",
+            "params",
+            "estimate",
+            "fit",
+            "levers",
+            "need",
+            "contexts",
+            "oom",
+            "script",
+            "export",
+            "check",
+            "mod",
         ],
     ),
     (
@@ -216,7 +245,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         "ui/controls",
         &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CustomModel, DeepSpeed,
-    Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules,
-    Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference, Sampling, Savings,
-    Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
+    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -172,12 +172,19 @@ fn savings() -> impl Strategy<Value = Savings> {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce), deepspeed)| Cluster {
+    let own = (
+        1u64..=1 << 24,
+        select(Sharding::ALL),
+        any::<bool>(),
+        select(ReduceDtype::ALL),
+        select(CpuOffload::ALL),
+    );
+    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce, cpu), deepspeed)| Cluster {
         gpus,
         sharding,
         reshards,
         reduce,
+        cpu,
         deepspeed,
     })
 }

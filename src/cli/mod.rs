@@ -8,7 +8,9 @@
 mod check;
 mod contexts;
 mod estimate;
+mod export;
 mod fit;
+mod import;
 mod input;
 mod levers;
 mod need;
@@ -44,6 +46,8 @@ enum What {
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Check(check::Arguments),
 }
 
@@ -67,6 +71,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
+        What::Import(arguments) => import::run(&arguments),
+        What::Export(arguments) => export::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);

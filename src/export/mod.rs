@@ -4,6 +4,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod configuration;
 mod levers;
 mod memory_viz;
 mod script;
@@ -20,6 +21,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use script::{NAME as SCRIPT_NAME, script};
@@ -224,6 +226,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            on_host: Bytes::ZERO,
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }
@@ -241,7 +244,7 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             "\nError (2): no model is called that (use another)\n",

@@ -23,9 +23,9 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack, StepTime,
-    Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, CpuOffload, LoraTargets, LossKernel, Mask,
+    Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack,
+    StepTime, Task, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -168,6 +168,8 @@ pub struct Cluster {
     pub reshards: bool,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
+    /// What lies in the CPU's memory; read where shards are.
+    pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
 }
@@ -209,6 +211,7 @@ impl Cluster {
         sharding: Sharding::Ddp,
         reshards: true,
         reduce: ReduceDtype::Fp32,
+        cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
     };
 

@@ -57,6 +57,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 resting: state.ledger.parts,
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
+                on_host: Bytes(state.parallel.on_host(&state.params)),
             }
         });
         drop(rounds);

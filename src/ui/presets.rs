@@ -1,7 +1,8 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding,
+    Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Precision,
+    Quantization, Reference, Scenario, Sharding, Stack, Task,
 };
 
 /// A scenario with a name.
@@ -38,6 +39,33 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        label: "8B DPO, QLoRA, 24 GB",
+        help: "Preferences on one card: the model with its adapters off is its own reference",
+        scenario: || Scenario {
+            task: Task::Dpo,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            sequence: 1024,
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "7B GRPO, LoRA, 80 GB",
+        help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
+        scenario: || Scenario {
+            task: Task::Grpo,
+            answers: Answers { prompt: 256, reference: Reference::None },
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
+            method: Method::Lora,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            batch: 8,
+            sequence: 1280,
+            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
         label: "8B full, 80 GB",
         help: "Every weight of a model of the usual size on one card of a data centre",
         scenario: || Scenario {
@@ -53,6 +81,18 @@ pub static PRESETS: &[Preset] = &[
             model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
             optimizer: Optimizer::PagedAdamW8bit,
             gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "70B QLoRA, 2 × 24 GB",
+        help: "A large model on two gaming cards: 4-bit weights in shards that wait in the CPU's memory",
+        scenario: || Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
+            precision: Precision::Bf16,
+            quantization: Quantization { prepare: false, ..Scenario::default().quantization },
+            cluster: Cluster { gpus: 2, cpu: CpuOffload::All, ..EIGHT },
+            gpu: GpuChoice::Catalogue("rtx-4090".into()),
             ..Scenario::default()
         },
     },

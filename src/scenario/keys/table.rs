@@ -4,7 +4,7 @@ use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, when_trained, with_4_bit, with_adapters,
     with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_reference, with_zero, with_zero3,
+    with_pefts_adapters, with_preparation, with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -14,9 +14,9 @@ use super::values::{
 use super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask,
-    Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Scenario, Sharding,
-    Stack, StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Field, GpuChoice, LoraTargets,
+    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling,
+    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -46,7 +46,7 @@ pub static KEYS: &[Key] = &[
         link: "task",
         name: "task",
         label: "Task",
-        help: "What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)",
+        help: "What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)",
         field: Field::Task,
         group: Group::Model,
         place: Place::Surface,
@@ -54,7 +54,7 @@ pub static KEYS: &[Key] = &[
         matters: always,
         band: |scenario| match scenario.task {
             Task::Sft => "",
-            Task::Dpo | Task::Generate => scenario.task.slug(),
+            Task::Dpo | Task::Grpo | Task::Generate => scenario.task.slug(),
         },
     },
     Key {
@@ -259,7 +259,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Reference, answers.reference),
-        matters: with_reference,
+        matters: with_answers,
         band: any,
     },
     Key {
@@ -580,6 +580,18 @@ pub static KEYS: &[Key] = &[
         place: Place::Folded,
         value: choice!(ReduceDtype, cluster.reduce),
         matters: with_fsdp2,
+        band: any,
+    },
+    Key {
+        link: "cpu",
+        name: "cpu-offload",
+        label: "CPU offload",
+        help: "What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param",
+        field: Field::CpuOffload,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(CpuOffload, cluster.cpu),
+        matters: with_shards,
         band: any,
     },
     of_deepspeed(

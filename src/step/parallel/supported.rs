@@ -6,7 +6,8 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{
-    Checkpointing, Cluster, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
+    Checkpointing, Cluster, CpuOffload, LossKernel, Method, Offloading, Optimizer, Precision, Sharding,
+    Stack, StepTime,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -51,6 +52,21 @@ pub(in crate::step) fn supported(
             "let zero_grad free them",
         );
     }
+    match (job.cluster.sharding, job.cluster.cpu) {
+        (Sharding::Ddp, _) | (Sharding::Fsdp2, CpuOffload::Off | CpuOffload::All) => {}
+        (Sharding::Fsdp2, CpuOffload::Optimizer) => {
+            let what = "FSDP2's CPUOffloadPolicy with weights on the GPU, which it has no word for,";
+            return refuse(Field::CpuOffload, what.into(), "offload weights and optimizer, or nothing");
+        }
+        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Off) => {}
+        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Optimizer | CpuOffload::All) => {
+            return refuse(
+                Field::CpuOffload,
+                "DeepSpeed's CPU offload".into(),
+                "choose FSDP2, or keep all on the GPUs",
+            );
+        }
+    }
     match job.cluster.sharding {
         Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() => {
             let what = "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have \
@@ -76,13 +92,7 @@ fn sharded(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
-    match member.method {
-        Method::Full | Method::Lora => {}
-        Method::Qlora => {
-            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
-        }
-    }
-    if member.method == Method::Lora && member.lora.trains_embeddings {
+    if member.method.has_adapters() && member.lora.trains_embeddings {
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }

@@ -1,9 +1,11 @@
-//! Bringing a model of one's own: by its id on the Hub, its `config.json`, or its dimensions.
+//! Bringing what one has: a model by its id on the Hub, its `config.json` or its dimensions, or a whole configuration of another
+//! project.
 //!
 //! The dialog is drawn when it is asked for the first time and stays from then on, so that nothing that was typed into it
 //! is ever lost.
 
 mod bring;
+mod configuration;
 mod dialog;
 mod dimensions;
 mod file;
@@ -15,10 +17,11 @@ use super::browser;
 use super::hub;
 use super::state::State;
 use super::summary;
+use super::way::Way;
 use crate::model::catalogue;
 use crate::scenario::ModelChoice;
 
-/// Takes a `config.json` that is dropped anywhere on the page.
+/// Takes a `config.json` or a configuration that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
     Effect::new(move || browser::on_drop(move |dropped| file::take(state, dropped)));
 }
@@ -48,6 +51,14 @@ pub fn OwnModel() -> impl IntoView {
             on:click=show
         >
             "Use a config.json or Hub id"
+        </button>
+        <button
+            type="button"
+            class="own-button"
+            aria-haspopup="dialog"
+            on:click=move |_| state.own.show(Some(Way::Configuration))
+        >
+            "Read a training configuration"
         </button>
         {dialog}
     }

@@ -14,8 +14,8 @@ pub fn Footer() -> impl IntoView {
                  ask for it."
             </p>
             <p>
-                "It estimates supervised fine-tuning, preference training (DPO) and generation with transformers, with PyTorch and the training library that is chosen. Figures are per GPU: \
-                 of one, or of several under DDP, FSDP2 or ZeRO. GRPO is not estimated yet. What a card needs is what the allocator \
+                "It estimates supervised fine-tuning training on preferences (DPO) and on rewards (GRPO), and generation, with PyTorch and the training library that is chosen. Figures are per GPU: \
+                 of one, or of several under DDP, FSDP2 or ZeRO. What a card needs is what the allocator \
                  hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately."
             </p>
         </footer>
