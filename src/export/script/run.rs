@@ -28,6 +28,7 @@ impl Run<'_> {
         let Run { scenario, .. } = self;
         let link = share::encode(std::slice::from_ref(scenario));
         // a link has no quotes, line breaks or backslashes: they are escaped in it
+        let what = if scenario.task.trains() { scenario.method.label() } else { "Text" };
         format!(
             "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
             match scenario.task {
