@@ -66,6 +66,18 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        label: "8B chat, 24 GB",
+        help: "Generation on a gaming card: four prompts at once, with the keys and values of all their tokens",
+        scenario: || Scenario {
+            task: Task::Generate,
+            method: Method::Full,
+            precision: Precision::Bf16,
+            batch: 4,
+            sequence: 4096,
+            ..Scenario::default()
+        },
+    },
+    Preset {
         label: "8B full, 80 GB",
         help: "Every weight of a model of the usual size on one card of a data centre",
         scenario: || Scenario {
