@@ -70,6 +70,7 @@ pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod foreign;
+pub mod glossary;
 pub mod hardware;
 pub mod import;
 pub mod issue;
@@ -83,6 +84,7 @@ mod search;
 pub mod share;
 pub mod step;
 mod text;
+pub mod trace;
 #[cfg(feature = "ui")]
 #[doc(hidden)]
 pub mod ui;

@@ -79,3 +79,14 @@ fn workflows_pin_their_actions_and_only_a_push_is_published() {
     }
     assert_eq!(jobs_that_write, 1);
 }
+
+/// The page and the document say the same of every word.
+#[test]
+fn the_glossary_is_the_one_that_the_page_has() {
+    let document = include_str!("../docs/glossary.md");
+    let (_, table) = document.split_once("# Words of the field").expect("a part of its own");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let wanted: Vec<String> =
+        headroom::glossary::TERMS.iter().map(|term| format!("| {} | {} |", term.word, term.means)).collect();
+    assert_eq!(rows, wanted);
+}

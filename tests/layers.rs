@@ -8,8 +8,9 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 26] = [
     "text",
+    "glossary",
     "units",
     "dtype",
     "search",
@@ -24,6 +25,7 @@ const LAYERS: [&str; 24] = [
     "estimate",
     "accuracy",
     "plan",
+    "trace",
     "explain",
     "oom",
     "share",
@@ -104,6 +106,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "trainer",
             "ranks",
             "truth",
+            "proof",
             "reading",
             "mod",
         ],
@@ -220,6 +223,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "history",
             "summary",
             "verdict",
+            "proof",
             "chart",
             "hub",
             "way",
@@ -236,18 +240,19 @@ const INSIDE: [(&str, &[&str]); 39] = [
         ],
     ),
     ("ui/browser", &["mod", "files", "keys"]),
-    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "timeline"]),
+    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "scatter", "timeline"]),
     (
         "ui/controls",
-        &["name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
+        &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "file|configuration", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "snapshot", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
-            "accuracy",
             "breakdown",
             "chart",
+            "proof",
+            "accuracy",
             "levers",
             "oom",
             "rows",
@@ -259,6 +264,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "fit",
             "plan",
             "readout",
+            "overlay",
             "timeline",
             "views",
             "panels",

@@ -2,6 +2,8 @@
 
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
+  /** What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference) */
+  "task"?: "sft" | "dpo" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -26,10 +28,20 @@ export interface Scenario {
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */
   "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
-  /** Sequences in one forward pass: activations and logits grow with it */
+  /** Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it */
   "batch-size"?: number;
   /** Tokens per sequence, padding included */
   "seq-length"?: number;
+  /** Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored */
+  "prompt-length"?: number;
+  /** Where the scores of the model as it was come from */
+  "reference"?: "scored" | "precomputed";
+  /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
+  "new-tokens"?: number;
+  /** What is kept of the keys and values of earlier tokens */
+  "kv-cache"?: "dynamic" | "static" | "off";
+  /** How the next token is chosen */
+  "sampling"?: "greedy" | "sampled";
   /** How long the sequences are; where they vary, batches are padded to their longest */
   "lengths"?: string;
   /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
@@ -70,6 +82,8 @@ export interface Scenario {
   "reshard-after-forward"?: boolean;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
   "reduce-dtype"?: "fp32" | "bf16";
+  /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
+  "cpu-offload"?: "off" | "optimizer" | "all";
   /** How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size² */
   "reduce-bucket"?: number;
   /** How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size² */

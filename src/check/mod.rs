@@ -6,6 +6,7 @@
 mod error;
 mod measurement;
 mod parts;
+mod proof;
 mod ranks;
 mod reading;
 mod summary;
@@ -29,6 +30,7 @@ pub use error::CheckError;
 use measurement::error_pct;
 pub use measurement::{Case, Format, Measured, Metric, Row};
 pub use parts::PartRow;
+pub use proof::{Figure, MISS_PERCENT, Run, nearest, read_runs, write_runs};
 pub use summary::{Errors, Summary};
 pub use verdicts::{Confusion, Verdicts};
 
@@ -95,15 +97,37 @@ pub fn check_with(
         parts: Vec::new(),
     };
     for (index, row) in rows.iter().enumerate() {
-        let id =
-            row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned);
-        let checked = read(row).and_then(|case| check_case(row, &case, &id, with_parts, &mut report));
-        if let Err(error) = checked {
-            report.unsupported.push(Unsupported { id, reason: error.to_string() });
+        let id = name(row, index);
+        match read(row).and_then(|case| check_case(row, &case, &id, with_parts)) {
+            Ok(checked) => {
+                report.rows.extend(checked.rows);
+                report.verdicts.add(&checked.verdicts);
+                report.parts.extend(checked.parts);
+            }
+            Err(error) => report.unsupported.push(Unsupported { id, reason: error.to_string() }),
         }
     }
     report.summary = Summary::of(&report.rows, report.unsupported.len());
     Ok(report)
+}
+
+/// Every row of a JSON array of measurements that can be predicted, with what ran and what is predicted of it; `file` is
+/// what the array is called.
+///
+/// # Errors
+/// Where the text is no such array.
+pub fn runs(file: &str, text: &str) -> Result<Vec<Run>, CheckError> {
+    let run = |(index, row): (usize, &Value)| {
+        let (id, case) = (name(row, index), read(row).ok()?);
+        let Checked { rows, verdicts, .. } = check_case(row, &case, &id, false).ok()?;
+        Some(Run::of(file, &id, row, &case, &rows, verdicts))
+    };
+    Ok(rows(text)?.iter().enumerate().filter_map(run).collect())
+}
+
+/// What a row is called.
+fn name(row: &Value, index: usize) -> String {
+    row.get("id").and_then(Value::as_str).map_or_else(|| format!("row {}", index + 1), str::to_owned)
 }
 
 fn rows(text: &str) -> Result<Vec<Value>, CheckError> {
@@ -143,13 +167,16 @@ pub fn read(row: &Value) -> Result<Case, CheckError> {
     }
 }
 
-fn check_case(
-    row: &Value,
-    case: &Case,
-    id: &str,
-    with_parts: bool,
-    report: &mut Report,
-) -> Result<(), CheckError> {
+/// What is found out about one row.
+#[derive(Default)]
+struct Checked {
+    rows: Vec<Row>,
+    verdicts: Confusion,
+    parts: Vec<PartRow>,
+}
+
+fn check_case(row: &Value, case: &Case, id: &str, with_parts: bool) -> Result<Checked, CheckError> {
+    let mut checked = Checked::default();
     let scenario = &case.scenario;
     let tensors = predict(scenario)?;
     let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
@@ -169,7 +196,7 @@ fn check_case(
             (Metric::Driver, _) => counters().reserved_peak + memory.context,
         };
         let error_pct = error_pct(*measured, predicted);
-        report.rows.push(Row {
+        checked.rows.push(Row {
             id: id.to_owned(),
             metric: *metric,
             measured: *measured,
@@ -184,12 +211,12 @@ fn check_case(
         (case.bounded, of(Metric::Allocated), of(Metric::Reserved))
     {
         let peaks = [allocated.bytes, reserved.bytes];
-        report.verdicts.count(&recording, scenario.allocator, &gpu, percent, peaks);
+        checked.verdicts.count(&recording, scenario.allocator, &gpu, percent, peaks);
     }
     if with_parts {
-        report.parts.extend(parts::compare(id, row, &tensors));
+        checked.parts = parts::compare(id, row, &tensors);
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// A card on which nothing runs out of memory, as that of the null device.

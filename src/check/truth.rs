@@ -224,7 +224,16 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     })
 }
 
+/// Arguments of trl's trainers with which tensors are as large as without: measured of IPO and of GSPO.
+const AS_LARGE: [&str; 2] = ["loss_type", "importance_sampling_level"];
+
 fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let arguments = fields.get("args").and_then(Value::as_object);
+    if let Some((name, value)) =
+        arguments.into_iter().flatten().find(|(name, _)| !AS_LARGE.contains(&name.as_str()))
+    {
+        return Err(format!("the argument {name}={value} is not modelled").into());
+    }
     let slug = fields.text_or("task", Task::Sft.slug())?;
     Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
 }

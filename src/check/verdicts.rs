@@ -42,6 +42,10 @@ impl Verdicts {
         self.fits + self.close + self.tight + self.over
     }
 
+    fn counts(&self) -> [usize; 4] {
+        [self.fits, self.close, self.tight, self.over]
+    }
+
     fn add(&mut self, other: &Verdicts) {
         self.fits += other.fits;
         self.close += other.close;
@@ -82,6 +86,19 @@ impl Confusion {
             };
             known.count(Verdict::of(&OnCard::of(recording, allocator, &card, percent)));
         }
+    }
+
+    /// All counts: for each thing known, each verdict.
+    pub(super) fn counts(&self) -> [usize; 12] {
+        let [runs, between, fails] = [self.runs, self.between, self.fails].map(|verdicts| verdicts.counts());
+        std::array::from_fn(|index| [runs, between, fails][index / 4][index % 4])
+    }
+
+    /// What has those counts; 0 where there are too few.
+    pub(super) fn of_counts(mut counts: impl Iterator<Item = usize>) -> Confusion {
+        let mut next = || counts.next().unwrap_or_default();
+        let mut verdicts = || Verdicts { fits: next(), close: next(), tight: next(), over: next() };
+        Confusion { runs: verdicts(), between: verdicts(), fails: verdicts() }
     }
 
     /// How many verdicts were given.

@@ -244,7 +244,7 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             "\nError (2): no model is called that (use another)\n",

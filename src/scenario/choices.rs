@@ -73,6 +73,7 @@ choices! {
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. A server elsewhere generates them (use_vllm, vllm_mode=\"server\").";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
 }
@@ -81,7 +82,7 @@ impl Task {
     /// Whether anything is trained.
     pub const fn trains(self) -> bool {
         match self {
-            Task::Sft | Task::Dpo => true,
+            Task::Sft | Task::Dpo | Task::Grpo => true,
             Task::Generate => false,
         }
     }
@@ -89,8 +90,16 @@ impl Task {
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
-            Task::Sft | Task::Generate => false,
+            Task::Sft | Task::Grpo | Task::Generate => false,
             Task::Dpo => true,
+        }
+    }
+
+    /// Whether a sequence is a prompt and an answer, which alone is scored.
+    pub const fn has_answers(self) -> bool {
+        match self {
+            Task::Sft | Task::Generate => false,
+            Task::Dpo | Task::Grpo => true,
         }
     }
 }
@@ -116,6 +125,7 @@ choices! {
     /// Where the reference's scores of a batch come from.
     Reference {
         Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        None = "none", "None", "The model is held against nothing (beta=0, the default of GRPO).";
         Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
     }
 }

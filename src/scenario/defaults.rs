@@ -2,7 +2,8 @@
 
 use super::keys::{KEYS, Key};
 use super::{
-    Allocator, Checkpointing, Field, Method, Optimizer, Precision, Scenario, Sharding, Stack, StepTime, Task,
+    Allocator, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference, Scenario, Sharding,
+    Stack, StepTime, Task,
 };
 use crate::hardware::ComputeCapability;
 
@@ -17,11 +18,16 @@ impl Scenario {
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
-        usual.stack = match self.task {
-            Task::Sft | Task::Generate => usual.stack,
-            // nothing else's is modelled
-            Task::Dpo => Stack::Trl,
-        };
+        match self.task {
+            Task::Sft | Task::Generate => {}
+            // trl's is the only code that is modelled; answers are of different lengths
+            Task::Dpo => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
+            // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)
+            Task::Grpo => {
+                (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
+                (usual.batch, usual.answers.reference) = (8, Reference::None);
+            }
+        }
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
         }

@@ -9,7 +9,7 @@ use crate::units::grouped;
 use super::count::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Precision, Scenario, Severity, Stack, Task,
+    Precision, Reference, Scenario, Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -62,6 +62,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     savings::issues(scenario, architecture, &mut issues);
     cluster::issues(scenario, architecture, &mut issues);
     issues.extend(without_answer(scenario));
+    issues.extend(of_another_task(scenario));
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));
@@ -147,11 +148,7 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 /// What a prompt comes to that is as long as its sequence: trl drops such rows, and stops where none is left.
 fn without_answer(scenario: &Scenario) -> Option<Issue> {
     let (prompt, sequence) = (scenario.answers.prompt, scenario.sequence);
-    let has_answers = match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    };
-    if !has_answers || prompt < sequence {
+    if !scenario.task.has_answers() || prompt < sequence {
         return None;
     }
     let message = format!(
@@ -160,6 +157,22 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
         grouped(sequence)
     );
     Some(Issue::warning(Field::Prompt, message).with_fix("shorten the prompt, or lengthen the sequence"))
+}
+
+/// A reference that trl's trainer for the task does not have.
+fn of_another_task(scenario: &Scenario) -> Option<Issue> {
+    let (message, fix) = match (scenario.task, scenario.answers.reference) {
+        (Task::Sft | Task::Generate, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
+        (Task::Dpo, Reference::Precomputed) | (Task::Grpo, Reference::None) => return None,
+        (Task::Dpo, Reference::None) => {
+            ("DPO holds the model against itself as it was", "have it scored in the step, or precomputed")
+        }
+        (Task::Grpo, Reference::Precomputed) => (
+            "answers that are yet to be generated cannot be scored beforehand",
+            "have them scored in the step",
+        ),
+    };
+    Some(Issue::error(Field::Reference, message).with_fix(fix))
 }
 
 /// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use super::forward::stacks::trl::log_probs::Asked;
 use super::forward::{Apart, Model, Output};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
@@ -229,10 +230,16 @@ impl<'a> Rounds<'a> {
             }
             Act::Update { member } => self.update(act, member),
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
-            Act::Score { member, batch } => {
+            Act::Score { member, adapted, batch, prompt, times } => {
                 let phase = Phase { act, stage: Stage::Score };
                 self.notes.begin(phase);
-                self.scored.extend(self.members[member].model.score(batch));
+                self.machine.with(|state| state.params.adapts = adapted);
+                let model = &self.members[member].model;
+                let asked = if model.member.training.is_some() { Asked::OF_REWARDS } else { Asked::NOTHING };
+                for _ in 0..self.different(times) {
+                    self.scored.extend(model.score(batch, prompt, asked));
+                }
+                self.machine.with(|state| state.params.adapts = true);
                 self.notes.end(phase);
             }
         }
@@ -312,12 +319,12 @@ impl<'a> Rounds<'a> {
             Loss::Labels => pass.loss(pass.hidden(), &replace),
             Loss::Preference { reference, prompt } => {
                 let labels = pass.preference_labels();
-                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_PREFERENCES);
                 replace();
-                let scorer = match reference {
-                    Scorer::Member(index) => Some(&self.members[index].model),
-                    Scorer::WithoutAdapters => Some(&own.model),
-                    Scorer::Precomputed => None,
+                let (scorer, asked) = match reference {
+                    Scorer::Member(index) => (Some(&self.members[index].model), Asked::NOTHING),
+                    Scorer::WithoutAdapters => (Some(&own.model), Asked::OF_PREFERENCES),
+                    Scorer::Precomputed => (None, Asked::NOTHING),
                 };
                 let others = scorer.map(|scorer| {
                     let scoring = Phase { act, stage: Stage::Score };
@@ -325,7 +332,7 @@ impl<'a> Rounds<'a> {
                     self.notes.begin(scoring);
                     self.machine.with(|state| state.params.adapts = reference != Scorer::WithoutAdapters);
                     let others =
-                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, false).0);
+                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, asked).0);
                     self.machine.with(|state| state.params.adapts = true);
                     self.notes.end(scoring);
                     self.notes.begin(forward);
@@ -334,6 +341,14 @@ impl<'a> Rounds<'a> {
                 pass.enter();
                 let loss = pass.preference_loss(&scores, others.as_ref());
                 drop((labels, scores, others));
+                Output { loss, outputs: Vec::new(), shared }
+            }
+            Loss::Reward { prompt, referred } => {
+                let labels = pass.reward_labels();
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);
+                replace();
+                let loss = pass.reward_loss(&scores, prompt, referred);
+                drop((labels, scores));
                 Output { loss, outputs: Vec::new(), shared }
             }
         };

@@ -284,6 +284,19 @@ impl Recording {
         (module, what.name)
     }
 
+    /// What is allocated after each block that comes or goes in the iteration that is shown, with the number of the event.
+    pub fn heights(&self, settings: Settings) -> Vec<(usize, Bytes)> {
+        let shown = self.shown();
+        let mut heights = Vec::with_capacity(shown.len());
+        self.feed(shown.end, settings, |index, feed| {
+            let is_block = matches!(self.event(index), Some(Event::Alloc(_) | Event::Free(_)));
+            if is_block && shown.contains(&index) {
+                heights.push((index, feed.parts().total()));
+            }
+        });
+        heights
+    }
+
     /// Some events in at most `points` moments; of every bucket the lowest and the highest.
     pub fn timeline(&self, events: Range<usize>, points: usize, settings: Settings) -> Vec<Moment> {
         let bucket = (events.len() * 2).div_ceil(points.max(2)).max(1);

@@ -201,6 +201,15 @@ pub fn focus(id: &str) {
     }
 }
 
+/// Shows or hides what the browser opens over the page.
+pub fn show(id: &str, shown: bool) {
+    let element = document().get_element_by_id(id);
+    if let Some(element) = element.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok()) {
+        // It is so already where this fails.
+        drop(if shown { element.show_popover() } else { element.hide_popover() });
+    }
+}
+
 /// The address of the Hub: what a tag `<meta name="headroom-hub">` says, relative to the page.
 pub fn hub() -> String {
     let tag = document().query_selector("meta[name=headroom-hub]").ok().flatten();
@@ -276,6 +285,18 @@ pub async fn read(file: &web_sys::File) -> Result<String, Issue> {
     Ok(text.and_then(|text| text.as_string()).unwrap_or_default())
 }
 
+/// The bytes of a file. Copies are the same bytes.
+#[derive(Clone)]
+pub struct File(js_sys::Uint8Array);
+
+impl File {
+    /// The bytes of a file that the visitor handed over.
+    pub async fn of(file: &web_sys::File) -> Option<File> {
+        let buffer = JsFuture::from(file.array_buffer()).await.ok()?;
+        Some(File(js_sys::Uint8Array::new(&buffer)))
+    }
+}
+
 /// Takes files that are dropped anywhere on the page, and shows that they would be taken. Of several, the first one that
 /// is called `config.json` counts, else the first.
 pub fn on_drop(mut take: impl FnMut(web_sys::File) + 'static) {
@@ -347,10 +368,14 @@ impl Colleague {
         Some(Colleague { worker, _heard: heard, _failed: failed })
     }
 
-    /// Hands it a text.
-    pub fn tell(&self, text: &str) {
-        // A text can always be handed over.
-        drop(self.worker.post_message(&text.into()));
+    /// Hands it a text, and a file beside it.
+    pub fn tell(&self, text: &str, file: Option<&File>) {
+        let message = match file {
+            None => text.into(),
+            Some(File(bytes)) => js_sys::Array::of2(&text.into(), bytes).into(),
+        };
+        // Both can always be handed over.
+        drop(self.worker.post_message(&message));
     }
 }
 
@@ -363,12 +388,19 @@ impl Drop for Colleague {
 }
 
 /// Answers the page for ever, where this is its worker.
-pub fn serve(answer: impl Fn(&str) -> String + 'static) {
+pub fn serve(answer: impl Fn(&str, &[u8]) -> String + 'static) {
     let Ok(worker) = js_sys::global().dyn_into::<web_sys::DedicatedWorkerGlobalScope>() else { return };
     let page = worker.clone();
     let heard = Closure::<dyn FnMut(_)>::new(move |event: web_sys::MessageEvent| {
-        let question = event.data().as_string().unwrap_or_default();
-        drop(page.post_message(&answer(&question).into()));
+        let told = event.data();
+        let (question, file) = match told.dyn_ref::<js_sys::Array>() {
+            None => (told, Vec::new()),
+            Some(both) => {
+                let file = both.get(1).dyn_into::<js_sys::Uint8Array>();
+                (both.get(0), file.map(|bytes| bytes.to_vec()).unwrap_or_default())
+            }
+        };
+        drop(page.post_message(&answer(&question.as_string().unwrap_or_default(), &file).into()));
     });
     worker.set_onmessage(Some(heard.as_ref().unchecked_ref()));
     heard.forget();

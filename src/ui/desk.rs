@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::browser::{Colleague, Heard, Later};
+use super::browser::{Colleague, File, Heard, Later};
 use super::question::{Answer, Question};
 
 /// How long, in milliseconds, the worker may go on with a question that nobody wants answered any more: starting it anew
@@ -20,6 +20,8 @@ pub enum Place {
     Levers,
     /// What the timeline draws where that is not all of the step that is shown.
     Stretch,
+    /// A memory snapshot over the timeline.
+    Snapshot,
     /// A moment of the timeline.
     Glance,
     /// A text to take along.
@@ -39,6 +41,8 @@ pub enum Place {
 struct Task {
     place: Place,
     question: Question,
+    /// What goes beside the question.
+    file: Option<File>,
     /// Takes the answer; nothing where the worker could not give one.
     then: Box<dyn FnOnce(Option<Answer>)>,
 }
@@ -65,11 +69,22 @@ impl Desk {
     /// Asks a question; the older one for that place is dropped. `then` is given nothing where the worker cannot be had or
     /// failed at the question.
     pub fn ask(&self, place: Place, question: Question, then: impl FnOnce(Option<Answer>) + 'static) {
+        self.ask_with(place, question, None, then);
+    }
+
+    /// The same with a file that the question is about.
+    pub fn ask_with(
+        &self,
+        place: Place,
+        question: Question,
+        file: Option<File>,
+        then: impl FnOnce(Option<Answer>) + 'static,
+    ) {
         self.forget(place);
         {
             let mut inner = self.inner.borrow_mut();
             let behind = inner.waiting.partition_point(|task| task.place <= place);
-            inner.waiting.insert(behind, Task { place, question, then: Box::new(then) });
+            inner.waiting.insert(behind, Task { place, question, file, then: Box::new(then) });
         }
         self.go_on();
     }
@@ -107,7 +122,7 @@ impl Desk {
         }
         let task = inner.waiting.remove(0);
         if let Some(worker) = &inner.worker {
-            worker.tell(&serde_json::to_string(&task.question).unwrap_or_default());
+            worker.tell(&serde_json::to_string(&task.question).unwrap_or_default(), task.file.as_ref());
         }
         inner.running = Some(task);
         inner.wanted = true;

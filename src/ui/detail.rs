@@ -10,6 +10,8 @@ use crate::memory::Memory;
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
 use crate::scenario::Scenario;
 use crate::step::Moment;
+use crate::trace::Trace;
+use crate::units::Bytes;
 
 /// How finely the timeline is drawn.
 const MOMENTS: usize = 400;
@@ -46,6 +48,51 @@ impl Glance {
             event: recording.happening(at).map(|happening| event(&happening)),
             lines: largest(&explain(&tensors, scenario)),
         }
+    }
+}
+
+/// A measured step over the predicted one, and the peaks of its whole file.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Beside {
+    /// What was allocated: where among the moments that are drawn of the step, and how much.
+    pub line: Vec<(f64, Bytes)>,
+    /// The most that was allocated.
+    pub peak: Bytes,
+    /// The most that was reserved.
+    pub reserved_peak: Bytes,
+}
+
+impl Beside {
+    /// The stretch of a snapshot that is most like a step, over the moments that are drawn of it.
+    pub fn of(trace: &Trace, replayed: &Replayed) -> Beside {
+        let settings = replayed.on_card.settings;
+        let heights = replayed.recording.heights(settings);
+        let moments: Vec<usize> = stretch(replayed, false, None).iter().map(|moment| moment.at).collect();
+        let own = trace.most_like(&heights.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>());
+        let place = |at: usize| {
+            let after = moments.partition_point(|moment| *moment < at).min(moments.len().saturating_sub(1));
+            let before = after.saturating_sub(1);
+            let (from, to) = (moments[before], moments[after]);
+            if to > from {
+                before as f64 + at.saturating_sub(from) as f64 / (to - from) as f64
+            } else {
+                after as f64
+            }
+        };
+        let measured: Vec<(usize, Bytes)> =
+            heights.iter().zip(&trace.allocated[own]).map(|((at, _), bytes)| (*at, *bytes)).collect();
+        let part = measured.len().div_ceil(MOMENTS / 2).max(1);
+        let line = measured.chunks(part).flat_map(|part| {
+            let low = part.iter().min_by_key(|(_, bytes)| *bytes);
+            let high = part.iter().max_by_key(|(_, bytes)| *bytes);
+            let mut ends: Vec<_> = [low, high].into_iter().flatten().copied().collect();
+            ends.sort_unstable();
+            ends.dedup();
+            ends
+        });
+        let line = line.map(|(at, bytes)| (place(at).min(moments.len() as f64), bytes)).collect();
+        let reserved_peak = trace.reserved.iter().copied().max().unwrap_or_default();
+        Beside { line, peak: trace.peak(), reserved_peak }
     }
 }
 

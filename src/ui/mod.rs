@@ -21,6 +21,7 @@ mod picks;
 #[cfg(not(target_arch = "wasm32"))]
 mod prerender;
 mod presets;
+pub mod proof;
 pub mod question;
 pub mod scale;
 mod state;

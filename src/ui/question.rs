@@ -5,12 +5,13 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::detail::{Detail, Glance, stretch};
+use super::detail::{Beside, Detail, Glance, stretch};
 use crate::export;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{self, FitRow, Lever, Levers, NeedRow, Replayed, Verdict};
 use crate::scenario::Scenario;
 use crate::step::Moment;
+use crate::trace::Trace;
 use crate::units::Bytes;
 
 /// A question.
@@ -32,6 +33,8 @@ pub enum Question {
     Row(Box<Scenario>, Bytes),
     /// What an out-of-memory message means beside a scenario.
     Oom(String, Box<Scenario>),
+    /// A memory snapshot, whose bytes come beside the question, over a scenario's step.
+    Snapshot(Box<Scenario>),
     /// Scenarios and their answers as a text, for the page at an address.
     Export(Vec<Scenario>, Form, String),
 }
@@ -68,13 +71,16 @@ pub enum Answer {
     Row(FitRow),
     /// What it means and what removes it, or why it means nothing.
     Oom(Result<Box<(Decoded, Vec<Lever>)>, String>),
+    /// The stretch of the snapshot that is most like the step, or why there is none.
+    Snapshot(Result<Beside, String>),
     /// The text.
     Text(String),
 }
 
-/// Answers a question that was written as JSON, in JSON; with an empty text what is no question.
-pub fn answer(question: &str) -> String {
-    let answer = serde_json::from_str(question).map(|question: Question| question.answer());
+/// Answers a question that was written as JSON, in JSON; with an empty text what is no question. `file` are the bytes that
+/// came beside it.
+pub fn answer(question: &str, file: &[u8]) -> String {
+    let answer = serde_json::from_str(question).map(|question: Question| question.answer(file));
     answer.and_then(|answer| serde_json::to_string(&answer)).unwrap_or_default()
 }
 
@@ -84,8 +90,8 @@ thread_local! {
 }
 
 impl Question {
-    /// Answers it.
-    pub fn answer(&self) -> Answer {
+    /// Answers it, with the bytes that came beside it.
+    pub fn answer(&self, file: &[u8]) -> Answer {
         match self {
             Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
             Question::Glance(scenario, at) => {
@@ -100,6 +106,7 @@ impl Question {
             Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
             Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
+            Question::Snapshot(scenario) => Answer::Snapshot(beside(scenario, file)),
             Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),
         }
     }
@@ -119,6 +126,15 @@ fn followed<T>(scenario: &Scenario, see: impl FnOnce(&Replayed) -> T) -> Option<
         look(scenario)?;
     }
     LAST.with_borrow(|last| last.as_ref().map(|(_, replayed)| see(replayed)))
+}
+
+/// A snapshot over a step.
+fn beside(scenario: &Scenario, file: &[u8]) -> Result<Beside, String> {
+    let trace = Trace::read(file).map_err(|error| error.to_string())?;
+    let found = followed(scenario, |replayed| Beside::of(&trace, replayed));
+    found.ok_or_else(|| {
+        "the step on screen cannot be followed, so there is nothing to compare with".to_owned()
+    })
 }
 
 fn memory_viz(replayed: &Replayed) -> String {
@@ -185,16 +201,34 @@ mod tests {
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
+            Question::Snapshot(scenario.clone().into()),
             Question::Oom("Tried to allocate 1.96 GiB".to_owned(), scenario.clone().into()),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {
             let asked = serde_json::to_string(&question).expect("questions can be written");
             assert_eq!(serde_json::from_str::<Question>(&asked).expect("and read"), question);
-            let answer = question.answer();
+            let answer = question.answer(&[]);
             let told = serde_json::to_string(&answer).expect("answers can be written");
             let heard: Answer = serde_json::from_str(&told).expect("and read");
             assert_eq!(format!("{heard:?}"), format!("{answer:?}"));
         }
+    }
+
+    #[test]
+    fn a_snapshot_of_what_is_predicted_lies_on_it() {
+        let scenario = Scenario::default();
+        let digits = written(std::slice::from_ref(&scenario), Form::MemoryViz, "");
+        let byte = |place: usize| u8::from_str_radix(&digits[place..place + 2], 16).expect("two digits");
+        let file: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        let beside = beside(&scenario, &file).expect("a snapshot");
+        let predicted = Detail::of(&scenario).expect("an answer").memory.steady.highest().1.bytes;
+        // the file says what was asked for, the prediction counts blocks
+        let off = (predicted.0 as f64 / beside.peak.0 as f64 - 1.) * 100.;
+        assert!((0. ..1.).contains(&off), "{off}");
+        let moments = Detail::of(&scenario).expect("an answer").moments;
+        let highest = beside.line.iter().max_by_key(|(_, bytes)| *bytes).expect("a line");
+        assert_eq!((highest.1, moments[highest.0.round() as usize].parts.total()), (beside.peak, predicted));
+        assert!(super::beside(&scenario, b"no").is_err());
     }
 
     #[test]

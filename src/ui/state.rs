@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
-use super::browser;
+use super::browser::{self, File};
 use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
@@ -12,6 +12,7 @@ use super::history::{History, Snapshot};
 use super::summary;
 use super::view::View;
 use super::way::Own;
+use crate::check::Run;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
@@ -128,7 +129,34 @@ pub struct State {
     pub can_undo: RwSignal<bool>,
     /// Whether something can be done again.
     pub can_redo: RwSignal<bool>,
+    /// The memory snapshot that lies over the timeline; mostly nothing.
+    pub trace: RwSignal<Option<TraceFile>, LocalStorage>,
+    /// The measured runs, from the first time that they are asked for.
+    pub measured: RwSignal<Measured>,
     history: StoredValue<History>,
+}
+
+/// A memory snapshot of the visitor's.
+#[derive(Clone)]
+pub struct TraceFile {
+    /// What its file is called.
+    pub name: String,
+    /// The file.
+    pub file: File,
+}
+
+/// The measured runs, which the page fetches where they are looked at.
+#[derive(Clone, Default)]
+pub enum Measured {
+    /// Nobody asked yet.
+    #[default]
+    Unasked,
+    /// They are on their way.
+    Awaited,
+    /// They are here.
+    Here(Arc<Vec<Run>>),
+    /// They did not come.
+    Failed(&'static str),
 }
 
 /// What to change, and in which scenario.
@@ -173,6 +201,8 @@ impl State {
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),
+            trace: RwSignal::new_local(None),
+            measured: RwSignal::new(Measured::default()),
             history: StoredValue::new(History::default()),
         };
         state.show(Snapshot { scenarios, active: 0 });

@@ -15,17 +15,21 @@ pub fn task(scenario: &Scenario) -> &'static str {
         Task::Sft => "Fine-tune",
         Task::Generate => "Generate with",
         Task::Dpo => "Train by DPO",
+        Task::Grpo => "Train by GRPO",
     }
 }
 
-/// `batch 4`, of pairs where two answers belong together.
+/// `batch 4`, or so many of what the batch is of.
 pub fn batch(scenario: &Scenario) -> String {
     let count = grouped(scenario.batch);
-    match (scenario.task.has_pairs(), scenario.batch) {
-        (false, _) => format!("batch {count}"),
-        (true, 1) => "1 pair".to_owned(),
-        (true, _) => format!("{count} pairs"),
-    }
+    let things = match (scenario.task, scenario.batch) {
+        (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
+        (Task::Dpo, 1) => "pair",
+        (Task::Dpo, _) => "pairs",
+        (Task::Grpo, 1) => "answer",
+        (Task::Grpo, _) => "answers",
+    };
+    format!("{count} {things}")
 }
 
 /// The model without its organisation: `Llama-3.1-8B`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::python::string;
 use crate::model::Architecture;
-use crate::scenario::{ModelChoice, Scenario};
+use crate::scenario::{ModelChoice, Scenario, Task};
 use crate::share;
 
 /// What a file is written of.
@@ -29,7 +29,13 @@ impl Run<'_> {
         let link = share::encode(std::slice::from_ref(scenario));
         // a link has no quotes, line breaks or backslashes: they are escaped in it
         format!(
-            "# {} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            match scenario.task {
+                Task::Sft => "",
+                Task::Dpo => "DPO, ",
+                Task::Grpo => "GRPO, ",
+                Task::Generate => "Generation, ",
+            },
             scenario.method.label(),
             crate::text::one_line(&scenario.model_name()),
             scenario.stack.label(),

@@ -53,7 +53,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         format!("model, tokenizer = {}\nmodel = {}\n", load.written(0), adapters.written(0)),
         format!(
             "trainer = SFTTrainer(\n    model=model,\n    processing_class=tokenizer,\n    args={},\n",
-            trl::arguments(run, Some(optimizer), None).written(1)
+            trl::arguments(run, ("SFTConfig", Some(optimizer)), None).written(1)
         ),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n)\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
     ];

@@ -16,15 +16,15 @@ pub(super) fn when_trained(scenario: &Scenario) -> bool {
 /// The input makes a difference where the model generates.
 pub(super) fn with_generation(scenario: &Scenario) -> bool {
     match scenario.task {
-        Task::Sft | Task::Dpo => false,
+        Task::Sft | Task::Dpo | Task::Grpo => false,
         Task::Generate => true,
     }
 }
 
-/// Whether the model's dropouts run: trl's preference trainers switch them off (`disable_dropout`).
+/// Whether the model's dropouts run: `DPOConfig` switches them off (`disable_dropout`).
 pub(super) fn with_dropout(scenario: &Scenario) -> bool {
     match scenario.task {
-        Task::Sft => true,
+        Task::Sft | Task::Grpo => true,
         Task::Dpo | Task::Generate => false,
     }
 }
@@ -33,20 +33,9 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario)
 }
 
-/// Whether sequences are a prompt and an answer, which alone is scored.
+/// Whether the model can be held against itself as it was.
 pub(super) fn with_answers(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    }
-}
-
-/// Whether the model is held against itself as it was.
-pub(super) fn with_reference(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    }
+    scenario.task.has_answers()
 }
 
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {

@@ -4,7 +4,7 @@ use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, when_trained, with_4_bit, with_adapters,
     with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_reference, with_shards, with_zero, with_zero3,
+    with_pefts_adapters, with_preparation, with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -46,7 +46,7 @@ pub static KEYS: &[Key] = &[
         link: "task",
         name: "task",
         label: "Task",
-        help: "What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)",
+        help: "What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)",
         field: Field::Task,
         group: Group::Model,
         place: Place::Surface,
@@ -54,7 +54,7 @@ pub static KEYS: &[Key] = &[
         matters: always,
         band: |scenario| match scenario.task {
             Task::Sft => "",
-            Task::Dpo | Task::Generate => scenario.task.slug(),
+            Task::Dpo | Task::Grpo | Task::Generate => scenario.task.slug(),
         },
     },
     Key {
@@ -259,7 +259,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Reference, answers.reference),
-        matters: with_reference,
+        matters: with_answers,
         band: any,
     },
     Key {

@@ -34,6 +34,7 @@ use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
+use self::stacks::trl::log_probs::Asked;
 use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
@@ -182,13 +183,13 @@ impl<'a> Model<'a> {
         result
     }
 
-    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
-    /// those that the code makes.
-    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of what follows the prompts, where it
+    /// is those that the code makes.
+    pub fn score(&self, batch: Batch, prompt: u64, asked: Asked) -> Option<Tensor<'a>> {
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
             match Software::of(self.member.stack).head {
-                HeadCode::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                HeadCode::Trl => Some(pass.label_log_probs(hidden, prompt, asked).0.into_log_probs()),
                 HeadCode::Transformers => {
                     pass.logits_alone(hidden);
                     None

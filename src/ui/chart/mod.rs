@@ -4,6 +4,7 @@ mod backend;
 pub mod card;
 pub mod curve;
 pub mod pen;
+pub mod scatter;
 pub mod stack;
 mod ticks;
 pub mod timeline;

@@ -22,11 +22,16 @@ pub const TEXT: f64 = 11.5;
 
 /// The whole drawing, with its name.
 pub fn svg(body: &str, name: &str, width: u32) -> String {
+    svg_of(body, name, (width, HEIGHT))
+}
+
+/// The same of another height.
+pub fn svg_of(body: &str, name: &str, (width, height): (u32, u32)) -> String {
     let mut svg = String::with_capacity(body.len() + 200);
     // Writing to a string cannot fail.
     let _ = write!(
         svg,
-        "<svg viewBox=\"0 0 {width} {HEIGHT}\" width=\"{width}\" height=\"{HEIGHT}\" role=\"img\" \
+        "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
          aria-label=\"{}\">{body}</svg>",
         Escaped(name),
     );

@@ -51,15 +51,25 @@ pub fn highest(moments: &[Moment]) -> usize {
     best.0
 }
 
-/// Draws the moments of a step against the capacity of its card as an `<svg>` of that width.
-pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, width: u32) -> String {
+/// Draws the moments of a step against the capacity of its card as an `<svg>` of that width. `measured` is a line over them:
+/// where among the moments, and how much was allocated there.
+pub fn draw(
+    moments: &[Moment],
+    measured: &[(f64, Bytes)],
+    (context, capacity): (Bytes, Bytes),
+    unit: Unit,
+    width: u32,
+) -> String {
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
     let peak = highest(moments);
     let highest = moments.get(peak).map(|moment| moment.parts.total() + context).unwrap_or_default();
     let reserved = moments.iter().map(|moment| moment.reserved + context).max().unwrap_or_default();
-    let most = highest.max(reserved);
+    let measured: Vec<(f64, f64)> =
+        measured.iter().map(|(place, bytes)| (*place, (*bytes + context).0 as f64)).collect();
+    let seen = measured.iter().fold(0., |most: f64, (_, bytes)| most.max(*bytes));
+    let most = highest.max(reserved).max(Bytes(seen as u64));
     // A card far larger than the step would press it flat: then it is only said how far up it ends.
     let shows_capacity = capacity.0 as f64 <= most.0 as f64 * NEAR;
     let most = if shows_capacity { most.max(capacity) } else { most };
@@ -75,6 +85,10 @@ pub fn draw(moments: &[Moment], context: Bytes, capacity: Bytes, unit: Unit, wid
         pen.ticks(most, unit, moments.len() as f64);
         pen.areas(moments, context);
         pen.reserved(moments, context);
+        if !measured.is_empty() {
+            let color = marks.add("measured-line", None);
+            drop(pen.area.draw(&PathElement::new(measured, color)));
+        }
         pen.phases(moments, most);
         if shows_capacity {
             let y = capacity.0 as f64;
@@ -191,12 +205,22 @@ mod tests {
     #[test]
     fn the_phases_of_a_step_follow_each_other() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
-        let svg = draw(&detail.moments, Bytes::mib(500), Bytes::gib(14.), Unit::Binary, 800);
+        let svg = draw(
+            &detail.moments,
+            &[(0., Bytes::gib(1.)), (9.5, Bytes::gib(2.))],
+            (Bytes::mib(500), Bytes::gib(14.)),
+            Unit::Binary,
+            800,
+        );
         let at = |text: &str| svg.find(text).unwrap_or_else(|| panic!("{text} is missing"));
         assert!(at(">Forward<") < at(">Backward<"));
-        for class in
-            ["area part part-weights", "part part-activations", "part part-context", "class=\"capacity\""]
-        {
+        for class in [
+            "measured-line",
+            "area part part-weights",
+            "part part-activations",
+            "part part-context",
+            "class=\"capacity\"",
+        ] {
             at(class);
         }
         assert!(!svg.contains("NaN"));
@@ -206,7 +230,7 @@ mod tests {
     fn extremes_are_drawn() {
         for width in [0, 1, 60, 4000] {
             for capacity in [Bytes(0), Bytes(u64::MAX)] {
-                let svg = draw(&[], Bytes::ZERO, capacity, Unit::Decimal, width);
+                let svg = draw(&[], &[(0., capacity)], (Bytes::ZERO, capacity), Unit::Decimal, width);
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
@@ -229,7 +253,7 @@ mod tests {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let peak = detail.memory.steady.highest().1.bytes;
         assert_eq!(detail.moments[highest(&detail.moments)].parts.total(), peak);
-        let of = |gib| draw(&detail.moments, Bytes::ZERO, Bytes::gib(gib), Unit::Binary, 800);
+        let of = |gib| draw(&detail.moments, &[], (Bytes::ZERO, Bytes::gib(gib)), Unit::Binary, 800);
         let far = of(80.);
         assert!(far.contains("class=\"peak\"") && far.contains(">peak 1"), "{far}");
         assert!(far.contains("the card ends at 80.0 GiB") && !far.contains("class=\"capacity\""));

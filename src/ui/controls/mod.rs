@@ -7,6 +7,7 @@ mod select;
 mod slider;
 mod switch;
 mod table;
+mod term;
 mod text;
 mod toast;
 
@@ -17,5 +18,6 @@ pub use select::Select;
 pub use slider::Slider;
 pub use switch::Switch;
 pub use table::{Cell, Column, Row, Table, columns};
+pub use term::explained;
 pub use text::TextBox;
 pub use toast::Toast;

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::term::explained;
 use crate::scenario::Choice;
 
 /// A button and the explanation that it opens, which is drawn when it is asked for. The browser opens and closes it; Escape
@@ -67,7 +68,7 @@ pub fn Name(
         <div class="field-name">
             <label for=id>{label}</label>
             <Explained id=format!("{id}-help") face="?" name=format!("Help: {label}") heading=label>
-                <p>{help.clone()}</p>
+                <p>{explained(id, &help)}</p>
                 <dl>{choices.iter().map(choice).collect::<Vec<_>>()}</dl>
             </Explained>
         </div>

@@ -16,6 +16,8 @@ pub struct Cell {
     pub class: &'static str,
     /// What a click on it does.
     pub act: Option<Callback<()>>,
+    /// The address of its source.
+    pub href: String,
 }
 
 impl Cell {
@@ -108,12 +110,20 @@ fn cell(cell: Cell) -> impl IntoView {
 }
 
 fn content(cell: Cell, button: &'static str) -> impl IntoView {
-    let Cell { text, small, hint, act, .. } = cell;
+    let Cell { text, small, hint, act, href, .. } = cell;
+    let away = (!href.is_empty()).then(|| {
+        view! {
+            " "
+            <a href=href target="_blank" rel="noreferrer">
+                "source"
+            </a>
+        }
+    });
     let small = (!small.is_empty()).then(|| view! { " " <small>{small}</small> });
     let title = (!hint.is_empty()).then(|| hint.clone());
     let hint = (!hint.is_empty()).then(|| view! { <span class="unseen">{hint}</span> });
     match act {
-        None => Either::Left(view! { <span title=title>{text}</span> {small} {hint} }),
+        None => Either::Left(view! { <span title=title>{text}</span> {small} {hint} {away} }),
         Some(act) => Either::Right(view! {
             <button type="button" class=button title=title on:click=move |_| act.run(())>
                 {text}

@@ -10,6 +10,7 @@ mod dialog;
 mod dimensions;
 mod file;
 mod remote;
+pub mod snapshot;
 
 use leptos::prelude::*;
 
@@ -21,9 +22,13 @@ use super::way::Way;
 use crate::model::catalogue;
 use crate::scenario::ModelChoice;
 
-/// Takes a `config.json` or a configuration that is dropped anywhere on the page.
+/// Takes a `config.json`, a configuration or a memory snapshot that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
-    Effect::new(move || browser::on_drop(move |dropped| file::take(state, dropped)));
+    let take = move |dropped: web_sys::File| match snapshot::is_one(&dropped.name()) {
+        true => snapshot::take(state, dropped),
+        false => file::take(state, dropped),
+    };
+    Effect::new(move || browser::on_drop(take));
 }
 
 /// The way into the dialog, and the dialog.

@@ -1,16 +1,17 @@
-//! How right the answer is: what was measured that is like it, and how far off the worst of that was.
+//! How right the answer is: how that is known, and what was measured that is most like it.
 
 use leptos::prelude::*;
 
-use crate::accuracy::{self, RunKind};
-use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, Sharding, Stack};
-use crate::ui::controls::{Cell, Row, Table, columns};
-use crate::ui::state::State;
+use super::proof::Proof;
+use crate::check::{Metric, Run, nearest};
+use crate::scenario::Scenario;
+use crate::ui::controls::{Cell, Row, Table, columns, explained};
+use crate::ui::format::Unit;
+use crate::ui::proof::{metric, settings, signed, software};
+use crate::ui::state::{Measured, State};
+use crate::ui::summary::differences;
 use crate::ui::verdict;
 use crate::units::grouped;
-
-/// How many kinds of runs are listed before all are asked for.
-const LISTED: usize = 10;
 
 /// The band of the answer, and the measured runs behind it.
 #[component]
@@ -19,172 +20,145 @@ pub fn Accuracy() -> impl IntoView {
     let told = move || {
         let band = state.current().close_look().map(|detail| detail.band);
         let sentences = verdict::known(band.as_ref());
-        sentences.into_iter().map(|sentence| view! { <p>{sentence}</p> }).collect::<Vec<_>>()
+        let told = |(index, sentence): (usize, String)| {
+            view! { <p>{explained(&format!("known-{index}"), &sentence)}</p> }
+        };
+        sentences.into_iter().enumerate().map(told).collect::<Vec<_>>()
     };
-    let all_like = Memo::new(move |_| state.current().scenario.with(|scenario| like(scenario).len()));
-    let open = RwSignal::new(false);
-    let like = Signal::derive(move || {
-        let mut rows = state.current().scenario.with(like);
-        rows.truncate(if open.get() { usize::MAX } else { LISTED });
-        rows
-    });
-    let none = Signal::derive(move || all_like.get() == 0);
     view! {
-        <div class="panels">
+        <div class="panels proof">
+            <Nearest />
             <section class="panel prose">
                 <h2>"How we know"</h2>
                 {told}
             </section>
-            <section class="panel" hidden=none>
-                <h2>"Measured runs of this family"</h2>
-                <Table
-                    caption="Measured runs of this family"
-                    class="measured"
-                    columns=Signal::stored(columns(["Settings", "Runs", "Worst error, allocated", "Worst error, reserved"]))
-                    rows=like
-                />
-                <button
-                    type="button"
-                    class="explain"
-                    hidden=Signal::derive(move || all_like.get() <= LISTED)
-                    on:click=move |_| open.update(|open| *open = !*open)
-                >
-                    {move || {
-                        if open.get() {
-                            "The closest alone".to_owned()
-                        } else {
-                            format!("All {} kinds of runs of this family", all_like.get())
-                        }
-                    }}
-                </button>
-            </section>
-            <section class="panel">
-                <h2>"All measured runs"</h2>
-                <p class="remark">
-                    "Each kind of run (family, method, precision, checkpointing, attention) counts by its worst measured run."
-                </p>
-                <Table
-                    caption="All measured runs by training library"
-                    class="measured"
-                    columns=Signal::stored(
-                        columns(["Training library and loss", "Runs", "Kinds", "Off by 0.1% at most", "Off by 1% at most", "Worst"]),
-                    )
-                    rows=Signal::stored(all())
-                />
-            </section>
+            <Proof />
         </div>
     }
 }
 
-fn off(percent: f64) -> String {
-    format!("{percent:.2}%")
-}
-
-/// Settings as [`accuracy::key`] writes them, in words: `QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)`.
-fn settings(slugs: &str) -> String {
-    let word = |slug: &str| {
-        let label = Method::from_slug(slug).map(Method::label);
-        let label = label.or_else(|| Precision::from_slug(slug).map(Precision::label));
-        let label = label.or_else(|| AttentionKernel::from_slug(slug).map(AttentionKernel::label));
-        match slug {
-            "kept" => "no checkpointing".to_owned(),
-            "recomputed" => "checkpointing".to_owned(),
-            "recomputed-offloaded" => "checkpointing, offloaded to the CPU".to_owned(),
-            "packed" => "packed sequences".to_owned(),
-            "offloaded" => "activations offloaded".to_owned(),
-            "in-backward" => "optimizer in backward".to_owned(),
-            other => label.unwrap_or(other).to_owned(),
+/// The measured run that is most like the scenario: how far off it was, and what differs.
+#[component]
+fn Nearest() -> impl IntoView {
+    let state = State::of_page();
+    let found = Memo::new(move |_| {
+        let Measured::Here(runs) = state.measured.get() else { return None };
+        state.current().scenario.with(|scenario| {
+            let architecture = scenario.architecture().ok()?;
+            nearest(&runs, &architecture, scenario).cloned()
+        })
+    });
+    let told = move || found.with(|run| run.as_ref().map(sentence).unwrap_or_default());
+    let figures = Signal::derive(move || {
+        let unit = state.unit();
+        found.with(|run| run.as_ref().map(|run| figures(run, unit)).unwrap_or_default())
+    });
+    let differ = Signal::derive(move || {
+        let Some(run) = found.get() else { return Vec::new() };
+        state.current().scenario.with(|scenario| differing(scenario, &run))
+    });
+    let differs = Signal::derive(move || differ.with(Vec::is_empty));
+    let open = move |beside: bool| {
+        let Some(scenario) = found.get_untracked().and_then(|run| run.scenario()) else { return };
+        if beside {
+            state.put_beside(scenario);
+        } else {
+            state.open(scenario, "Opened the measured run");
         }
     };
-    slugs.split(' ').map(word).collect::<Vec<_>>().join(" · ")
+    view! {
+        <section class="panel" hidden=Signal::derive(move || found.with(Option::is_none))>
+            <h2>"The nearest measured run"</h2>
+            <p class="remark">{told}</p>
+            <Table
+                caption="The nearest measured run, measured and predicted"
+                class="measured"
+                columns=Signal::stored(columns(["Figure", "Measured", "Predicted", "Error"]))
+                rows=figures
+            />
+            <p class="remark" hidden=Signal::derive(move || !differs.get())>
+                "It is this scenario: nothing differs."
+            </p>
+            <div hidden=differs>
+                <Table
+                    caption="What differs between this scenario and the nearest measured run"
+                    class="differences"
+                    columns=Signal::stored(columns(["What differs", "Here", "Measured run"]))
+                    rows=differ
+                />
+            </div>
+            <p class="tools-row">
+                <button type="button" class="tool" on:click=move |_| open(false)>
+                    "Open that run"
+                </button>
+                <button type="button" class="tool" on:click=move |_| open(true)>
+                    "Compare with it"
+                </button>
+            </p>
+        </section>
+    }
 }
 
-/// The kinds of the scenario's family under its software, its own first, then those of its method.
-fn like(scenario: &Scenario) -> Vec<Row> {
-    let Ok(architecture) = scenario.architecture() else { return Vec::new() };
-    let (own, software) = (accuracy::key(scenario), accuracy::software(scenario));
-    let is_like = |kind: &&RunKind| kind.family == architecture.model_type && kind.software == software;
-    let mut kinds: Vec<&RunKind> = accuracy::kinds().iter().filter(is_like).collect();
-    let method = scenario.method.slug();
-    kinds.sort_by_key(|kind| (kind.settings != own, kind.settings.split(' ').next() != Some(method)));
-    let row = |kind: &RunKind| Row {
-        class: if kind.settings == own { "own" } else { "" },
-        head: Cell {
-            small: if kind.settings == own { "as here".to_owned() } else { String::new() },
-            ..Cell::of(settings(&kind.settings))
-        },
-        cells: vec![
-            Cell::of(grouped(kind.rows)),
-            Cell::of(off(kind.worst_percent)),
-            Cell::of(kind.worst_reserved_percent.map_or_else(|| "–".to_owned(), off)),
-        ],
-        ..Row::default()
-    };
-    kinds.into_iter().map(row).collect()
+/// What ran, and where.
+fn sentence(run: &Run) -> String {
+    let gpus = if run.gpus > 1 { format!("{} GPUs, ", grouped(run.gpus)) } else { String::new() };
+    format!(
+        "{}, {}: {}; {gpus}micro-batch {} × {} tokens. Measured on: {}.",
+        run.model,
+        software(&run.software),
+        settings(&run.settings),
+        grouped(run.batch),
+        grouped(run.sequence),
+        run.device
+    )
 }
 
-/// Every kind, summed up by software.
-fn all() -> Vec<Row> {
-    let row = |kinds: &[RunKind]| {
-        let within = |most: f64| {
-            let count = kinds.iter().filter(|kind| kind.worst_percent <= most).count();
-            Cell::of(format!("{:.0}%", count as f64 / kinds.len() as f64 * 100.))
-        };
-        let worst = kinds.iter().map(|kind| kind.worst_percent).fold(0., f64::max);
-        Row {
-            head: Cell::of(software(&kinds[0].software)),
+fn figures(run: &Run, unit: Unit) -> Vec<Row> {
+    let row = |wanted: Metric| {
+        let figure = run.figure(wanted)?;
+        Some(Row {
+            head: Cell::of(metric(wanted)),
             cells: vec![
-                Cell::of(grouped(kinds.iter().map(|kind| kind.rows).sum())),
-                Cell::of(grouped(kinds.len() as u64)),
-                within(0.1),
-                within(1.),
-                Cell::of(off(worst)),
+                Cell::of(unit.amount(figure.measured)),
+                Cell::of(unit.amount(figure.predicted)),
+                Cell::of(signed(figure.error_pct())),
             ],
             ..Row::default()
-        }
+        })
     };
-    accuracy::kinds().chunk_by(|one, other| one.software == other.software).map(row).collect()
+    Metric::ALL.into_iter().filter_map(row).collect()
 }
 
-/// The name of a library, of the loss where it is not the usual one, and of the engine where there are several GPUs.
-fn software(slug: &str) -> String {
-    let mut parts = slug.split('+');
-    let stack = parts.next().unwrap_or_default();
-    let name = Stack::from_slug(stack).map_or(stack, |stack| stack.label());
-    let word = |part: &str| {
-        let engine = Sharding::from_slug(part).map(|engine| format!("several GPUs under {}", engine.label()));
-        let loss = LossKernel::from_slug(part).map(|loss| format!("loss {}", loss.label()));
-        format!(", {}", engine.or(loss).unwrap_or_else(|| part.to_owned()))
+/// The inputs in which a scenario differs from a run.
+fn differing(scenario: &Scenario, run: &Run) -> Vec<Row> {
+    let Some(measured) = run.scenario() else { return Vec::new() };
+    let row = |(name, values): (&str, Vec<String>)| Row {
+        head: Cell::of(name),
+        cells: values.into_iter().map(Cell::of).collect(),
+        ..Row::default()
     };
-    parts.map(word).fold(name.to_owned(), |name, word| name + &word)
+    differences(&[scenario.clone(), measured]).into_iter().map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::runs;
 
     #[test]
-    fn runs_like_the_scenario_come_first() {
-        let rows = like(&Scenario::default());
-        assert_eq!(rows[0].head.small, "as here");
-        assert_eq!(
-            rows[0].head.text,
-            "QLoRA · bf16 mixed (bf16 weights) · checkpointing · SDPA (PyTorch chooses)"
+    fn a_run_says_what_it_was_and_what_differs() {
+        let row = r#"[{"id": "mine", "gpu_model": "Tesla T4", "reading": {
+            "scenario": {"model": "gpt2", "method": "full", "precision": "bf16", "batch-size": 4, "seq-length": 1024},
+            "metric": "allocated", "bytes": 3000000000}}]"#;
+        let run = &runs("mine", row).expect("an array")[0];
+        assert!(
+            sentence(run).contains("micro-batch 4 × 1,024 tokens. Measured on: Tesla T4."),
+            "{}",
+            sentence(run)
         );
-        assert!(rows.len() > 5 && rows[1].head.small.is_empty() && rows[1].head.text.starts_with("QLoRA"));
-        let words = software("trl+liger+ddp");
-        assert_eq!(words, format!("{}, loss Liger fused, several GPUs under DDP", Stack::Trl.label()));
-        // slugs become words
-        let raw =
-            ["kept", "recomputed", "recomputed-offloaded", "in-backward", "sdpa", "amp-bf16", "amp-fp16"];
-        let raw: Vec<&str> =
-            raw.into_iter().chain(Sharding::ALL.iter().map(|engine| engine.slug())).collect();
-        for kind in accuracy::kinds() {
-            let told = format!("{} · {}", settings(&kind.settings), software(&kind.software));
-            let is_raw = |word: &&str| raw.contains(word) || word.contains("amp-bf16");
-            assert_eq!(told.split([' ', ',', '·']).find(is_raw), None, "{told}");
-        }
-        let rows = all();
-        assert!(rows.len() > 5 && rows.iter().any(|row| row.head.text.contains("transformers")));
+        assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00 GB");
+        let rows = differing(&Scenario::default(), run);
+        assert!(rows.iter().any(|row| row.head.text == "Model"));
+        assert!(differing(&run.scenario().expect("a link"), run).is_empty());
     }
 }

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use crate::explain::Line;
 use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
+use crate::ui::controls::explained;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::markup::capitalised;
 use crate::ui::part::Part;
@@ -282,7 +283,7 @@ fn explanation(part: Part, bytes: &str, lines: Vec<Line>, unit: Unit) -> impl In
     });
     let list = (!own.is_empty()).then(|| view! { <ul>{reasons.collect::<Vec<_>>()}</ul> });
     view! {
-        <p>{part.help()} " " {bytes.to_owned()} " at the peak."</p>
+        <p>{explained(&format!("why-{}", part.slug()), part.help())} " " {bytes.to_owned()} " at the peak."</p>
         {list}
     }
 }

@@ -7,6 +7,7 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
+use super::overlay::{Overlay, overlay};
 use super::readout::{Readout, Told};
 use crate::memory::{Phase, in_order};
 use crate::step::Moment;
@@ -146,11 +147,18 @@ pub fn Timeline() -> impl IntoView {
     let count = move || shown.count();
     let index = Signal::derive(move || shown.index());
     let glance = glances(state, detail, shown);
+    let beside = overlay(state, detail);
     let drawing = move || {
         let unit = state.unit();
         state.current().answer(|_, memory, gpu| {
             let moments = shown.moments.get();
-            timeline::draw(&moments, memory.context, gpu.memory, unit, width.get())
+            // a snapshot lies over the whole of a later step
+            let whole = !shown.first.get() && shown.zooms.with(Vec::is_empty);
+            beside.with(|beside| {
+                let line = beside.as_ref().and_then(|beside| beside.as_ref().ok()).filter(|_| whole);
+                let line = line.map_or(&[][..], |beside| &beside.line);
+                timeline::draw(&moments, line, (memory.context, gpu.memory), unit, width.get())
+            })
         })
     };
     let x = Signal::derive(move || format!("{:.1}", timeline::place(index.get(), count(), width.get())));
@@ -253,6 +261,7 @@ pub fn Timeline() -> impl IntoView {
                     </svg>
                 </div>
             </figure>
+            <Overlay detail=detail beside=beside />
             <Readout detail=detail told=told glance=glance />
             <Twin detail=detail moments=shown.moments />
             <p class="remark">

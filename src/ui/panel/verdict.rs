@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::plan::fits;
 use crate::scenario::Scenario;
 use crate::ui::browser::Later;
-use crate::ui::controls::{Explained, message};
+use crate::ui::controls::{Explained, explained, message};
 use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
@@ -177,7 +177,10 @@ fn Known() -> impl IntoView {
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let told = move || {
         let sentences = verdict::known(band().as_ref());
-        sentences.into_iter().map(|sentence| view! { <p>{sentence}</p> }).collect::<Vec<_>>()
+        let told = |(index, sentence): (usize, String)| {
+            view! { <p>{explained(&format!("sure-{index}"), &sentence)}</p> }
+        };
+        sentences.into_iter().enumerate().map(told).collect::<Vec<_>>()
     };
     view! {
         <p class="known" hidden=unknown>

@@ -6,6 +6,9 @@ from typing import Any, Dict, Literal, TypedDict, Union
 class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
+    #: What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)
+    task: Literal["sft", "dpo", "generate"]
+
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
 
@@ -42,11 +45,26 @@ class Scenario(TypedDict, total=False):
     #: The optimizer, where its implementation changes the memory also the implementation
     optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
-    #: Sequences in one forward pass: activations and logits grow with it
+    #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
     batch_size: int
 
     #: Tokens per sequence, padding included
     seq_length: int
+
+    #: Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored
+    prompt_length: int
+
+    #: Where the scores of the model as it was come from
+    reference: Literal["scored", "precomputed"]
+
+    #: The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)
+    new_tokens: int
+
+    #: What is kept of the keys and values of earlier tokens
+    kv_cache: Literal["dynamic", "static", "off"]
+
+    #: How the next token is chosen
+    sampling: Literal["greedy", "sampled"]
 
     #: How long the sequences are; where they vary, batches are padded to their longest
     lengths: str
@@ -107,6 +125,9 @@ class Scenario(TypedDict, total=False):
 
     #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
     reduce_dtype: Literal["fp32", "bf16"]
+
+    #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
+    cpu_offload: Literal["off", "optimizer", "all"]
 
     #: How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size²
     reduce_bucket: int

@@ -60,6 +60,15 @@ pub(in crate::step) struct Asked {
     pub is_top1: bool,
 }
 
+impl Asked {
+    /// The log-probability alone: what a reference model is asked.
+    pub const NOTHING: Asked = Asked { entropy: false, mean_logits: false, is_top1: false };
+    /// What `DPOTrainer` logs of its model.
+    pub const OF_PREFERENCES: Asked = Asked { entropy: true, mean_logits: true, is_top1: true };
+    /// What `GRPOTrainer` logs of its model.
+    pub const OF_REWARDS: Asked = Asked { entropy: true, mean_logits: false, is_top1: false };
+}
+
 /// What is told of each row.
 pub(in crate::step) struct Scores<'m> {
     pub log_probs: Tensor<'m>,

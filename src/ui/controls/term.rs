@@ -1,0 +1,66 @@
+//! Words of the glossary: they say what they mean when they are pointed at, pressed or touched.
+
+use leptos::prelude::*;
+
+use crate::glossary::{Term, pieces};
+use crate::ui::browser;
+use crate::ui::markup::capitalised;
+
+/// A text whose words are explained; `id` begins the ids of the explanations.
+pub fn explained(id: &str, text: &str) -> Vec<AnyView> {
+    let piece = |(text, term): (&str, Option<&'static Term>)| match term {
+        None => text.to_owned().into_any(),
+        Some(term) => {
+            let id = format!("{id}-{}", term.word.replace(' ', "-"));
+            view! { <Word id=id face=text.to_owned() term=term /> }.into_any()
+        }
+    };
+    pieces(text).into_iter().map(piece).collect()
+}
+
+/// A word of the glossary. The browser shows what it means at a click, and closes it at Escape; so does a pointer that rests
+/// on it and leaves again.
+#[component]
+fn Word(
+    /// The id of what it means.
+    id: String,
+    /// The word as it stands there.
+    face: String,
+    /// The term.
+    term: &'static Term,
+) -> impl IntoView {
+    let drawn = RwSignal::new(false);
+    let means = move || drawn.get().then(|| format!(": {}.", term.means));
+    let (shown, left) = (id.clone(), id.clone());
+    view! {
+        <span
+            class="term"
+            on:mouseenter=move |_| {
+                drawn.set(true);
+                browser::show(&shown, true);
+            }
+            on:mouseleave=move |_| browser::show(&left, false)
+        >
+            <button type="button" popovertarget=id.clone() on:click=move |_| drawn.set(true)>
+                {face}
+            </button>
+            <span class="help meaning" id=id popover="auto" role="note">
+                <b>{capitalised(term.word)}</b>
+                {means}
+            </span>
+        </span>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_what_it_says() {
+        let html = Owner::new().with(|| explained("x", "Peak: <b> in GiB").to_html()).replace("<!>", "");
+        for part in [">Peak<", ": &lt;b&gt; in ", "popovertarget=\"x-peak\"", "id=\"x-GiB\""] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+// The proof: every measured run beside its prediction, fetched when it is looked at, and the run nearest to the scenario.
+import { AxeBuilder } from "@axe-core/playwright";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DIST, expect, test } from "./support/test.js";
+
+const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+const [header, ...lines] = readFileSync(join(DIST, "measured.tsv"), "utf8").trimEnd().split("\n");
+const names = header.split("\t");
+const runs = lines.map((line) => Object.fromEntries(line.split("\t").map((value, index) => [names[index], value])));
+
+/** The errors of a figure in percent, for those runs that have it. */
+const errors = (figure, of = runs) => of.filter((run) => run[figure]).map((run) => (run[`${figure} predicted`] / run[figure] - 1) * 100);
+
+const table = (page) => page.getByRole("table", { name: "Measured runs, those furthest off first" });
+const gist = (page) => page.getByRole("tabpanel").getByRole("status");
+
+test("the runs are fetched where they are looked at, and not before", async ({ headroom, page }) => {
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await headroom.open();
+  expect(asked.filter((url) => url.endsWith("measured.tsv"))).toEqual([]);
+  await headroom.view("Accuracy");
+  await expect(table(page)).toBeVisible();
+  await headroom.view("Fit");
+  await headroom.view("Accuracy");
+  await expect(table(page)).toBeVisible();
+  expect(asked.filter((url) => url.endsWith("measured.tsv")).length).toBe(1);
+});
+
+test("every row that CI checks is there, and the filters look at some", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const all = errors("allocated");
+  await expect(gist(page)).toContainText(`Allocated peak, ${all.length.toLocaleString("en")} runs: off by 0.00% in the median`);
+  const worst = Math.max(...all.map(Math.abs));
+  await expect(gist(page)).toContainText(`${worst.toFixed(1)}% at worst`);
+  // the table begins with it
+  await expect(table(page).getByRole("row").nth(1)).toContainText(`${worst.toFixed(2)}%`);
+
+  await page.getByLabel("What was measured").selectOption("reserved");
+  await page.getByLabel("File", { exact: true }).selectOption("published");
+  await page.getByLabel("Method of the run").selectOption("lora");
+  await page.getByLabel(/^Only misses/).check();
+  const own = runs.filter((run) => run.file === "published" && run.settings.startsWith("lora "));
+  const misses = errors("reserved", own).filter((error) => Math.abs(error) >= 1);
+  await expect(gist(page)).toContainText(`Reserved peak, ${misses.length} runs`);
+  await expect(table(page).getByRole("row")).toHaveCount(Math.min(misses.length, 20) + 1);
+  const row = table(page).getByRole("row").nth(1);
+  await expect(row).toContainText("Texts of 3234 ± 2547 tokens");
+  await expect(row.getByRole("link", { name: "source" })).toHaveAttribute("href", /^https:\/\/github\.com\/modelscope\/ms-swift\/blob\/\w+\//);
+
+  await page.getByLabel("What was measured").selectOption("driver");
+  await page.locator("#proof-software").selectOption("unsloth");
+  await expect(gist(page)).toContainText("no run has this figure under these filters");
+  await expect(table(page)).toBeHidden();
+});
+
+test("no run that fails was said to fit", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const matrix = page.getByRole("table", { name: "Verdicts by what the runs do" });
+  await expect(matrix.getByRole("columnheader")).toHaveText(["The run", "Fits", "Close", "Tight", "Does not fit"]);
+  const sum = (place) => runs.reduce((total, run) => total + Number(run.verdicts.split(" ")[place]), 0);
+  const fails = matrix.getByRole("row", { name: /^It fails/ });
+  await expect(fails.getByRole("cell").first()).toHaveText("0");
+  await expect(fails.getByRole("cell").last()).toHaveText(sum(11).toLocaleString("en"));
+});
+
+test("a row opens its run, which then says what the row predicts", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const row = table(page).getByRole("row").nth(1);
+  const predicted = await row.getByRole("cell").nth(1).innerText();
+  await row.getByRole("button").click();
+  await expect(headroom.verdict).toContainText(`${predicted} allocated`);
+  await expect(page.getByText("It is this scenario: nothing differs.")).toBeVisible();
+  await page.keyboard.press("Control+z");
+  await expect.poll(() => headroom.link().has("m")).toBe(false);
+});
+
+test("every scenario has its nearest measured run, with what differs and its error", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy&b=3&r=32");
+  const nearest = page.getByRole("table", { name: "The nearest measured run, measured and predicted" });
+  await expect(nearest.getByRole("row", { name: /^Allocated peak/ })).toContainText(/\d GiB.*\d GiB.*\d\.\d\d%/s);
+  const differs = page.getByRole("table", { name: "What differs between this scenario and the nearest measured run" });
+  await expect(differs.getByRole("row", { name: /^Micro-batch size/ })).toContainText("3");
+  await page.getByRole("button", { name: "Compare with it" }).click();
+  await expect(page.getByRole("table", { name: "Inputs in which the scenarios differ" })).toBeVisible();
+  await headroom.view("Accuracy");
+  await expect(page.getByText("It is this scenario: nothing differs.")).toBeVisible();
+});
+
+test("other calculators stand beside, with their code", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const peers = page.getByRole("table", { name: "Median error by calculator" });
+  const litgpt = runs.filter((run) => run.source.includes("Lightning-AI/litgpt"));
+  await expect(peers.getByRole("row", { name: /^litgpt/ })).toContainText(`${errors("allocated", litgpt).length} rows`);
+  await expect(page.getByRole("link", { name: "gpu_poor" })).toHaveAttribute("href", /github\.com\/RahulSChand\/gpu_poor\/tree\/\w+/);
+});
+
+test("the data can be downloaded, and its absence is said", async ({ headroom, page, problems }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const download = page.waitForEvent("download");
+  await page.getByRole("link", { name: /^Download the data/ }).click();
+  expect((await download).suggestedFilename()).toBe("headroom-measured.tsv");
+
+  await page.route("**/measured.tsv", (route) => route.fulfill({ status: 404 }));
+  await page.reload();
+  await expect(page.getByRole("alert").filter({ hasText: "is not where this page lies" })).toBeVisible();
+  await page.unroute("**/measured.tsv");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect(table(page)).toBeVisible();
+  problems.length = 0;
+});
+
+test("a point says what it is", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  await page.getByLabel("File", { exact: true }).selectOption("trl");
+  const scatter = page.getByRole("figure", { name: "Predicted against measured" });
+  await scatter.scrollIntoViewIfNeeded();
+  const { x, y } = await scatter.locator(".points.near").evaluate((path) => {
+    const at = path.getPointAtLength(0);
+    const box = path.ownerSVGElement.getBoundingClientRect();
+    return { x: box.x + at.x, y: box.y + at.y };
+  });
+  await page.mouse.move(x, y);
+  await expect(page.getByText(/^trl-.*: measured .* GiB, predicted .* GiB, /)).toBeVisible();
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [390, 1280, 1920]) {
+    test.describe(`${width} pixels wide, ${colorScheme}`, () => {
+      test.use({ colorScheme, viewport: { width, height: 900 }, reducedMotion: "reduce" });
+
+      test("axe finds nothing, nothing is too wide, and the keyboard reaches all of it", async ({ headroom, page }) => {
+        await headroom.open("#v=1&view=accuracy");
+        await expect(table(page)).toBeVisible();
+        const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
+        expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(" ")}`)).toEqual([]);
+        expect(await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);
+        await page.getByLabel("What was measured").focus();
+        for (const label of ["File", "Training library", "Method of the run", "Family"]) {
+          await page.keyboard.press("Tab");
+          const field = page.getByRole("group", { name: "Which runs" }).getByLabel(label, { exact: true });
+          await expect(field).toBeFocused();
+          await expect(field).toBeInViewport();
+        }
+      });
+    });
+  }
+}
