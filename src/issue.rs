@@ -55,6 +55,8 @@ pub enum Field {
     Gpus,
     Sharding,
     Reshards,
+    ReshardsRoot,
+    Replicas,
     ReduceDtype,
     CpuOffload,
     ReduceBucket,

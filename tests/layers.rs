@@ -94,7 +94,10 @@ const INSIDE: [(&str, &[&str]); 39] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
+    (
+        "plan",
+        &["fit", "on_card", "verdict", "answer", "contexts", "gpus", "solve", "table", "need", "levers"],
+    ),
     (
         "check",
         &[
@@ -188,7 +191,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
     ("share", &["query", "mod"]),
     ("export", &["mod", "levers", "sheet", "memory_viz", "script", "configuration"]),
     ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
-    ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
+    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
@@ -200,6 +203,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "fit",
             "levers",
             "need",
+            "contexts",
             "oom",
             "script",
             "export",

@@ -10,8 +10,8 @@ use headroom::estimate;
 use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Cluster, DeepSpeed, Loop, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, CpuOffload, DeepSpeed, Loop, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -114,7 +114,7 @@ fn one_layer_stands_for_many() {
 }
 
 /// Settings under which one of several GPUs keeps other things.
-fn on_many() -> [Scenario; 12] {
+fn on_many() -> [Scenario; 14] {
     let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
     let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
     let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
@@ -152,6 +152,12 @@ fn on_many() -> [Scenario; 12] {
             ..base.clone()
         },
         Scenario { method: Method::Qlora, precision: Precision::Bf16, cluster: sharded(3), ..base.clone() },
+        Scenario {
+            precision: Precision::Bf16,
+            cluster: Cluster { replicas: 2, reshards_root: false, ..sharded(6) },
+            ..base.clone()
+        },
+        Scenario { accumulation: 2, cluster: Cluster { cpu: CpuOffload::All, ..sharded(4) }, ..base.clone() },
         Scenario { cluster: overlapping, accumulation: 2, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero2, 3), method: Method::Qlora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero3, 2), method: Method::Qlora, ..base.clone() },

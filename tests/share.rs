@@ -172,21 +172,20 @@ fn savings() -> impl Strategy<Value = Savings> {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    let own = (
-        1u64..=1 << 24,
-        select(Sharding::ALL),
-        any::<bool>(),
-        select(ReduceDtype::ALL),
-        select(CpuOffload::ALL),
-    );
-    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce, cpu), deepspeed)| Cluster {
-        gpus,
-        sharding,
-        reshards,
-        reduce,
-        cpu,
-        deepspeed,
-    })
+    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
+    let more = (any::<bool>(), 1u64..=1 << 24, select(CpuOffload::ALL));
+    (own, more, deepspeed()).prop_map(
+        |((gpus, sharding, reshards, reduce), (reshards_root, replicas, cpu), deepspeed)| Cluster {
+            gpus,
+            sharding,
+            reshards,
+            reshards_root,
+            replicas,
+            reduce,
+            cpu,
+            deepspeed,
+        },
+    )
 }
 
 fn deepspeed() -> impl Strategy<Value = DeepSpeed> {

@@ -2,8 +2,8 @@
 
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
-  /** What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference) */
-  "task"?: "sft" | "dpo" | "generate";
+  /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
+  "task"?: "sft" | "dpo" | "grpo" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -35,7 +35,7 @@ export interface Scenario {
   /** Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored */
   "prompt-length"?: number;
   /** Where the scores of the model as it was come from */
-  "reference"?: "scored" | "precomputed";
+  "reference"?: "scored" | "none" | "precomputed";
   /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
   "new-tokens"?: number;
   /** What is kept of the keys and values of earlier tokens */
@@ -80,6 +80,10 @@ export interface Scenario {
   "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3";
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
   "reshard-after-forward"?: boolean;
+  /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */
+  "reshard-root"?: boolean;
+  /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
+  "replicas"?: number;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
   "reduce-dtype"?: "fp32" | "bf16";
   /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */

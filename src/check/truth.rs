@@ -258,6 +258,8 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
+        reshards_root: fields.switch("reshard_root", one.reshards_root)?,
+        replicas: fields.count("replicas", one.replicas)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
         cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {

@@ -6,6 +6,7 @@
 //! answer cannot be written.
 
 mod check;
+mod contexts;
 mod estimate;
 mod export;
 mod fit;
@@ -41,6 +42,7 @@ enum What {
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
+    Contexts(contexts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Script(script::Arguments),
@@ -65,6 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
+        What::Contexts(arguments) => contexts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Script(arguments) => script::run(&arguments),

@@ -30,7 +30,7 @@ pub struct Layout {
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
-        scenario.cluster.gpus = gpus;
+        scenario.cluster.set_gpus(gpus);
         if scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
             scenario.cluster.sharding = Sharding::Fsdp2;
         }

@@ -1,6 +1,7 @@
 //! Planning: does it fit, and what is the most that does.
 
 mod answer;
+mod contexts;
 mod fit;
 mod gpus;
 mod levers;
@@ -11,6 +12,7 @@ mod table;
 mod verdict;
 
 pub use answer::Answer;
+pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};

@@ -166,6 +166,10 @@ pub struct Cluster {
     pub sharding: Sharding,
     /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
     pub reshards: bool,
+    /// Whether those of the root, which is what is in no layer, go too; read for [`Sharding::Fsdp2`].
+    pub reshards_root: bool,
+    /// How many groups of GPUs have the model, each in shards; read for [`Sharding::Fsdp2`].
+    pub replicas: u64,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
     /// What lies in the CPU's memory; read where shards are.
@@ -210,10 +214,25 @@ impl Cluster {
         gpus: 1,
         sharding: Sharding::Ddp,
         reshards: true,
+        reshards_root: true,
+        replicas: 1,
         reduce: ReduceDtype::Fp32,
         cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
     };
+
+    /// Takes another number of GPUs; replicas that these cannot be divided into become one.
+    pub fn set_gpus(&mut self, gpus: u64) {
+        self.gpus = gpus;
+        if !self.has_whole_replicas() {
+            self.replicas = 1;
+        }
+    }
+
+    /// Whether the replicas are of one size, and each is of two GPUs or more.
+    pub fn has_whole_replicas(&self) -> bool {
+        self.replicas <= 1 || self.replicas <= self.gpus / 2 && self.gpus.is_multiple_of(self.replicas)
+    }
 
     /// Whether there are others.
     pub const fn is_many(&self) -> bool {

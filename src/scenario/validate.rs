@@ -41,10 +41,11 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
+        (Field::Replicas, "number of replicas", cluster.replicas, Count::Gpus),
         (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
         (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
         (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
-        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::Elements),
+        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
     ] {
         if !(count.least()..=count.most()).contains(&value) {
             let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));

@@ -50,6 +50,10 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2()
 }
 
+pub(super) fn with_resharding(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) && scenario.cluster.reshards
+}
+
 pub(super) fn with_shards(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2() || scenario.cluster.is_zero()
 }

@@ -4,7 +4,7 @@ use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, on_many, when_trained, with_4_bit, with_adapters,
     with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_shards, with_zero, with_zero3,
+    with_pefts_adapters, with_preparation, with_resharding, with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -571,6 +571,30 @@ pub static KEYS: &[Key] = &[
         band: any,
     },
     Key {
+        link: "rootreshard",
+        name: "reshard-root",
+        label: "Reshard the root",
+        help: "Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)",
+        field: Field::ReshardsRoot,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.reshards_root),
+        matters: with_resharding,
+        band: any,
+    },
+    Key {
+        link: "replicas",
+        name: "replicas",
+        label: "Replicas",
+        help: "How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine",
+        field: Field::Replicas,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, cluster.replicas),
+        matters: with_fsdp2,
+        band: any,
+    },
+    Key {
         link: "reduce",
         name: "reduce-dtype",
         label: "Gradient reduction",
@@ -635,7 +659,7 @@ pub static KEYS: &[Key] = &[
             "How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters)",
         ],
         Field::LiveParameters,
-        count!(Elements, cluster.deepspeed.live),
+        count!(ElementsOrNone, cluster.deepspeed.live),
         with_zero3,
     ),
     of_deepspeed(

@@ -79,6 +79,14 @@ impl Parallel {
         }
     }
 
+    /// The engine that has layers for units, which are gathered as a whole.
+    pub fn units(&mut self) -> Option<&mut Fsdp2> {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => None,
+            Parallel::Fsdp2(fsdp) => Some(fsdp),
+        }
+    }
+
     /// Whether layers are units that are gathered as a whole.
     pub fn has_units(&self) -> bool {
         match self {

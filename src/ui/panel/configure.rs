@@ -47,8 +47,8 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning, DPO and GRPO whose answers a server generates. Figures are per GPU: of one, or of several under DDP, \
-                 FSDP2 or ZeRO. Inference is not estimated yet."
+                "Supervised fine-tuning, DPO, GRPO whose answers a server generates, and generation. Figures are per GPU: of one, or of several \
+                 under DDP, FSDP2 or ZeRO."
             </p>
         </form>
     }

@@ -93,7 +93,7 @@ fn counts() -> impl Iterator<Item = u64> {
 fn under(scenario: &Scenario, sharding: Sharding, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
-        scenario.cluster.gpus = gpus;
+        scenario.cluster.set_gpus(gpus);
         scenario.cluster.sharding = sharding;
     });
     other

@@ -6,8 +6,8 @@ from typing import Any, Dict, Literal, TypedDict, Union
 class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
-    #: What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)
-    task: Literal["sft", "dpo", "generate"]
+    #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
+    task: Literal["sft", "dpo", "grpo", "generate"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -55,7 +55,7 @@ class Scenario(TypedDict, total=False):
     prompt_length: int
 
     #: Where the scores of the model as it was come from
-    reference: Literal["scored", "precomputed"]
+    reference: Literal["scored", "none", "precomputed"]
 
     #: The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)
     new_tokens: int
@@ -122,6 +122,12 @@ class Scenario(TypedDict, total=False):
 
     #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
     reshard_after_forward: bool
+
+    #: Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)
+    reshard_root: bool
+
+    #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
+    replicas: int
 
     #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
     reduce_dtype: Literal["fp32", "bf16"]
