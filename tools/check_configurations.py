@@ -6,6 +6,7 @@ axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration wi
 `ClusterConfig`, DeepSpeed's `DeepSpeedConfig`. A project that is not installed is said to be missing. Nothing is trained.
 """
 import importlib
+import os
 import json
 import subprocess
 import sys
@@ -25,6 +26,9 @@ LINKS = [
 
 
 def trl(path):
+    from transformers import training_args
+    # a machine without a GPU refuses bf16, whatever the file is right about
+    training_args.is_torch_bf16_gpu_available = lambda: True
     from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
     _, arguments, model, _ = parser.parse_args_and_config(["--config", str(path)], fail_with_unknown_args=True)
@@ -53,7 +57,8 @@ def axolotl(path):
 
 def llama_factory(path):
     import yaml
-    from transformers import HfArgumentParser
+    from transformers import HfArgumentParser, training_args
+    training_args.is_torch_bf16_gpu_available = lambda: True
     from llamafactory.hparams.data_args import DataArguments
     from llamafactory.hparams.finetuning_args import FinetuningArguments
     from llamafactory.hparams.generating_args import GeneratingArguments
@@ -94,6 +99,8 @@ CHECKS = {"trl": trl, "axolotl": axolotl, "llama-factory": llama_factory, "torch
 
 
 def main():
+    # LLaMA-Factory lags behind transformers: its classes are what is asked
+    os.environ.setdefault("DISABLE_VERSION_CHECK", "1")
     command, *links = sys.argv[1:]
     wrong = 0
     for name, check in CHECKS.items():

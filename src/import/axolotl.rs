@@ -2,7 +2,7 @@
 
 use super::hugging_face::{clips, quietly, saved};
 use super::launch;
-use super::names::optimizer;
+use super::names::{AXOLOTL_KERNELS, optimizer};
 use super::reader::{Reader, among};
 use crate::scenario::Stack;
 
@@ -98,10 +98,6 @@ const REFUSED: &[(&[&str], &str)] = &[
         "this is not predicted",
     ),
     (&["chunked_cross_entropy"], "axolotl's chunked loss is not predicted"),
-    (
-        &["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"],
-        "axolotl's fused adapters are not predicted: they keep fewer tensors",
-    ),
 ];
 
 pub(super) fn read(reader: &mut Reader) {
@@ -200,6 +196,7 @@ fn adapters(reader: &mut Reader) {
         Some(said) => saved(reader, &said),
         None => reader.assume("train-embeddings", "off", WHY),
     }
+    kernels(reader);
     match reader.switch(&["peft_autocast_adapter_dtype"]) {
         Some((on, said)) => reader.set("fp32-adapters", if on { "on" } else { "off" }, &said),
         None => quietly(reader, "fp32-adapters", "on"),
@@ -209,6 +206,19 @@ fn adapters(reader: &mut Reader) {
         reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
         quietly(reader, "weight-format", "nf4");
         reader.assume("kbit-prepare", "off", "axolotl's prepare_model_for_kbit_training casts no weight to float32 but norms and embeddings, which is not followed");
+    }
+}
+
+/// axolotl switches its fused adapters on where the file says nothing of any of them.
+fn kernels(reader: &mut Reader) {
+    const WHY: &str = "axolotl's fused adapters keep fewer tensors than is predicted here";
+    let given: Vec<(bool, String)> =
+        AXOLOTL_KERNELS.iter().filter_map(|name| reader.switch(&[name])).collect();
+    let on: Vec<&str> = given.iter().filter(|(on, _)| *on).map(|(_, said)| said.as_str()).collect();
+    if given.is_empty() {
+        reader.leave(&format!("{} (on by default)", AXOLOTL_KERNELS.join(", ")), WHY);
+    } else if !on.is_empty() {
+        reader.leave(&on.join(", "), WHY);
     }
 }
 

@@ -129,15 +129,15 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     mixed(reader);
     fsdp(reader);
     plugin(reader);
-    match reader.take(&[
+    let other = [
         "deepspeed",
         "deepspeed_config_file",
         "deepspeed_config.deepspeed_config_file",
         "config_file",
         "accelerate_config",
-    ]) {
-        Some(said) => reader.leave(&said.said, "this is another file: read it too"),
-        None => {}
+    ];
+    if let Some(said) = reader.take(&other) {
+        reader.leave(&said.said, "this is another file: read it too");
     }
     reader.pass(|name| among(IDLE, name));
 }
@@ -272,16 +272,7 @@ fn plugin(reader: &mut Reader) {
         let [inside, alone] = of(name);
         reader.refuse(&[&inside, &alone], "what DeepSpeed keeps on a disk is not predicted");
     }
-    if let Some(said) = reader.take(&["deepspeed_config.gradient_accumulation_steps"]) {
-        if said.text() != "auto" {
-            reader.set("gradient-accumulation", &said.text(), &said.said);
-        }
-    }
-    if let Some(said) = reader.take(&["deepspeed_config.gradient_clipping"]) {
-        if said.text() != "auto" {
-            clips(reader, &said);
-        }
-    }
+    counts(reader, "deepspeed_config.");
     reader.refuse(&["use_deepspeed"], "the stage of ZeRO is in another file, or in --zero_stage");
 }
 
@@ -363,7 +354,7 @@ pub(super) fn deepspeed(reader: &mut Reader) {
     ] {
         reader.refuse(&[name], "this is not predicted");
     }
-    counts(reader);
+    counts(reader, "");
     let (bf16, fp16) = (reader.take(&["bf16.enabled"]), reader.take(&["fp16.enabled"]));
     match (bf16.as_ref().and_then(Said::switch), fp16.as_ref().and_then(Said::switch)) {
         (Some(true), _) => {
@@ -397,20 +388,29 @@ fn whole(reader: &mut Reader, key: &str, said: &Said) {
     }
 }
 
-fn counts(reader: &mut Reader) {
+/// Sizes of the batch and clipping, which DeepSpeed may leave to the trainer's arguments.
+fn counts(reader: &mut Reader, table: &str) {
     for (name, key) in [
         ("train_micro_batch_size_per_gpu", "batch-size"),
         ("gradient_accumulation_steps", "gradient-accumulation"),
     ] {
-        if let Some(said) = reader.take(&[name]) {
-            if said.text() == "auto" {
-                reader.idle.push(said.said)
-            } else {
-                reader.set(key, &said.text(), &said.said)
-            }
+        let said = reader.take(&[&format!("{table}{name}")]);
+        if let Some(said) = left_to_the_trainer(reader, said) {
+            reader.set(key, &said.text(), &said.said);
         }
     }
-    if let Some(said) = reader.take(&["gradient_clipping"]) {
-        if said.text() == "auto" { reader.idle.push(said.said) } else { clips(reader, &said) }
+    let said = reader.take(&[&format!("{table}gradient_clipping")]);
+    if let Some(said) = left_to_the_trainer(reader, said) {
+        clips(reader, &said);
     }
+}
+
+/// The setting where it is more than `"auto"`.
+fn left_to_the_trainer(reader: &mut Reader, said: Option<Said>) -> Option<Said> {
+    let said = said?;
+    if said.text() != "auto" {
+        return Some(said);
+    }
+    reader.idle.push(said.said);
+    None
 }

@@ -121,3 +121,7 @@ pub(crate) const TORCHTUNE: &[(&str, &str)] = &[
     ("torchtune.models.qwen2_5.qwen2_5_72b_base", "Qwen/Qwen2.5-72B"),
     ("torchtune.models.qwen2_5.qwen2_5_72b_instruct", "Qwen/Qwen2.5-72B-Instruct"),
 ];
+
+/// axolotl's fused adapters, which it switches on by itself (0.19, utils/schemas/config.py).
+pub(crate) const AXOLOTL_KERNELS: [&str; 4] =
+    ["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"];

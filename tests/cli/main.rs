@@ -4,6 +4,7 @@
 
 mod action;
 mod check;
+mod files;
 mod oom;
 mod plan;
 

@@ -3,6 +3,7 @@
 use super::lines::Lines;
 use super::trl::attention;
 use super::{Run, Targets};
+use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::Issue;
 use crate::scenario::{Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack};
 
@@ -65,6 +66,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         }
         if let Some(saved) = run.saved() {
             lines.list("lora_modules_to_save", &saved);
+        }
+        // on where nothing is said, and not predicted
+        for name in AXOLOTL_KERNELS {
+            lines.set(name, false);
         }
         if !lora.fp32_adapters {
             lines.set("peft_autocast_adapter_dtype", false);

@@ -154,15 +154,17 @@ fn model_type(family: &str) -> &'static str {
 /// The builder of the model, and the Hub id that its recipes download.
 fn builder(run: &Run<'_>) -> Result<(&'static str, &'static str), Issue> {
     let same = |id: &str| catalogue::find(id).map(|entry| entry.id);
-    let own = match &run.scenario.model {
-        ModelChoice::Catalogue(id) => same(id),
-        ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
-    };
-    let found = TORCHTUNE.iter().find(|(_, id)| own.is_some() && same(id) == own);
-    found.copied().ok_or_else(|| {
-        Issue::error(Field::Model, "torchtune has no builder for this model")
-            .with_fix("choose a model of the families Llama, Mistral, Gemma, Phi or Qwen 2")
-    })
+    let ModelChoice::Catalogue(name) = &run.scenario.model else { return Err(no_builder()) };
+    let own = same(name);
+    let by_name = TORCHTUNE.iter().find(|(_, id)| id.eq_ignore_ascii_case(name));
+    // models of the same shape have one entry
+    let found = by_name.or_else(|| TORCHTUNE.iter().find(|(_, id)| own.is_some() && same(id) == own));
+    found.copied().ok_or_else(no_builder)
+}
+
+fn no_builder() -> Issue {
+    Issue::error(Field::Model, "torchtune has no builder for this model")
+        .with_fix("choose a model of the families Llama, Mistral, Gemma, Phi or Qwen 2")
 }
 
 fn adapters(run: &Run<'_>, lines: &mut Lines) {
