@@ -211,8 +211,8 @@ pub fn known(band: Option<&Band>) -> Vec<String> {
         told.extend(how_sure(band));
     }
     told.push(
-        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. docs/accuracy.md in the source \
-         lists each measured run beside what was predicted."
+        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. The view Accuracy lists each \
+         measured run beside what was predicted."
             .to_owned(),
     );
     told

@@ -41,9 +41,11 @@ test("a finger opens it", async ({ browser, server }) => {
   await context.close();
 });
 
-test("words of help and of parts are explained too", async ({ headroom, page }) => {
+test("words in an explanation are explained too", async ({ headroom, page }) => {
   await headroom.open();
-  await headroom.parts.getByRole("button").first().click();
-  await page.locator("#why-weights").getByRole("button").first().click();
-  await expect(page.locator("#why-weights").getByRole("note").filter({ visible: true })).toBeVisible();
+  await headroom.button("How we know").click();
+  const known = page.locator("#how-we-know");
+  await known.getByRole("button", { name: "allocated", exact: true }).first().click();
+  await expect(known.getByRole("note").filter({ visible: true })).toContainText("torch.cuda.memory_allocated()");
+  await expect(known).toBeVisible();
 });

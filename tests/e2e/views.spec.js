@@ -117,15 +117,6 @@ test("the methods stand side by side in one click, with their differences", asyn
   await expect(headroom.button("Remove B")).toBeVisible();
 });
 
-test("what was measured of the family is listed", async ({ headroom, page }) => {
-  await headroom.open("#v=1&view=accuracy");
-  const own = page.getByRole("table", { name: "Measured runs of this family" });
-  await expect(own.getByRole("row").nth(1)).toContainText("as here");
-  await expect(own.getByRole("row").nth(1)).toContainText(/\d\.\d\d%/);
-  const all = page.getByRole("table", { name: "All measured runs by training library" });
-  expect(await all.getByRole("row").count()).toBeGreaterThan(5);
-});
-
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [320, 390, 1280, 1920]) {
     test.describe(`${width} pixels wide, ${colorScheme}`, () => {

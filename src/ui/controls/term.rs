@@ -1,5 +1,6 @@
 //! Words of the glossary: they say what they mean when they are pointed at, pressed or touched.
 
+use leptos::ev::PointerEvent;
 use leptos::prelude::*;
 
 use crate::glossary::{Term, pieces};
@@ -35,11 +36,17 @@ fn Word(
     view! {
         <span
             class="term"
-            on:mouseenter=move |_| {
-                drawn.set(true);
-                browser::show(&shown, true);
+            on:pointerenter=move |event| {
+                if is_mouse(&event) {
+                    drawn.set(true);
+                    browser::show(&shown, true);
+                }
             }
-            on:mouseleave=move |_| browser::show(&left, false)
+            on:pointerleave=move |event| {
+                if is_mouse(&event) {
+                    browser::show(&left, false);
+                }
+            }
         >
             <button type="button" popovertarget=id.clone() on:click=move |_| drawn.set(true)>
                 {face}
@@ -50,6 +57,11 @@ fn Word(
             </span>
         </span>
     }
+}
+
+/// Whether it is a pointer that can rest on something: a finger presses, and a press opens and closes.
+fn is_mouse(event: &PointerEvent) -> bool {
+    event.pointer_type() == "mouse"
 }
 
 #[cfg(test)]
