@@ -62,6 +62,10 @@ pub enum Field {
     LiveParameters,
     ContiguousGradients,
     OverlapComm,
+    TensorParallel,
+    PipelineParallel,
+    Interleaved,
+    PipelineStage,
     Link,
 }
 

@@ -10,8 +10,8 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Layout, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
     Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 use crate::step::Milestone;
@@ -25,7 +25,7 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
     let translated = match super::trainer::translated(case)? {
         Some(translated) => Some(translated),
-        None => super::ranks::translated(case),
+        None => super::ranks::translated(case).or_else(|| super::megatron::translated(case)),
     };
     let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
@@ -151,6 +151,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             "full" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
             "offloaded" => Checkpointing::Offloaded,
+            "selective" => Checkpointing::Selective,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
         attention: match fields.text_or("attention", "sdpa")? {
@@ -218,6 +219,12 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
+        layout: Layout {
+            tensor: fields.count("tp", one.layout.tensor)?,
+            pipeline: fields.count("pp", one.layout.pipeline)?,
+            interleaved: fields.count("vpp", one.layout.interleaved)?,
+            stage: fields.count("stage", one.layout.stage)?,
+        },
         deepspeed: DeepSpeed {
             reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,
             prefetch_bucket: fields.count("stage3_prefetch_bucket_size", one.deepspeed.prefetch_bucket)?,

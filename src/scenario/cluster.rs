@@ -17,7 +17,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
         match scenario.cluster.sharding {
-            Sharding::Ddp => {}
+            Sharding::Ddp | Sharding::Distributed => {}
             Sharding::Fsdp2 => {
                 let after =
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };

@@ -24,6 +24,10 @@ pub enum Count {
     Elements,
     /// The same where none is a choice.
     ElementsOrNone,
+    /// Layers, where none is a choice.
+    LayersOrNone,
+    /// A stage of a pipeline, counted from 1, where none is a choice.
+    StageOrNone,
 }
 
 impl Count {
@@ -36,14 +40,20 @@ impl Count {
             | Count::Passes
             | Count::Gpus
             | Count::Elements => 1,
-            Count::ElementsOrNone => 0,
+            Count::ElementsOrNone | Count::LayersOrNone | Count::StageOrNone => 0,
         }
     }
 
     /// The largest number that the core computes with.
     pub const fn most(self) -> u64 {
         match self {
-            Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
+            Count::Rank
+            | Count::Sequences
+            | Count::Tokens
+            | Count::Passes
+            | Count::Gpus
+            | Count::LayersOrNone
+            | Count::StageOrNone => LARGEST,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }
     }

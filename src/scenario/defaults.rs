@@ -1,7 +1,10 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
 use super::keys::{KEYS, Key};
-use super::{Allocator, Checkpointing, Method, Optimizer, Precision, Scenario, Sharding, Stack, StepTime};
+use super::{
+    Allocator, AttentionKernel, Checkpointing, Method, Optimizer, Precision, Scenario, Sharding, Stack,
+    StepTime,
+};
 use crate::hardware::ComputeCapability;
 
 /// The first NVIDIA cards that compute in bfloat16; before them PyTorch emulates it.
@@ -38,6 +41,12 @@ impl Scenario {
                 usual.checkpointing = Checkpointing::Offloaded;
                 usual.allocator = Allocator::Expandable;
             }
+            // Megatron-LM's arguments.py: bf16, and as many choices as there are models; its local layers write attention out
+            Stack::Megatron => {
+                usual.optimizer = Optimizer::AdamW;
+                usual.attention = AttentionKernel::Eager;
+                usual.cluster.sharding = Sharding::Distributed;
+            }
             // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
             Stack::Litgpt => {
                 usual.training_loop.clips = false;
@@ -57,7 +66,9 @@ impl Scenario {
         match (self.stack, self.has_bfloat16()) {
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
-            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
+            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
+                Precision::AmpBf16Weights
+            }
             // `create_model_from_path` of trl 1.16 loads in float32, `SFTConfig` trains with bf16=True
             (Stack::Trl, true) => Precision::AmpBf16,
             (Stack::Transformers | Stack::Trl | Stack::Liger, false) => Precision::AmpFp16,

@@ -41,6 +41,15 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
         (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
         (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
+        (Field::TensorParallel, "tensor parallel size", cluster.layout.tensor, Count::Gpus),
+        (Field::PipelineParallel, "pipeline parallel size", cluster.layout.pipeline, Count::Gpus),
+        (
+            Field::Interleaved,
+            "number of layers run at a time",
+            cluster.layout.interleaved,
+            Count::LayersOrNone,
+        ),
+        (Field::PipelineStage, "pipeline stage", cluster.layout.stage, Count::StageOrNone),
         (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::Elements),
     ] {
         if !(count.least()..=count.most()).contains(&value) {

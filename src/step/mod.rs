@@ -22,6 +22,7 @@ mod ops;
 mod optimizer;
 mod parallel;
 mod params;
+mod pipeline;
 mod ready;
 mod repeat;
 mod replay;

@@ -115,7 +115,7 @@ fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), I
 fn scores(member: &Member) -> Result<(), Issue> {
     match Software::of(member.stack).head {
         HeadCode::Transformers | HeadCode::Trl => Ok(()),
-        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
+        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
             let message =
                 format!("a forward pass of {} without a loss is not modelled", member.stack.label());
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))

@@ -99,12 +99,20 @@ impl Machine {
         }
         let value = self.with(|state| {
             match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Alone
+                | Parallel::Ddp(_)
+                | Parallel::Zero(_)
+                | Parallel::Zero3(_)
+                | Parallel::Megatron(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
             }
             // RegisterPostBackwardFunction
             state.on_gradient(&input.value, move |state| match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Alone
+                | Parallel::Ddp(_)
+                | Parallel::Zero(_)
+                | Parallel::Zero3(_)
+                | Parallel::Megatron(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
             })
         });
@@ -116,11 +124,19 @@ impl Machine {
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
             match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Alone
+                | Parallel::Ddp(_)
+                | Parallel::Zero(_)
+                | Parallel::Zero3(_)
+                | Parallel::Megatron(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
             }
             state.on_gradient(&output.value, move |state| match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
+                Parallel::Alone
+                | Parallel::Ddp(_)
+                | Parallel::Zero(_)
+                | Parallel::Zero3(_)
+                | Parallel::Megatron(_) => {}
                 Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
             })
         });
@@ -130,7 +146,11 @@ impl Machine {
     /// The model's forward pass is over: its loss, whose gradient begins the backward pass. So many modules are around it.
     pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>, wrappers: u32) -> Tensor<'m> {
         let root = self.with(|state| match &state.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => None,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => None,
             Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
         });
         match root {

@@ -5,6 +5,7 @@ use crate::job::{Job, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
 };
@@ -16,6 +17,16 @@ pub(in crate::step) fn supported(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), Issue> {
+    // what it refuses lies with its modules
+    if Software::of(member.stack).trainer == Trainer::Megatron {
+        return Ok(());
+    }
+    let layout = job.cluster.layout;
+    if layout.gpus() > 1 {
+        let field = if layout.tensor > 1 { Field::TensorParallel } else { Field::PipelineParallel };
+        let message = format!("{} does not divide a model among GPUs", member.stack.label());
+        return Err(Issue::error(field, message).with_fix("choose Megatron-core, or sizes of 1"));
+    }
     if !job.cluster.is_many() {
         return Ok(());
     }
@@ -39,7 +50,7 @@ pub(in crate::step) fn supported(
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant => {}
-        Checkpointing::Reentrant | Checkpointing::Offloaded => {
+        Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
         }
@@ -58,6 +69,11 @@ pub(in crate::step) fn supported(
             refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
         }
         Sharding::Ddp => Ok(()),
+        Sharding::Distributed => refuse(
+            Field::Sharding,
+            "Megatron's distributed optimizer under another library".into(),
+            "choose ZeRO-1",
+        ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             sharded(job.cluster, member, training.optimizer, architecture, modeling).map_err(
                 |(field, what, fix)| {
