@@ -22,6 +22,7 @@ const RANDOM: &str = "data/measurements/random.json";
 const TRL: &str = "data/measurements/trl.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
+const MEGATRON: &str = "data/measurements/megatron.json";
 const KINDS: &str = "data/accuracy.tsv";
 
 fn read(path: &str) -> String {
@@ -38,6 +39,9 @@ const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
 const MULTI_ROWS: usize = 91;
+
+/// Rows of [`MEGATRON`].
+const MEGATRON_ROWS: usize = 43;
 
 /// Rows of [`DRAWN`] that are modelled.
 const DRAWN_ROWS: usize = 1043;
@@ -95,6 +99,15 @@ fn published_rows_are_predicted() {
     assert!(count >= PUBLISHED_ROWS, "only {count} rows are predicted");
     assert!(median_pct <= 1.5, "median {median_pct:.2} %");
     assert!(mean_pct <= 8.0, "mean {mean_pct:.2} %");
+}
+
+/// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
+#[test]
+fn every_row_of_megatron_is_predicted() {
+    let report = check::check(&read(MEGATRON), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, MEGATRON_ROWS, [0.001, 0.05, 0.1]);
+    within(&report.summary.reserved, MEGATRON_ROWS, [0.01, 2.0, 3.0]);
 }
 
 #[test]

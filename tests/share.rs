@@ -7,8 +7,8 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Layout, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
     Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
     modules,
 };
@@ -173,12 +173,19 @@ fn savings() -> impl Strategy<Value = Savings> {
 
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce), deepspeed)| Cluster {
-        gpus,
-        sharding,
-        reshards,
-        reduce,
-        deepspeed,
+    (own, deepspeed(), layouts()).prop_map(|((gpus, sharding, reshards, reduce), deepspeed, layout)| {
+        Cluster { gpus, sharding, reshards, reduce, deepspeed, layout }
+    })
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let size = || 1u64..=1 << 24;
+    let none = || 0u64..=1 << 24;
+    (size(), size(), none(), none()).prop_map(|(tensor, pipeline, interleaved, stage)| Layout {
+        tensor,
+        pipeline,
+        interleaved,
+        stage,
     })
 }
 

@@ -222,6 +222,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            rank: None,
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

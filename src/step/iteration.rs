@@ -15,7 +15,7 @@ use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
-use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
@@ -269,6 +269,12 @@ impl<'a> Rounds<'a> {
     pub fn line(&self, member: usize) -> Line {
         let model = &self.members[member].model;
         Line::of(self.cluster, model.part.unwrap_or(Share::WHOLE))
+    }
+
+    /// Which rank it is, where ranks differ.
+    pub fn rank(&self) -> Option<Rank> {
+        let trained = self.round.iter().find(|act| act.batch().is_some())?;
+        self.line(trained.member()).rank(trained.times())
     }
 
     /// The machine that it runs on.

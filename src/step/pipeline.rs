@@ -15,7 +15,7 @@ use super::machine::Machine;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::Batch;
-use crate::memory::{Category, Phase, Stage};
+use crate::memory::{Category, Phase, Rank, Stage};
 use crate::scenario::Cluster;
 use crate::step::what::{Source, What};
 
@@ -55,6 +55,15 @@ impl Line {
             self.stages.saturating_sub(self.stage()).saturating_add(2)
         };
         times.min(different)
+    }
+
+    /// Which rank stands there, of a pipeline through which so many micro-batches go; none where there is one stage.
+    pub fn rank(&self, times: u64) -> Option<Rank> {
+        let times = usize::try_from(times).unwrap_or(usize::MAX).max(1);
+        let total = if self.interleaved { times.saturating_mul(self.part.times) } else { times };
+        let in_flight = self.warm_up(total).saturating_add(1).min(total) as u64;
+        let (stage, stages) = (self.part.stage + 1, self.stages as u64);
+        (stages > 1).then_some(Rank { stage, stages, in_flight, interleaved: self.interleaved })
     }
 
     fn stage(&self) -> usize {

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use super::device::Device;
-use super::forward::stacks::megatron::Share;
+use super::forward::stacks::megatron::{Share, micro_batches};
 use super::forward::{Apart, Model, stacks};
 use super::machine::Machine;
 use super::parallel::{Parallel, supported};
+use super::pipeline::Line;
 use super::support;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
@@ -43,6 +44,12 @@ pub(super) struct Built<'a> {
     part: Option<Share>,
 }
 
+/// Refuses a number of micro-batches that a member's schedule does not take.
+fn own_micro_batches(job: &Job, member: usize) -> Result<(), Issue> {
+    let mut acts = job.round.iter().filter(|act| act.member() == member && act.batch().is_some());
+    acts.try_for_each(|act| micro_batches(job.cluster, act.times()))
+}
+
 impl<'a> Ready<'a> {
     /// A job, with the architectures of its members in their order.
     ///
@@ -62,6 +69,9 @@ impl<'a> Ready<'a> {
             let architecture = stacks::architecture(named, member, batch, job.cluster)?;
             supported(job, member, &architecture, modeling)?;
             let trainer = Software::of(member.stack).trainer;
+            if trainer == Trainer::Megatron {
+                own_micro_batches(job, index)?;
+            }
             let part = (trainer == Trainer::Megatron).then(|| Share::of(job.cluster, named));
             models.push(Built { member, named, architecture, modeling, batch, part });
         }
@@ -130,6 +140,12 @@ impl<'a> Ready<'a> {
     /// Micro-batches of the longest training of a round.
     pub fn accumulation(&self) -> u64 {
         self.round.iter().map(Act::times).max().unwrap_or(1)
+    }
+
+    /// Micro-batches of such a training that are run by a schedule of Megatron-core; none where there is no such.
+    pub fn scheduled(&self) -> Option<usize> {
+        let share = self.models.iter().find_map(|built| built.part)?;
+        Some(Line::of(self.cluster, share).micro_batches(self.accumulation()))
     }
 
     /// How many parameters the models on the machine have.

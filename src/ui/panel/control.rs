@@ -90,6 +90,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Gpus => &scale::GPUS,
         Count::Elements => &scale::ELEMENTS,
         Count::ElementsOrNone => &scale::ELEMENTS_OR_NONE,
+        Count::LayersOrNone | Count::StageOrNone => &scale::OR_NONE,
     }
 }
 

@@ -6,6 +6,7 @@ use super::chart::Chart;
 use super::need::open;
 use super::rows::pieces;
 use crate::estimate::estimate;
+use crate::memory::{Memory, Rank};
 use crate::plan::{GPU_COUNTS, Layout as OnGpus, Verdict};
 use crate::scenario::{Cluster, Scenario, Sharding};
 use crate::ui::chart::stack::{Bar, Layout, draw};
@@ -20,6 +21,9 @@ use crate::units::{Bytes, grouped};
 /// How many GPUs have a bar of their own.
 const DRAWN: u64 = 8;
 
+/// How many stages of a pipeline have.
+const MOST_STAGES: u64 = 32;
+
 /// What every GPU holds, where there are several.
 #[component]
 pub fn Ranks() -> impl IntoView {
@@ -29,8 +33,9 @@ pub fn Ranks() -> impl IntoView {
     let told = move || {
         let unit = state.unit();
         let told = |needed, capacity, batch| together(cluster.get(), needed, capacity, batch, unit);
-        state.current().answer(|scenario, memory, gpu| {
-            told(memory.needed(), gpu.memory, scenario.batch.saturating_mul(scenario.accumulation))
+        state.current().answer(|scenario, memory, gpu| match memory.rank {
+            Some(rank) => staged(cluster.get(), rank),
+            None => told(memory.needed(), gpu.memory, scenario.batch.saturating_mul(scenario.accumulation)),
         })
     };
     let silent = move || {
@@ -51,20 +56,50 @@ fn bars(state: State, width: u32) -> String {
     let unit = state.unit();
     let layout = Layout { width, bar: 14, gap: 6, names: 56, amounts: 76, labelled: false };
     let drawn = state.current().answer(|scenario, memory, gpu| {
-        let bars = (0..scenario.cluster.gpus.min(DRAWN)).map(|rank| Bar {
-            name: format!("GPU {rank}"),
+        let bar = |name, memory: &Memory| Bar {
+            name,
             segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
             faded: false,
+        };
+        let Some(rank) = memory.rank else {
+            let bars = (0..scenario.cluster.gpus.min(DRAWN)).map(|rank| bar(format!("GPU {rank}"), memory));
+            let told = "Bars of the memory at the peak of every GPU, all alike";
+            return draw(&bars.collect::<Vec<_>>(), unit, layout, told);
+        };
+        let stages = 1..=rank.stages.min(MOST_STAGES);
+        let bars = stages.filter_map(|stage| {
+            let name = format!("stage {}", grouped(stage));
+            if stage == rank.stage {
+                return Some(bar(name, memory));
+            }
+            let mut other = scenario.clone();
+            other.cluster.layout.stage = stage;
+            Some(bar(name, &estimate(&other).memory?))
         });
         draw(
             &bars.collect::<Vec<_>>(),
             unit,
             layout,
-            "Bars of the memory at the peak of every GPU, all alike",
+            "Bars of the memory at the peak of a GPU of every stage",
         )
     });
     drawn.unwrap_or_default()
+}
+
+/// Which stage is answered for, and what the others are.
+fn staged(cluster: Cluster, rank: Rank) -> String {
+    let each = cluster.gpus / rank.stages.max(1);
+    let leads = if cluster.layout.stage == 0 { "needs most, and its figures are shown" } else { "is shown" };
+    let beyond = match rank.stages.checked_sub(MOST_STAGES) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" {} more stages are not drawn.", grouped(more)),
+    };
+    let gpus = if each == 1 { "one GPU".to_owned() } else { format!("{} GPUs, all alike", grouped(each)) };
+    format!(
+        "A GPU of {}, {leads}. Each stage has {gpus}; the bars of other stages are of their tensors.{beyond}",
+        rank.words()
+    )
 }
 
 /// What all GPUs need together, so that nobody takes the figure of one for it.
@@ -219,6 +254,7 @@ fn fewest(state: State, scenario: &Scenario, layout: &OnGpus, unit: Unit) -> imp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario;
     use crate::share;
 
     #[test]
@@ -229,6 +265,19 @@ mod tests {
         assert!(told.contains("need 160.0 GiB of 384.0 GiB and take 64 sequences per step"), "{told}");
         let two = together(Cluster { gpus: 2, ..cluster }, Bytes::gib(10.), Bytes::gib(24.), 1, Unit::Binary);
         assert!(two.starts_with("All do the same"), "{two}");
+    }
+
+    #[test]
+    fn stages_are_told_apart() {
+        let layout = scenario::Layout { tensor: 2, pipeline: 4, ..scenario::Layout::WHOLE };
+        let cluster = Cluster { gpus: 16, layout, ..Cluster::ONE };
+        let rank = Rank { stage: 1, stages: 4, in_flight: 4, interleaved: false };
+        let told = staged(cluster, rank);
+        assert!(
+            told.starts_with("A GPU of stage 1 of 4, which holds the embedding and 4 micro-batches"),
+            "{told}"
+        );
+        assert!(told.contains("Each stage has 4 GPUs, all alike"), "{told}");
     }
 
     #[test]

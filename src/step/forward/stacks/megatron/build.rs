@@ -13,6 +13,9 @@ use crate::scenario::{
 };
 use crate::units::grouped;
 
+/// The most stages, with virtual ones, that a micro-batch goes through: more than the deepest models have layers.
+const MOST_STAGES: u64 = 1024;
+
 /// Names of the modules, by which their parameters are put in Megatron's order.
 pub(super) const QKV: &str = "self_attention.linear_qkv";
 pub(super) const PROJECTION: &str = "self_attention.linear_proj";
@@ -59,7 +62,7 @@ impl Share {
         Share {
             stage,
             layers: at_a_time,
-            times: each / at_a_time.max(1),
+            times: (each / at_a_time.max(1)).max(1),
             is_first: stage == 0,
             is_last: stage + 1 == layout.pipeline,
             shares_embedding: model.head.tied && layout.pipeline > 1,
@@ -95,7 +98,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     if !matches!(&architecture.final_norm, Some(norm) if norm.kind == NormKind::Rms) {
         return refuse("norms that are no RMSNorm");
     }
-    let tensor = cluster.layout.tensor;
+    let tensor = cluster.layout.tensor.max(1);
     let divided = |number: u64, what: &str| {
         if number.is_multiple_of(tensor) {
             return Ok(number / tensor);
@@ -179,14 +182,11 @@ fn fix_of(number: u64, size: u64) -> String {
 /// Refuses stages of which one would have other layers than the others.
 fn stages(architecture: &Architecture, cluster: Cluster) -> Result<(), Issue> {
     let layout = cluster.layout;
-    let layers = architecture.order.len() as u64;
-    if !layers.is_multiple_of(layout.pipeline) {
-        let message = format!(
-            "{} stages cannot have as many each of the {} layers",
-            grouped(layout.pipeline),
-            grouped(layers)
-        );
-        let fix = (1..layout.pipeline.min(layers)).rev().find(|stages| layers.is_multiple_of(*stages));
+    let (layers, stages) = (architecture.order.len() as u64, layout.pipeline.max(1));
+    if stages > layers.max(1) || !layers.is_multiple_of(stages) {
+        let message =
+            format!("{} stages cannot have as many each of the {} layers", grouped(stages), grouped(layers));
+        let fix = (1..=stages.min(layers)).rev().find(|stages| layers.is_multiple_of(*stages));
         return Err(Issue::error(Field::PipelineParallel, message)
             .with_fix(format!("use {} stages", fix.unwrap_or(1))));
     }
@@ -195,7 +195,7 @@ fn stages(architecture: &Architecture, cluster: Cluster) -> Result<(), Issue> {
         return Err(Issue::error(Field::PipelineStage, message)
             .with_fix(format!("choose one up to {}", grouped(layout.pipeline))));
     }
-    let each = layers / layout.pipeline;
+    let each = layers / stages;
     if layout.interleaved > 0 && layout.pipeline > 1 && !each.is_multiple_of(layout.interleaved) {
         let message = format!(
             "the {} layers of a stage cannot be run {} at a time",
@@ -204,6 +204,14 @@ fn stages(architecture: &Architecture, cluster: Cluster) -> Result<(), Issue> {
         );
         let fix = (1..=layout.interleaved.min(each)).rev().find(|layers| each.is_multiple_of(*layers));
         return Err(Issue::error(Field::Interleaved, message).with_fix(format!("use {}", fix.unwrap_or(1))));
+    }
+    let share = Share::of(cluster, architecture);
+    let visited = stages.saturating_mul(share.times as u64);
+    if visited > MOST_STAGES {
+        let message =
+            format!("a pipeline of {} stages, virtual ones counted, is not followed", grouped(visited));
+        return Err(Issue::error(Field::PipelineParallel, message)
+            .with_fix(format!("use at most {}", grouped(MOST_STAGES))));
     }
     let kinds = |stage: &[u16]| stage.to_vec();
     let mut parts = architecture.order.chunks(usize::try_from(each).unwrap_or(usize::MAX).max(1));
@@ -222,6 +230,21 @@ fn of_rank(order: &[u16], part: Share, stages: u64) -> Vec<u16> {
     let first = |time: usize| time.saturating_mul(stages).saturating_add(stage).saturating_mul(part.layers);
     let layers = |time: usize| order.iter().skip(first(time)).take(part.layers).copied();
     (0..part.times).flat_map(layers).collect()
+}
+
+/// Refuses numbers of micro-batches at which Megatron's interleaved schedule stops.
+pub(in crate::step) fn micro_batches(cluster: Cluster, times: u64) -> Result<(), Issue> {
+    let layout = cluster.layout;
+    if layout.pipeline <= 1 || layout.interleaved == 0 || times.is_multiple_of(layout.pipeline) && times > 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "interleaved stages take micro-batches in groups of {}, and a step has {}",
+        grouped(layout.pipeline),
+        grouped(times)
+    );
+    let next = times.div_ceil(layout.pipeline).max(1).saturating_mul(layout.pipeline);
+    Err(Issue::error(Field::Accumulation, message).with_fix(format!("use {}", grouped(next))))
 }
 
 /// Refuses what was not compared with Megatron-core's code.
@@ -277,6 +300,16 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
     }
     if member.dropout.is_some_and(|dropout| dropout > 0) {
         return refuse(Field::Dropout, "Megatron-core is followed without dropout", "leave it out");
+    }
+    if !member.training.is_none_or(|training| training.grads_to_none) {
+        return refuse(Field::SetToNone, "Megatron's zero_grad frees gradients", "let it free them");
+    }
+    if member.fills_cache {
+        return refuse(
+            Field::UseCache,
+            "Megatron's training fills no cache of keys and values",
+            "switch it off",
+        );
     }
     match cluster.sharding {
         Sharding::Ddp | Sharding::Distributed => {}

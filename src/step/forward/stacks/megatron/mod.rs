@@ -28,8 +28,8 @@ use crate::step::params::ParamId;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
-pub(in crate::step) use build::Share;
 pub(super) use build::architecture;
+pub(in crate::step) use build::{Share, micro_batches};
 
 const MEMORY_BUFFER: Source = Source::At("Megatron-core, megatron/core/utils.py, GlobalMemoryBuffer");
 
