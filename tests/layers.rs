@@ -35,7 +35,7 @@ const LAYERS: [&str; 22] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 37] = [
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -86,6 +86,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "verdicts",
             "trainer",
             "ranks",
+            "megatron",
             "truth",
             "reading",
             "mod",
@@ -130,8 +131,10 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "optimizer",
             "forward",
             "support",
+            "line",
             "ready",
             "iteration",
+            "pipeline",
             "schedule",
             "run",
             "replay",
@@ -254,6 +257,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("plan/levers", &["mod|rules|room"]),
     ("allocator", &["free_list", "mod", "expandable"]),
+    ("step/forward/stacks/megatron", &["build", "functions", "mod", "loss"]),
     ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
     ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];

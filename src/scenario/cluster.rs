@@ -2,7 +2,7 @@
 
 use super::{
     AttentionKernel, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision, Scenario,
-    Severity, Sharding,
+    Severity, Sharding, Stack,
 };
 use crate::hardware::NCCL;
 use crate::model::Architecture;
@@ -10,6 +10,12 @@ use crate::model::blocks::FeedForward;
 
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    if scenario.stack == Stack::Megatron {
+        let message = "these are Megatron-core's local layers with unfused attention, without sequence parallelism; Transformer \
+                       Engine's keep less, and so do stages whose outputs are freed once they are sent \
+                       (deallocate_pipeline_outputs)";
+        issues.push(Issue::new(Severity::Note, Field::Stack, message));
+    }
     if scenario.cluster.is_many() {
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \

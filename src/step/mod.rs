@@ -17,6 +17,7 @@ mod gradient;
 mod heap;
 mod iteration;
 mod kernels;
+mod line;
 mod machine;
 mod ops;
 mod optimizer;

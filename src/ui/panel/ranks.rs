@@ -8,7 +8,7 @@ use super::rows::pieces;
 use crate::estimate::estimate;
 use crate::memory::{Memory, Rank};
 use crate::plan::{GPU_COUNTS, Layout as OnGpus, Verdict};
-use crate::scenario::{Cluster, Scenario, Sharding};
+use crate::scenario::{Cluster, Scenario, Sharding, Stack};
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::controls::{Cell, Column, Row, Table};
 use crate::ui::desk::Place;
@@ -124,6 +124,16 @@ fn counts() -> impl Iterator<Item = u64> {
     GPU_COUNTS.into_iter().filter(|gpus| (2..=32).contains(gpus))
 }
 
+/// The engines that go with the scenario's training library.
+fn engines(scenario: &Scenario) -> impl Iterator<Item = Sharding> + use<> {
+    let megatron = scenario.stack == Stack::Megatron;
+    Sharding::ALL.iter().copied().filter(move |sharding| match sharding {
+        Sharding::Ddp => true,
+        Sharding::Distributed => megatron,
+        Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => !megatron,
+    })
+}
+
 /// The scenario under an engine on so many GPUs, with the precision that they usually have unless another was chosen.
 fn under(scenario: &Scenario, sharding: Sharding, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
@@ -144,8 +154,8 @@ pub fn Layouts() -> impl IntoView {
         move || state.current().scenario.with(|scenario| under(scenario, Sharding::ALL[0], 2)),
         |scenario| {
             let ask = |sharding, gpus| Question::Point(Box::new(under(scenario, sharding, gpus)));
-            let row = |sharding: &Sharding| counts().map(|gpus| ask(*sharding, gpus)).collect::<Vec<_>>();
-            Sharding::ALL.iter().flat_map(row).collect()
+            let row = |sharding: Sharding| counts().map(|gpus| ask(sharding, gpus)).collect::<Vec<_>>();
+            engines(scenario).flat_map(row).collect()
         },
         Place::Layout,
         |answer| {
@@ -157,13 +167,13 @@ pub fn Layouts() -> impl IntoView {
         let unit = state.unit();
         let points: Vec<_> = found.heard.get();
         state.current().scenario.with(|scenario| {
-            let row = |(index, sharding): (usize, &Sharding)| {
+            let row = |(index, sharding): (usize, Sharding)| {
                 let cell = |(column, gpus): (usize, u64)| {
                     let point = points.get(index * counts().count() + column).copied().flatten();
-                    cell(state, under(scenario, *sharding, gpus), point, unit)
+                    cell(state, under(scenario, sharding, gpus), point, unit)
                 };
                 Row {
-                    class: if scenario.cluster.is_many() && scenario.cluster.sharding == *sharding {
+                    class: if scenario.cluster.is_many() && scenario.cluster.sharding == sharding {
                         "own"
                     } else {
                         ""
@@ -173,7 +183,7 @@ pub fn Layouts() -> impl IntoView {
                     ..Row::default()
                 }
             };
-            Sharding::ALL.iter().enumerate().map(row).collect::<Vec<_>>()
+            engines(scenario).enumerate().map(row).collect::<Vec<_>>()
         })
     });
     let columns = Signal::derive(|| {
