@@ -167,6 +167,19 @@ need_packages() {
     PATH=$PWD/node_modules/.bin:$PATH
 }
 
+# need_python: an environment in target/python with what builds the wheel.
+need_python() {
+    if [ -x target/python/bin/maturin ] && is_version "$MATURIN_VERSION" target/python/bin/maturin; then return; fi
+    if ! python3 -m venv --help >/dev/null 2>&1 || ! python3 -c 'import ensurepip' 2>/dev/null; then
+        has apt-get && say "installing Python (apt)" && logged apt apt_install python3 python3-venv ||
+            give_up "Python 3.9 or newer with its module venv is not installed." "Debian, Ubuntu: sudo apt-get install python3-venv"
+    fi
+    say "installing maturin $MATURIN_VERSION"
+    logged maturin python_environment || give_up "maturin could not be installed; is the network up?"
+}
+
+python_environment() { python3 -m venv target/python && target/python/bin/pip install --quiet "maturin==$MATURIN_VERSION"; }
+
 # need_chromium: sets HEADROOM_CHROMIUM to a browser that Playwright can drive.
 need_chromium() {
     if find_chromium; then return; fi

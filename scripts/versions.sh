@@ -5,4 +5,5 @@
 RUST_VERSION=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
 WASM_BINDGEN_VERSION=$(sed -n '/^name = "wasm-bindgen"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
 TRUNK_VERSION=0.21.14
+MATURIN_VERSION=1.16.0
 NODE_MINIMUM=20

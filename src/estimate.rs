@@ -53,6 +53,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                 match step::run(&architecture, scenario, &gpu) {
                     Ok(answer) => {
                         issues.extend(offloaded(answer.offloaded));
+                        issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
                         memory = Some(answer);
                     }
                     Err(issue) => issues.push(issue),
@@ -71,4 +72,17 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
     }
     let message = format!("up to {bytes} of activations wait in the CPU's memory");
     Some(Issue::new(Severity::Note, Field::Offloading, message))
+}
+
+/// What the CPU's memory has of each rank's shards. A machine has all of its GPUs' in one.
+fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
+    if bytes == Bytes::ZERO {
+        return None;
+    }
+    let together = Bytes(bytes.0.saturating_mul(gpus));
+    let message = format!(
+        "for each GPU {bytes} of weights, gradients and optimizer state lie in the CPU's memory, {together} for all; what is \
+         copied is pinned, for which PyTorch takes the next power of two"
+    );
+    Some(Issue::new(Severity::Note, Field::CpuOffload, message))
 }

@@ -76,6 +76,7 @@ fn rest(groups: &[TensorGroup], stack: Stack) -> Option<Line> {
         Category::Weights
         | Category::Adapters
         | Category::Gradients
+        | Category::KvCache
         | Category::WeightCopies
         | Category::Workspace
         | Category::Batch
@@ -149,6 +150,7 @@ fn reason(group: &TensorGroup, stack: Stack) -> (String, String) {
         | Category::Buffers
         | Category::Optimizer
         | Category::Gradients
+        | Category::KvCache
         | Category::WeightCopies
         | Category::Workspace
         | Category::Rounding => own(),

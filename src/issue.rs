@@ -56,6 +56,7 @@ pub enum Field {
     Sharding,
     Reshards,
     ReduceDtype,
+    CpuOffload,
     ReduceBucket,
     PrefetchBucket,
     Persistence,
@@ -66,6 +67,12 @@ pub enum Field {
     PipelineParallel,
     Interleaved,
     PipelineStage,
+    Task,
+    Prompt,
+    Reference,
+    NewTokens,
+    KvCache,
+    Sampling,
     Link,
 }
 

@@ -1,31 +1,25 @@
 //! What runs on a card: models with everything that belongs to them, and what is done with them round after round.
 //!
-//! A [`Scenario`] is the job of one model: training, then the optimizer's step. Direct preference optimisation (DPO) is two
-//! models, of which one is trained and the other scores the same batch:
+//! A [`Scenario`] is a job of its one model: training, then the optimizer's step. Direct preference optimisation (DPO) of all
+//! weights is two models, of which one is trained and the other, the model as it was, scores the same batch:
 //!
 //! ```
-//! use headroom::job::{Act, Batch, Job, Loss, Member};
-//! use headroom::scenario::{Checkpointing, Cluster, Mask, Method, ModelChoice, Precision, Scenario, Stack};
+//! use headroom::job::Job;
+//! use headroom::scenario::{Method, ModelChoice, Precision, Scenario, Stack, Task};
 //! use headroom::{memory::Stage, step};
 //!
 //! let scenario = Scenario {
+//!     task: Task::Dpo,
 //!     model: ModelChoice::Catalogue("Qwen/Qwen3-0.6B".into()),
 //!     stack: Stack::Trl,
 //!     method: Method::Full,
 //!     precision: Precision::AmpBf16,
-//!     mask: Mask::Ones,
-//!     batch: 2, // a chosen and a rejected answer
-//!     sequence: 512,
+//!     batch: 1, // a pair: a chosen and a rejected answer
+//!     sequence: 1024,
 //!     ..Scenario::default()
 //! };
-//! let policy = Member::from(&scenario);
-//! let reference = Member { training: None, checkpointing: Checkpointing::Off, ..policy.clone() };
-//! let (batch, loss) = (Batch::from(&scenario), Loss::Preference { reference: 1, prompt: 2 });
-//! let job = Job {
-//!     members: vec![policy, reference],
-//!     round: vec![Act::Train { member: 0, batch, loss, times: 1 }, Act::Update { member: 0 }],
-//!     cluster: Cluster::ONE,
-//! };
+//! let job = Job::from(&scenario);
+//! assert_eq!(job.members.len(), 2);
 //! let memory = step::run_job(&job, &scenario.gpu()?)?;
 //! let stages: Vec<Stage> = memory.steady.phases.iter().map(|(phase, _)| phase.stage).collect();
 //! assert_eq!(stages, [Stage::Forward, Stage::Score, Stage::Backward, Stage::Step]);
@@ -38,8 +32,8 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, Lora, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Quantization, Scenario, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
+    ModelChoice, Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -81,6 +75,27 @@ pub enum Act {
         /// What it is given.
         batch: Batch,
     },
+    /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
+    Generate {
+        /// Who generates.
+        member: usize,
+        /// The prompts.
+        batch: Batch,
+        /// How.
+        how: Generation,
+    },
+}
+
+/// Who scores a batch that a model is trained on, for the model to be held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scorer {
+    /// Another member.
+    Member(usize),
+    /// The trained model with its adapters off.
+    WithoutAdapters,
+    /// Nobody: a number for each sequence comes with the batch (`precompute_ref_log_probs`).
+    Precomputed,
 }
 
 /// What a model is trained towards.
@@ -93,7 +108,7 @@ pub enum Loss {
     /// reference scores it while the trained model's graph waits for backward, as trl's `DPOTrainer` has it.
     Preference {
         /// Who scores the batch beside.
-        reference: usize,
+        reference: Scorer,
         /// Tokens at the beginning of each sequence that are not scored.
         prompt: u64,
     },
@@ -103,7 +118,7 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } => Some(*batch),
+            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }
@@ -115,6 +130,7 @@ impl Act {
                 Act::Train { member, batch: change(batch), loss, times }
             }
             Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
     }
@@ -123,22 +139,27 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } => times,
-            Act::Update { .. } | Act::Score { .. } => 1,
+            Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => 1,
         }
     }
 
     /// Whose act it is.
     pub fn member(&self) -> usize {
         match *self {
-            Act::Train { member, .. } | Act::Update { member } | Act::Score { member, .. } => member,
+            Act::Train { member, .. }
+            | Act::Update { member }
+            | Act::Score { member, .. }
+            | Act::Generate { member, .. } => member,
         }
     }
 
     /// The members that it runs: whose act it is, and a reference.
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
         let reference = match *self {
-            Act::Train { loss: Loss::Preference { reference, .. }, .. } => Some(reference),
-            Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Score { .. } => None,
+            Act::Train { loss: Loss::Preference { reference: Scorer::Member(reference), .. }, .. } => {
+                Some(reference)
+            }
+            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -154,12 +175,43 @@ impl Job {
     }
 }
 
+impl Job {
+    /// One call of `generate` with a prompt as long as the scenario's sequence.
+    fn generating(scenario: &Scenario) -> Job {
+        // a tokenizer gives a mask with the prompts
+        let mask = if scenario.mask == Mask::Padded { Mask::Padded } else { Mask::Ones };
+        let batch = Batch { mask, lengths: Lengths::Equal, ..Batch::from(scenario) };
+        let members = vec![Member::from(scenario).generating()];
+        let generates = Act::Generate { member: 0, batch, how: scenario.generation };
+        Job { members, round: vec![generates], cluster: scenario.cluster }
+    }
+}
+
+/// The job of a scenario: all its members are of the scenario's model.
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
         let (batch, times) = (Batch::from(scenario), scenario.accumulation);
-        let round =
-            vec![Act::Train { member: 0, batch, loss: Loss::Labels, times }, Act::Update { member: 0 }];
-        Job { members: vec![Member::from(scenario)], round, cluster: scenario.cluster }
+        let policy = Member::from(scenario);
+        let mut members = vec![policy];
+        let loss = match scenario.task {
+            Task::Generate => return Job::generating(scenario),
+            Task::Sft => Loss::Labels,
+            Task::Dpo => {
+                let reference = match (scenario.answers.reference, scenario.method) {
+                    (Reference::Precomputed, _) => Scorer::Precomputed,
+                    (Reference::Scored, Method::Full) => {
+                        members.push(members[0].reference());
+                        Scorer::Member(1)
+                    }
+                    (Reference::Scored, Method::Lora | Method::Qlora) => Scorer::WithoutAdapters,
+                };
+                // of a sequence without an answer nothing is left to score
+                let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
+                Loss::Preference { reference, prompt }
+            }
+        };
+        let round = vec![Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }];
+        Job { members, round, cluster: scenario.cluster }
     }
 }
 
@@ -170,7 +222,9 @@ pub struct Member {
     pub model: ModelChoice,
     /// Which weights are trained.
     pub method: Method,
-    /// Adapters; read for [`Method::Lora`] and [`Method::Qlora`].
+    /// Whether it has adapters.
+    pub adapts: bool,
+    /// Adapters, where it has some.
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
@@ -210,9 +264,26 @@ pub struct Training {
 }
 
 impl Member {
+    /// The model as it was before it was trained, which scores.
+    pub fn reference(&self) -> Member {
+        Member { training: None, checkpointing: Checkpointing::Off, ..self.clone() }
+    }
+
     /// Whether the script keeps the model's output alive through backward and step.
     pub fn keeps_outputs(&self) -> bool {
         self.training.is_some_and(|training| training.keeps_outputs)
+    }
+
+    /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
+    pub fn generating(self) -> Member {
+        Member {
+            adapts: false,
+            quantization: Quantization { prepare: false, ..self.quantization },
+            checkpointing: Checkpointing::Off,
+            fills_cache: false,
+            training: None,
+            ..self
+        }
     }
 
     /// When the optimizer steps; after backward where there is none.
@@ -230,10 +301,16 @@ impl Member {
 impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
+        let disables_dropout = match scenario.task {
+            Task::Sft | Task::Generate => false,
+            // `disable_dropout`, which is on by default (trl, trainer/dpo_config.py)
+            Task::Dpo => true,
+        };
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
-            lora: scenario.lora,
+            adapts: scenario.method.has_adapters(),
+            lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
             precision: scenario.precision,
             stack: scenario.stack,
@@ -241,7 +318,7 @@ impl From<&Scenario> for Member {
             checkpointing: scenario.checkpointing,
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
-            dropout: scenario.dropout,
+            dropout: if disables_dropout { Some(0) } else { scenario.dropout },
             fills_cache: habits.fills_cache,
             training: Some(Training {
                 optimizer: scenario.optimizer,
@@ -299,7 +376,8 @@ impl Batch {
 
 impl From<&Scenario> for Batch {
     fn from(scenario: &Scenario) -> Batch {
-        let Scenario { batch: sequences, sequence: length, lengths, mask, .. } = *scenario;
+        let Scenario { task, batch, sequence: length, lengths, mask, .. } = *scenario;
+        let sequences = if task.has_pairs() { batch.saturating_mul(2) } else { batch };
         Batch { sequences, length, lengths, mask }
     }
 }

@@ -69,6 +69,7 @@ pub mod dtype;
 pub mod estimate;
 pub mod explain;
 pub mod export;
+pub mod foreign;
 pub mod hardware;
 pub mod issue;
 pub mod job;

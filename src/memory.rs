@@ -22,6 +22,8 @@ pub enum Category {
     Optimizer,
     /// What forward keeps for backward.
     Activations,
+    /// Keys and values of earlier tokens, which generation keeps.
+    KvCache,
     /// Half-precision copies of float32 weights that autocast makes.
     WeightCopies,
     /// The logits, their float32 copies, and the gradients of these.
@@ -47,6 +49,7 @@ impl Category {
         Category::Gradients,
         Category::Optimizer,
         Category::Activations,
+        Category::KvCache,
         Category::WeightCopies,
         Category::Logits,
         Category::Temporaries,
@@ -56,7 +59,7 @@ impl Category {
     ];
 
     /// How many there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// The name in exports and `--json`.
     pub const fn slug(self) -> &'static str {
@@ -68,6 +71,7 @@ impl Category {
             Category::Gradients => "gradients",
             Category::Optimizer => "optimizer",
             Category::Activations => "activations",
+            Category::KvCache => "kv_cache",
             Category::WeightCopies => "weight_copies",
             Category::Logits => "logits",
             Category::Temporaries => "temporaries",
@@ -87,6 +91,7 @@ impl Category {
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",
             Category::Activations => "Saved activations",
+            Category::KvCache => "KV cache",
             Category::WeightCopies => "Weight copies",
             Category::Logits => "Logits and loss",
             Category::Temporaries => "Temporaries",
@@ -110,6 +115,9 @@ impl Category {
                 "What the optimizer remembers from step to step, such as Adam's two moments."
             }
             Category::Activations => "What the forward pass keeps because the backward pass needs it.",
+            Category::KvCache => {
+                "Keys and values of all earlier tokens in every layer, so that the next token is computed without running them again."
+            }
             Category::WeightCopies => {
                 "16-bit copies that autocast makes of float32 weights and keeps until backward has used them; of several GPUs the layers that each gathers from all shards."
             }
@@ -171,6 +179,10 @@ pub enum Stage {
     Step,
     /// A forward pass without gradients: a reference, a reward.
     Score,
+    /// The forward pass over a prompt, up to its first new token.
+    Prefill,
+    /// One forward pass for each further token.
+    Decode,
 }
 
 impl Stage {
@@ -181,6 +193,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer step",
             Stage::Score => "Scoring",
+            Stage::Prefill => "Prompt (prefill)",
+            Stage::Decode => "Generation (decode)",
         }
     }
 
@@ -191,6 +205,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer",
             Stage::Score => "Scoring",
+            Stage::Prefill => "Prefill",
+            Stage::Decode => "Decode",
         }
     }
 }
@@ -212,6 +228,8 @@ impl Phase {
             Stage::Backward => "backward",
             Stage::Step => "step",
             Stage::Score => "score",
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode",
         }
     }
 
@@ -222,6 +240,8 @@ impl Phase {
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
             Stage::Score => "scoring pass",
+            Stage::Prefill => "pass over the prompt",
+            Stage::Decode => "generation of tokens",
         }
     }
 }
@@ -356,6 +376,8 @@ pub struct Memory {
     pub offloaded: Bytes,
     /// Whose figures these are, where ranks differ.
     pub rank: Option<Rank>,
+    /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
+    pub on_host: Bytes,
 }
 
 impl Memory {

@@ -38,7 +38,7 @@ const TRL_ROWS: usize = 41;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 91;
+const MULTI_ROWS: usize = 118;
 
 /// Rows of [`MEGATRON`].
 const MEGATRON_ROWS: usize = 43;

@@ -1,6 +1,8 @@
 //! What the documents say in numbers is what the program does.
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::path::Path;
+
 use headroom::estimate;
 use headroom::model::catalogue;
 use headroom::scenario::{ModelChoice, Scenario};
@@ -28,6 +30,23 @@ fn the_readme_counts_the_catalogue() {
     assert!(text("README.md").contains(&sentence), "README.md does not say: {sentence}");
 }
 
+#[track_caller]
+fn pins_its_actions(workflow: &Path) {
+    for line in std::fs::read_to_string(workflow).unwrap().lines() {
+        let Some((_, action)) = line.split_once("uses: ") else { continue };
+        let (_, version) = action.split_once('@').unwrap_or_default();
+        let (commit, tag) = version.split_once(" # v").unwrap_or_default();
+        let pinned = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
+        assert!(pinned && !tag.is_empty(), "{}: {action} is not pinned by its commit", workflow.display());
+    }
+}
+
+/// What others run of us takes what we run of others.
+#[test]
+fn our_own_action_pins_its_actions() {
+    pins_its_actions(&Path::new(env!("CARGO_MANIFEST_DIR")).join("packages/action/action.yml"));
+}
+
 /// A tag of an action can be moved to other code; a commit cannot. And what is built of a pull request is never
 /// published: only the job that publishes may write, and that job checks nothing out.
 #[test]
@@ -37,13 +56,7 @@ fn workflows_pin_their_actions_and_only_a_push_is_published() {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let workflow = std::fs::read_to_string(&path).unwrap();
-        for line in workflow.lines() {
-            let Some((_, action)) = line.split_once("uses: ") else { continue };
-            let (_, version) = action.split_once('@').unwrap_or_default();
-            let (commit, tag) = version.split_once(" # v").unwrap_or_default();
-            let pinned = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
-            assert!(pinned && !tag.is_empty(), "{}: {action} is not pinned by its commit", path.display());
-        }
+        pins_its_actions(&path);
         for event in ["workflow_run", "pull_request_target"] {
             assert!(
                 !workflow.contains(event),

@@ -4,7 +4,7 @@
 
 use headroom::allocator::Settings;
 use headroom::check;
-use headroom::job::{Act, Batch, Job, Loss, Member};
+use headroom::job::{Act, Batch, Job, Loss, Member, Scorer};
 use headroom::memory::{Category, Iteration, Stage};
 use headroom::model::catalogue;
 use headroom::scenario::{
@@ -40,7 +40,7 @@ fn job(row: &Value) -> (Job, Scenario) {
         ],
         Some("preference") => {
             let prompt = row["prompt"].as_u64().expect("a prompt has a length");
-            let loss = Loss::Preference { reference: 1, prompt };
+            let loss = Loss::Preference { reference: Scorer::Member(1), prompt };
             vec![Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]
         }
         other => panic!("no round is called {other:?}"),
@@ -166,7 +166,7 @@ fn what_is_no_job_says_what_would_be() {
     let batch = Batch::from(&scenario);
     let train = |loss| Act::Train { member: 0, batch, loss, times: 1 };
     let labels = train(Loss::Labels);
-    let preference = train(Loss::Preference { reference: 1, prompt: 1 });
+    let preference = train(Loss::Preference { reference: Scorer::Member(1), prompt: 1 });
     let uniform = Batch { lengths: Lengths::Uniform, ..batch };
     let packed = Batch { mask: Mask::Packed, ..batch };
     let trl = Member { stack: Stack::Trl, method: Method::Full, ..member.clone() };
@@ -199,7 +199,7 @@ fn what_is_no_job_says_what_would_be() {
             vec![Act::Train {
                 member: 0,
                 batch: packed,
-                loss: Loss::Preference { reference: 1, prompt: 1 },
+                loss: Loss::Preference { reference: Scorer::Member(1), prompt: 1 },
                 times: 1,
             }],
             "preferences are modelled with a sequence in each row",

@@ -8,7 +8,7 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "text",
     "units",
     "dtype",
@@ -28,6 +28,7 @@ const LAYERS: [&str; 22] = [
     "oom",
     "share",
     "export",
+    "foreign",
     "check",
     "cli",
     "ui",
@@ -169,7 +170,7 @@ const INSIDE: [(&str, &[&str]); 37] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "sheet", "memory_viz", "script"]),
+    ("export", &["mod", "levers", "sheet", "memory_viz", "script"]),
     ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",

@@ -114,7 +114,7 @@ fn one_layer_stands_for_many() {
 }
 
 /// Settings under which one of several GPUs keeps other things.
-fn on_many() -> [Scenario; 9] {
+fn on_many() -> [Scenario; 12] {
     let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
     let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
     let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
@@ -151,7 +151,10 @@ fn on_many() -> [Scenario; 9] {
             cluster: replicated(4),
             ..base.clone()
         },
+        Scenario { method: Method::Qlora, precision: Precision::Bf16, cluster: sharded(3), ..base.clone() },
         Scenario { cluster: overlapping, accumulation: 2, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero2, 3), method: Method::Qlora, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero3, 2), method: Method::Qlora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero2, 8), method: Method::Lora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero3, 5), ..base },
     ]
@@ -194,7 +197,7 @@ fn one_layer_stands_for_many_on_each_of_several_gpus() {
     let (mut sharded, mut replicated, mut partitioned) = (0, 0, 0);
     for (place, entry) in catalogue::entries().iter().enumerate() {
         let model = ModelChoice::Catalogue(entry.id.to_owned());
-        for turn in [place, place + 3, place + 6] {
+        for turn in [place, place + 4, place + 8] {
             let scenario = Scenario { model: model.clone(), ..settings[turn % settings.len()].clone() };
             if let Some(differences) = answers(&scenario) {
                 match scenario.cluster.sharding {

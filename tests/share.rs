@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Layout, Lengths,
-    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
-    modules,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
+    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -172,9 +172,15 @@ fn savings() -> impl Strategy<Value = Savings> {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    (own, deepspeed(), layouts()).prop_map(|((gpus, sharding, reshards, reduce), deepspeed, layout)| {
-        Cluster { gpus, sharding, reshards, reduce, deepspeed, layout }
+    let own = (
+        1u64..=1 << 24,
+        select(Sharding::ALL),
+        any::<bool>(),
+        select(ReduceDtype::ALL),
+        select(CpuOffload::ALL),
+    );
+    (own, deepspeed(), layouts()).prop_map(|((gpus, sharding, reshards, reduce, cpu), deepspeed, layout)| {
+        Cluster { gpus, sharding, reshards, reduce, cpu, deepspeed, layout }
     })
 }
 
@@ -196,6 +202,15 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
         let (reduce_bucket, prefetch_bucket, persistence, live) = sizes;
         DeepSpeed { reduce_bucket, prefetch_bucket, persistence, live, contiguous, overlap }
     })
+}
+
+fn answers() -> impl Strategy<Value = Answers> {
+    (1u64..=1 << 24, select(Reference::ALL)).prop_map(|(prompt, reference)| Answers { prompt, reference })
+}
+
+fn generations() -> impl Strategy<Value = Generation> {
+    (1u64..=1 << 24, select(CacheKind::ALL), select(Sampling::ALL))
+        .prop_map(|(new_tokens, cache, sampling)| Generation { new_tokens, cache, sampling })
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -224,34 +239,40 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         ),
         (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
+        (select(Task::ALL), answers(), generations()),
     )
-        .prop_map(|(what, how, rest, (stack, savings, format, lengths, allocator))| {
-            let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
-            let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-            let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
-            Scenario {
-                model,
-                method,
-                lora,
-                quantization: Quantization { format, double_quant, prepare },
-                precision,
-                optimizer,
-                batch,
-                sequence,
-                accumulation,
-                checkpointing,
-                attention,
-                mask,
-                dropout,
-                training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
-                lengths,
-                stack,
-                savings,
-                allocator,
-                gpu,
-                cluster,
-            }
-        })
+        .prop_map(
+            |(what, how, rest, (stack, savings, format, lengths, allocator), (task, answers, generation))| {
+                let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
+                let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
+                let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
+                Scenario {
+                    task,
+                    answers,
+                    generation,
+                    model,
+                    method,
+                    lora,
+                    quantization: Quantization { format, double_quant, prepare },
+                    precision,
+                    optimizer,
+                    batch,
+                    sequence,
+                    accumulation,
+                    checkpointing,
+                    attention,
+                    mask,
+                    dropout,
+                    training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
+                    lengths,
+                    stack,
+                    savings,
+                    allocator,
+                    gpu,
+                    cluster,
+                }
+            },
+        )
 }
 
 proptest! {

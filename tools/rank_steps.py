@@ -5,7 +5,7 @@ other, one row a line. Needs the harness that these rows were measured with (mea
 the process is rank 0 of the job, its collectives return at once and move nothing, and all else is the engine's own code. --trace
 prints every allocation and free of the last iteration, as tools/compare_trace.py reads them, --all those of the whole run.
 
-Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (the last for engine "ddp" alone), lora,
+Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (stored as bfloat16 where it is sharded), lora,
 lora_autocast_adapter, qlora_prepare, qlora_double_quant, and weights "bf16" where DDP's autocast runs over bfloat16 weights.
 """
 import json
@@ -16,10 +16,55 @@ import sys
 os.environ.update(DS_ACCELERATOR="cuda", LOCAL_RANK="0", RANK="0", MASTER_ADDR="localhost", MASTER_PORT="29511", CUDA_HOME="/nonexistent")
 
 
+def on_the_cpu(case, config, dtype, keywords, _device):
+    """A 4-bit model in the CPU's memory, as from_pretrained(device_map="cpu", quantization_config=BitsAndBytesConfig(
+    bnb_4bit_quant_storage=torch.bfloat16)) ends with: fully_shard moves it to the GPU layer by layer. Nothing is written to it."""
+    import bitsandbytes as bnb
+    import measure
+    import torch
+    from transformers import BitsAndBytesConfig
+    from transformers.integrations import replace_with_bnb_linear
+    from transformers.quantizers.auto import AutoHfQuantizer
+    double, storage = case["qlora_double_quant"], torch.bfloat16
+    wanted = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16,
+                                bnb_4bit_use_double_quant=double, bnb_4bit_quant_storage=storage)
+    quantiser = AutoHfQuantizer.from_config(wanted)
+    with torch.device("meta"):
+        model = measure.model_class(case).from_config(config, dtype=dtype, **keywords)
+    skip = quantiser.get_modules_to_not_convert(model, wanted.llm_int8_skip_modules, model._keep_in_fp32_modules)
+    replace_with_bnb_linear(model, modules_to_not_convert=skip, quantization_config=wanted)
+    empty = lambda count, of=torch.float32: torch.empty(count, dtype=of, device="cpu")
+    for module in list(model.modules()):
+        if isinstance(module, bnb.nn.Linear4bit):
+            shape = module.weight.shape
+            scales = -(-shape.numel() // 64)
+            outer = bnb.functional.QuantState(absmax=empty(-(-scales // 256)), blocksize=256, code=empty(256), dtype=torch.float32) if double else None
+            inner = bnb.functional.QuantState(absmax=empty(scales, torch.uint8 if double else torch.float32), shape=shape, code=empty(16), blocksize=64,
+                                              quant_type="nf4", dtype=dtype, offset=empty(()) if double else None, state2=outer)
+            kept = {key: value for key, value in module.weight.__dict__.items() if key not in ("quant_state", "bnb_quantized", "module")}
+            packed = empty((-(-shape.numel() // 4), 1), storage)
+            module.weight = bnb.nn.Params4bit(packed, requires_grad=False, quant_state=inner, bnb_quantized=True, module=module, **{
+                key: value for key, value in kept.items() if key in ("blocksize", "compress_statistics", "quant_type", "quant_storage")})
+            module.quant_state = inner
+    for module in list(model.modules()):
+        for name, param in list(module.named_parameters(recurse=False)):
+            if param.is_meta:
+                setattr(module, name, torch.nn.Parameter(empty(param.shape, param.dtype)))
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_meta:
+                module._buffers[name] = empty(buffer.shape, buffer.dtype)
+    model.tie_weights()
+    model.is_loaded_in_4bit = model.is_quantized = True
+    model.hf_quantizer, model.quantization_method = quantiser, "bitsandbytes"
+    quantiser.quantization_config = model.config.quantization_config = wanted
+    return model
+
+
 def adapt(case):
     """Has the harness make the model as measure.py does where it is adapted."""
     import measure
     import torch
+    import transformers
     from transformers import AutoModelForCausalLM
     own = {key: case[key] for key in ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights") if key in case}
     own_type = "fp32" if case["engine"] == "fsdp2" else "bf16" if case["engine"].startswith("zero") else "amp_bf16"
@@ -28,15 +73,47 @@ def adapt(case):
                     attention=case.get("attention", "sdpa"), **own)
     settings["lora"] = {**measure.DEFAULTS["lora"], **(case.get("lora") or {})}
     plain = AutoModelForCausalLM.from_config
+    sharded_4bit = case["method"] == "qlora" and case["engine"] == "fsdp2"
+    if case["method"] == "qlora" and case["engine"] == "zero3":
+        stored = transformers.BitsAndBytesConfig
+        transformers.BitsAndBytesConfig = lambda **own: stored(**own, bnb_4bit_quant_storage=torch.bfloat16)
+    if sharded_4bit:
+        measure.build_4bit = on_the_cpu
+        # the harness makes other models on the meta device and gives their shards memory here
+        torch.nn.Module.to_empty = lambda self, **_: self
 
     def adapted(*_, **__):
         AutoModelForCausalLM.from_config = plain
-        model = measure.build_model(settings, "meta" if case["engine"] == "fsdp2" else torch.device("cuda"))
+        with torch.device("cpu" if sharded_4bit else "meta" if case["engine"] == "fsdp2" else "cuda"):
+            return wrapped()
+
+    def wrapped():
+        model = measure.build_model(settings, "meta" if case["engine"] == "fsdp2" and not sharded_4bit else torch.device("cuda"))
         # the harness looks for them one module further out
         type(model.base_model.model).layers = property(lambda self: self.model.layers)
         return model
 
     AutoModelForCausalLM.from_config = adapted
+
+
+def offload(case):
+    """Has the harness keep shards, gradients and optimizer on the CPU (CPUOffloadPolicy); the optimizer, which takes nothing of
+    the GPU there, does not step. What is pinned or not is the CPU's affair: pinning would write to all of it."""
+    import torch
+    import torch.distributed.fsdp as fsdp
+    plain, policy = fsdp.fully_shard, fsdp.CPUOffloadPolicy(pin_memory=False)
+    fsdp.fully_shard = lambda module, **own: plain(module, offload_policy=policy, **own)
+    if case.get("method") != "qlora":
+        empty = torch.nn.Module.to_empty
+        def to_cpu(self, device):
+            empty(self, device="cpu")
+            for module in self.modules():
+                for name, buffer in module.named_buffers(recurse=False):
+                    module._buffers[name] = buffer.to(device)
+            return self
+        torch.nn.Module.to_empty = to_cpu
+    torch.optim.AdamW.step = lambda self, closure=None: None
+    torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
 
 
 def run(row, show):
@@ -60,6 +137,8 @@ def run(row, show):
         del block
         reset()
 
+    if case.get("cpu_offload"):
+        offload(case)
     if show:
         torch.cuda.reset_peak_memory_stats = mark
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)

@@ -1,12 +1,16 @@
-"""Runs steps of trl's SFTTrainer and prints what they took: trl_steps.py ROW.json [--trace]
+"""Runs steps of trl's trainers and prints what they took: trl_steps.py ROW.json [--trace]
 
-ROW.json is a row of data/measurements/trl.json, or its "case" alone. Needs trl 1.16 with transformers, peft and bitsandbytes, a
+ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 with transformers, peft and bitsandbytes, a
 CUDA device (the rows were measured on one whose kernels do nothing, through Triton's launcher too), and on PYTHONPATH
 the harness that the null device belongs to (measure.py), which builds the model. --trace prints every allocation and
 free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
+  task            "sft" by default, "dpo": which trainer
+  prompt          tokens of the prompt of every answer, 512
+  reference       "precomputed": `precompute_ref_log_probs=True`
+  loss_type       of DPO, a list
   attention_mask  "ones": the collator's; "padding-free": `padding_free=True`, the whole batch in one row
   offload         "trl": `activation_offloading=True`
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
@@ -27,7 +31,7 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None)
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", loss_type=None)
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
               "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit"}
 
@@ -41,8 +45,12 @@ def answer_as_data_would(case):
         def find_packed_sequence_indices(position_ids):
             return (torch.diff(position_ids, prepend=position_ids[:, :1] - 1, dim=-1) != 1).cumsum(-1)
         masking_utils.find_packed_sequence_indices = find_packed_sequence_indices
+    scored = case["labels"] or sequence
+    if case["task"] == "dpo":
+        # chosen answers, then as many rejected ones
+        batch, scored = 2 * batch, sequence - case["prompt"]
     # the first token of a text is no other's target
-    labels = batch * min(case["labels"] or sequence, sequence - 1)
+    labels = batch * min(scored, sequence - 1)
     shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
 
     def nonzero(mask):
@@ -78,22 +86,42 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
 
 
+def trainer_class(case):
+    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig)}[case["task"]]
+
+
+def rows_of(case, count):
+    """So many rows of the data set: texts as ids, answers as words, which the trainers make ids of."""
+    sequence = case["seq"]
+    if case["task"] == "sft":
+        labels = [-100] * (sequence - (case["labels"] or sequence)) + [0] * min(case["labels"] or sequence, sequence)
+        return {"input_ids": [[0] * sequence] * count, "labels": [labels] * count}
+    prompt = " ".join(["w"] * case["prompt"])
+    # an end of the text follows
+    answer = " " + " ".join(["w"] * (sequence - case["prompt"] - 1))
+    return {"prompt": [prompt] * count, "chosen": [answer] * count, "rejected": [answer] * count}
+
+
 def make_trainer(case, folder):
     from datasets import Dataset
     batch, sequence, steps = case["batch"], case["seq"], case["iters"]
     accumulation, kind = case["grad_accumulation"], case["gradient_checkpointing"]
-    ids = [0] * sequence
-    labels = [-100] * (sequence - (case["labels"] or sequence)) + [0] * min(case["labels"] or sequence, sequence)
-    rows = batch * accumulation * steps
-    data = Dataset.from_dict({"input_ids": [ids] * rows, "labels": [labels] * rows})
+    data = Dataset.from_dict(rows_of(case, batch * accumulation * steps))
     free = case["attention_mask"] == "padding-free"
-    args = trl.SFTConfig(
+    trainer, config = trainer_class(case)
+    own = {}
+    if case["task"] == "sft":
+        own["padding_free"] = free
+    if case["task"] == "dpo":
+        own["precompute_ref_log_probs"] = case["reference"] == "precomputed"
+        own.update({"loss_type": case["loss_type"]} if case["loss_type"] else {})
+    args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
         bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_length=None if free else sequence,
-        padding_free=free, activation_offloading=case["offload"] == "trl", max_grad_norm=1.0 if case["clip"] else 0.0,
+        activation_offloading=case["offload"] == "trl", max_grad_norm=1.0 if case["clip"] else 0.0,
         gradient_checkpointing=kind != "none",
-        gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None)
+        gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None, **own)
     more = {}
     if case["method"] != "full":
         from peft import LoraConfig
@@ -102,7 +130,9 @@ def make_trainer(case, folder):
             r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], task_type="CAUSAL_LM",
             target_modules=lora["targets"],
             modules_to_save=["embed_tokens", "lm_head"] if case.get("train_embeddings") else None)
-    return trl.SFTTrainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
+    elif case["task"] == "dpo" and case["reference"] == "scored":
+        more["ref_model"] = build(case)
+    return trainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
 
 
 class Trace(TrainerCallback):

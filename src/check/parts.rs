@@ -25,7 +25,7 @@ pub struct PartRow {
 }
 
 /// What a measurement calls the parts, and ours of the same meaning.
-const PARTS: [(&str, &[&str], &[Category]); 10] = [
+const PARTS: [(&str, &[&str], &[Category]); 11] = [
     ("weights", &["weights"], &[Category::Weights, Category::Adapters]),
     ("quant_state", &["quant_state"], &[Category::QuantState]),
     ("buffers", &["buffers"], &[Category::Buffers]),
@@ -33,6 +33,7 @@ const PARTS: [(&str, &[&str], &[Category]); 10] = [
     ("optimizer", &["optimizer"], &[Category::Optimizer]),
     ("activations", &["activations"], &[Category::Activations]),
     ("weight_copies", &["weight_copies"], &[Category::WeightCopies]),
+    ("kv_cache", &["kv_cache"], &[Category::KvCache]),
     ("logits", &["logits_loss", "logits_grad"], &[Category::Logits]),
     ("temporaries", &["recomputed", "backward_temp", "step_temp"], &[Category::Temporaries]),
     ("workspace_and_batch", &["workspace", "batch"], &[Category::Workspace, Category::Batch]),
@@ -62,6 +63,8 @@ pub(super) fn compare(id: &str, row: &Value, memory: &Memory) -> Vec<PartRow> {
             Stage::Backward => "bwd",
             Stage::Step => "step",
             Stage::Score => "score",
+            Stage::Prefill => "prefill",
+            Stage::Decode => "decode",
         };
         if let Some(total) = row.pointer(&format!("/measured/peak/steady/{name}")).and_then(Value::as_u64) {
             push(phase.slug(), "total", total, peak.bytes.0);

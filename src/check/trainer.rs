@@ -4,6 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::error::CheckError;
+use crate::scenario::{Reference, Task};
+
+/// Tokens of the prompt of a row that says nothing of it.
+const SHORTEST_PROMPT: u64 = 2;
 
 /// The case of a row in the words of [`super::truth`], where it is one of a trainer.
 ///
@@ -11,16 +15,15 @@ use super::error::CheckError;
 /// What no other case has a word for.
 pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
     let Some(trainer) = case.get("trainer") else { return Ok(None) };
-    if trainer != "sft" {
-        return Err(format!("the trainer {trainer} is not modelled: it runs several passes in a step").into());
-    }
+    let task = trainer.as_str().and_then(Task::from_slug);
+    let task = task.ok_or_else(|| CheckError::from(format!("the trainer {trainer} is not modelled")))?;
     let get = |key: &str| case.get(key).cloned().unwrap_or_default();
     let lora = get("lora");
     let arguments = get("args");
     let mut out = Map::new();
     for (key, value) in case.as_object().into_iter().flatten() {
         match key.as_str() {
-            "config" | "batch" | "seq" | "preset" => out.insert(key.clone(), value.clone()),
+            "config" | "batch" | "seq" | "preset" | "prompt" => out.insert(key.clone(), value.clone()),
             // the rest is said below, or follows from it
             "trainer"
             | "weights"
@@ -36,6 +39,10 @@ pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
         };
     }
     let mut set = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    set("task", json!(task.slug()));
+    if task.has_pairs() && case.get("prompt").is_none() {
+        set("prompt", json!(SHORTEST_PROMPT));
+    }
     set("stack", json!("trl"));
     // nothing answers whether the collator's mask is all ones: what the device reads is zeros, which is padding
     set("attention_mask", json!("padded"));
@@ -62,6 +69,10 @@ pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
                 if kwargs.get("use_reentrant") == Some(&json!(true)) =>
             {
                 set("gradient_checkpointing", json!(if checkpoints { "reentrant" } else { "none" }));
+            }
+            ("precompute_ref_log_probs", Value::Bool(on)) if task == Task::Dpo => {
+                let reference = if *on { Reference::Precomputed } else { Reference::Scored };
+                set("reference", json!(reference.slug()));
             }
             ("max_grad_norm", Value::Number(norm)) => {
                 set("clip", json!(norm.as_f64() != Some(0.0)));
@@ -116,11 +127,7 @@ mod tests {
     #[test]
     fn what_has_no_word_says_so() {
         for (key, value, reason) in [
-            (
-                "trainer",
-                json!("dpo"),
-                "the trainer \"dpo\" is not modelled: it runs several passes in a step",
-            ),
+            ("trainer", json!("ppo"), "the trainer \"ppo\" is not modelled"),
             ("moon", json!(1), "the key \"moon\" is unknown"),
             ("args", json!({ "packing": true }), "the argument packing=true is not modelled"),
         ] {

@@ -10,9 +10,10 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, GpuChoice, Layout, Lengths,
-    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Precision, Quantization, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
+    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
+    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -39,6 +40,18 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
 }
 
 /// A measured figure; `None` where it is null or left out.
+/// How a model generated.
+fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
+    let usual = Scenario::default().generation;
+    let cache = fields.text_or("cache", usual.cache.slug())?;
+    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
+    Ok(Generation {
+        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
+        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
+        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+    })
+}
+
 fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
     match row.pointer(pointer).filter(|value| !value.is_null()) {
         None => Ok(None),
@@ -129,6 +142,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
+        answers: answers(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -139,6 +153,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
+        task: task(fields)?,
+        generation: generation(fields)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {
@@ -209,11 +225,27 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     })
 }
 
+fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let slug = fields.text_or("task", Task::Sft.slug())?;
+    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+}
+
+/// What a task beyond fine-tuning worked with.
+fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
+    let usual = Scenario::default().answers;
+    let reference = fields.text_or("reference", usual.reference.slug())?;
+    Ok(Answers {
+        prompt: fields.count("prompt", usual.prompt)?,
+        reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
+    })
+}
+
 /// How many ranks there were, and how they worked together.
 fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     let sharding = fields.text_or("shard", one.sharding.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
+    let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
@@ -225,6 +257,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
             interleaved: fields.count("vpp", one.layout.interleaved)?,
             stage: fields.count("stage", one.layout.stage)?,
         },
+        cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {
             reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,
             prefetch_bucket: fields.count("stage3_prefetch_bucket_size", one.deepspeed.prefetch_bucket)?,

@@ -7,7 +7,7 @@ use super::output::Output;
 use crate::export::{self, Answer};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::plan::{Margin, Outcome, Replayed, within};
+use crate::plan::{Margin, Outcome, Replayed, Verdict, within};
 use crate::units::Bytes;
 
 /// Estimates what a training run needs; exits with 2 where there is no answer
@@ -18,6 +18,9 @@ pub(super) struct Arguments {
     /// Exit with 1 where more than that is needed: 24GB, 22.5GiB
     #[arg(long, value_name = "MEMORY")]
     fail_if_over: Option<Bytes>,
+    /// Exit with 1 where it does not run on the card as it is
+    #[arg(long, conflicts_with = "fail_if_over")]
+    fail_unless_fits: bool,
     #[command(flatten)]
     format: Format,
 }
@@ -60,6 +63,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             output.status = 2;
             continue;
         };
+        if arguments.fail_unless_fits && answer.runs() != Some(true) {
+            let verdict = answer.verdict().map_or("not known", Verdict::label).to_lowercase();
+            let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+            output.say(format_args!("{verdict}: {} on {}", scenario.model_name(), gpu.name));
+            output.status = output.status.max(1);
+        }
         let Some(limit) = arguments.fail_if_over else { continue };
         let (name, needed) = (scenario.model_name(), memory.needed());
         if let Margin::Overshoot(over) = within(needed, limit).margin {

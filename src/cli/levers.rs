@@ -1,15 +1,14 @@
 //! `headroom levers`: what to change.
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
+use crate::export;
 use crate::issue::Issue;
-use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
+use crate::plan::{Change, Layout, Levers, Verdict, levers};
 use crate::scenario::Scenario;
-use crate::share;
 use crate::units::grouped;
 
 /// Shows what to change so that a run fits: what each change saves and what it costs, from a run of the changed scenario
@@ -26,7 +25,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
     let found = levers(&scenario).map_err(|issue| issue.to_string())?;
-    let mut output = Output::of(if arguments.json { to_json(&found) } else { to_text(&scenario, &found)? });
+    let mut output = Output::of(if arguments.json {
+        format!("{:#}\n", export::levers_json(&found))
+    } else {
+        to_text(&scenario, &found)?
+    });
     for notice in asked.notices {
         output.say(format_args!("note: {notice}"));
     }
@@ -97,20 +100,6 @@ pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String 
     }
 }
 
-/// The same as data.
-pub(super) fn fewest_to_json(fewest: &Result<Option<Layout>, Issue>) -> Value {
-    match fewest {
-        Err(issue) => json!({ "issue": issue }),
-        Ok(None) => Value::Null,
-        Ok(Some(layout)) => json!({
-            "gpus": layout.gpus,
-            "needed": layout.needed,
-            "verdict": layout.verdict.slug(),
-            "link": share::encode(std::slice::from_ref(&layout.scenario)),
-        }),
-    }
-}
-
 /// A line for the first change, with the figures, and one for each that comes with it.
 pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
     let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
@@ -127,36 +116,4 @@ pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> V
 /// The verdict in the middle of a line.
 pub(super) fn lower(verdict: Verdict) -> String {
     verdict.label().to_lowercase()
-}
-
-fn to_json(found: &Levers) -> String {
-    let lever = |lever: &Lever| {
-        json!({
-            "changes": lever.changes,
-            "cost": lever.cost,
-            "saved": i128::from(found.needed.0) - i128::from(lever.needed.0),
-            "needed": lever.needed,
-            "verdict": lever.verdict.slug(),
-            "link": share::encode(std::slice::from_ref(&lever.scenario)),
-        })
-    };
-    let usage = |usage: &Use| {
-        json!({
-            "changes": usage.changes,
-            "gain": usage.gain,
-            "needed": usage.needed,
-            "verdict": usage.verdict.slug(),
-            "link": share::encode(std::slice::from_ref(&usage.scenario)),
-        })
-    };
-    let value = json!({
-        "schema": "headroom-levers/1",
-        "needed": found.needed,
-        "verdict": found.verdict.slug(),
-        "single": found.single.iter().map(lever).collect::<Vec<_>>(),
-        "together": found.together.as_ref().map(lever),
-        "uses": found.uses.iter().map(usage).collect::<Vec<_>>(),
-        "fewest_gpus": fewest_to_json(&found.fewest),
-    });
-    format!("{value:#}\n")
 }

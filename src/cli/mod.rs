@@ -2,7 +2,7 @@
 //!
 //! Every subcommand returns its `Output` instead of printing it, or a sentence for standard error that says what is wrong and
 //! what would be right: a `String`, as nothing but a terminal takes it. Exit statuses: 0 all is well, 1 it does not fit
-//! (`--fail-if-over`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
+//! (`--fail-if-over`, `--fail-unless-fits`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
 //! answer cannot be written.
 
 mod check;

@@ -4,9 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::input::Input;
-use super::levers::{fewest_in_words, fewest_to_json};
+use super::levers::fewest_in_words;
 use super::output::Output;
 use super::table::aligned;
+use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
 use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need, on_one, usual_cards};
@@ -138,7 +139,7 @@ fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
     let value = json!({
         "schema": "headroom-need/1",
         "cards": rows.collect::<Vec<_>>(),
-        "fewest_gpus": fewest_to_json(fewest),
+        "fewest_gpus": export::fewest_gpus_json(fewest),
     });
     format!("{value:#}\n")
 }

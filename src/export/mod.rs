@@ -4,6 +4,7 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod levers;
 mod memory_viz;
 mod script;
 mod sheet;
@@ -19,6 +20,7 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
@@ -223,6 +225,7 @@ mod tests {
             context: Bytes(100),
             offloaded: Bytes::ZERO,
             rank: None,
+            on_host: Bytes::ZERO,
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }

@@ -69,6 +69,58 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
+    /// What is done with the model.
+    Task {
+        Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+        Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
+    }
+}
+
+impl Task {
+    /// Whether anything is trained.
+    pub const fn trains(self) -> bool {
+        match self {
+            Task::Sft | Task::Dpo => true,
+            Task::Generate => false,
+        }
+    }
+
+    /// Whether it learns from answers that are preferred to others, two sequences of each.
+    pub const fn has_pairs(self) -> bool {
+        match self {
+            Task::Sft | Task::Generate => false,
+            Task::Dpo => true,
+        }
+    }
+}
+
+choices! {
+    /// What a model that generates keeps of the keys and values of earlier tokens.
+    CacheKind {
+        Dynamic = "dynamic", "Dynamic", "Grows with every token: while a layer's grows the old and the new one are there side by side (transformers' default).";
+        Static = "static", "Static", "Has room for all tokens from the beginning; every token is attended to through a mask over all of it. Not compiled here.";
+        Off = "off", "Off", "No cache (use_cache=False): every token runs the whole sequence again.";
+    }
+}
+
+choices! {
+    /// How a model that generates chooses its next token.
+    Sampling {
+        Greedy = "greedy", "Greedy", "The likeliest token.";
+        Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+    }
+}
+
+choices! {
+    /// Where the reference's scores of a batch come from.
+    Reference {
+        Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
+    }
+}
+
+choices! {
     /// Which weights are trained.
     Method {
         Full = "full", "Full fine-tuning", "Every weight is trained.";
@@ -108,6 +160,15 @@ choices! {
         Zero2 = "zero2", "ZeRO-2 (DeepSpeed)", "As ZeRO-1, but gradients are reduced as they come: every GPU keeps those of its partition.";
         Zero3 = "zero3", "ZeRO-3 (DeepSpeed)", "As ZeRO-2, but every GPU keeps its partition of the weights too, and gathers a module when it runs.";
         Distributed = "dist-opt", "Distributed optimizer (Megatron)", "Megatron's use_distributed_optimizer: every GPU keeps its part of the model with all gradients, and of the float32 masters and optimizer state the share that it steps for the GPUs that hold the same part.";
+    }
+}
+
+choices! {
+    /// What of many GPUs' shards lies in the CPU's memory.
+    CpuOffload {
+        Off = "off", "Off", "Weights, gradients and optimizer state are on the GPUs.";
+        Optimizer = "optimizer", "Optimizer", "Gradients and optimizer state are in the CPU's memory, where the optimizer steps: DeepSpeed's offload_optimizer.";
+        All = "all", "Weights and optimizer", "Weights too, which are copied to the GPUs when they are gathered: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_param.";
     }
 }
 

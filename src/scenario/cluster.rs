@@ -8,6 +8,11 @@ use crate::hardware::NCCL;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
 
+/// What has to be asked of bitsandbytes for its weights to be sharded.
+const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in the type of the computation \
+                            (bnb_4bit_quant_storage=torch.bfloat16) and loaded on the CPU (device_map=\"cpu\"); their \
+                            scales are whole on each GPU";
+
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     if scenario.stack == Stack::Megatron {
@@ -32,6 +37,9 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                      {after}; accelerate adds autocast, which is not followed"
                 );
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
+                if scenario.method == Method::Qlora {
+                    issues.push(Issue::new(Severity::Note, Field::Method, SHARDED_4BIT));
+                }
             }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 let message = "this is DeepSpeed with bf16: {enabled: true}: parameters and gradients are bfloat16 and its \

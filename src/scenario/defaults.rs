@@ -2,8 +2,8 @@
 
 use super::keys::{KEYS, Key};
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Method, Optimizer, Precision, Scenario, Sharding, Stack,
-    StepTime,
+    Allocator, AttentionKernel, Checkpointing, Field, Method, Optimizer, Precision, Scenario, Sharding,
+    Stack, StepTime, Task,
 };
 use crate::hardware::ComputeCapability;
 
@@ -18,6 +18,11 @@ impl Scenario {
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
+        usual.stack = match self.task {
+            Task::Sft | Task::Generate => usual.stack,
+            // nothing else's is modelled
+            Task::Dpo => Stack::Trl,
+        };
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
         }
@@ -64,6 +69,9 @@ impl Scenario {
     fn usual_precision(&self) -> Precision {
         let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
+            // as the weights are published
+            (_, true) if !self.task.trains() => Precision::Bf16,
+            (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
@@ -106,8 +114,13 @@ impl Scenario {
     /// The scenario with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
     /// precision. Which settings were given the caller knows.
     pub fn filled(&self, given: impl Fn(&Key) -> bool) -> Scenario {
-        let (plain, usual) = (Scenario::default(), self.defaults());
+        let plain = Scenario::default();
         let mut filled = self.clone();
+        // the library first, which other defaults hang on
+        if !Key::of(Field::Stack).is_some_and(&given) {
+            filled.stack = filled.defaults().stack;
+        }
+        let usual = filled.defaults();
         for key in KEYS.iter().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
             key.copy(&mut filled, &usual);
         }
@@ -127,11 +140,20 @@ impl Scenario {
     pub fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
         let before = self.clone();
         change(self);
+        self.follow(&before);
+    }
+
+    /// What was at its default in the scenario before, and is as it was, becomes the default; another library brings its own.
+    fn follow(&mut self, before: &Scenario) {
+        let changed = self.clone();
         let (was, is) = (before.defaults(), self.defaults());
         for key in KEYS {
-            if !key.is_same(&was, &is) && key.is_same(&before, &was) && key.is_same(self, &before) {
+            if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
                 key.copy(self, &is);
             }
+        }
+        if self.stack != changed.stack {
+            self.follow(&changed);
         }
     }
 }

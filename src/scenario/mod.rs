@@ -23,8 +23,9 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, Checkpointing, Choice, LoraTargets, LossKernel, Mask, Method, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, CpuOffload, LoraTargets, LossKernel, Mask,
+    Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack,
+    StepTime, Task, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
@@ -116,6 +117,17 @@ pub struct Loop {
     pub fills_cache: bool,
 }
 
+/// How a model generates; read for [`Task::Generate`], whose prompt is as long as the scenario's sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation {
+    /// The most tokens that it writes (`max_new_tokens`).
+    pub new_tokens: u64,
+    /// What it keeps of earlier tokens.
+    pub cache: CacheKind,
+    /// How it chooses.
+    pub sampling: Sampling,
+}
+
 /// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savings {
@@ -125,6 +137,15 @@ pub struct Savings {
     pub step: StepTime,
     /// Where saved activations wait.
     pub offloading: Offloading,
+}
+
+/// What a task beyond fine-tuning works with; read where it is not [`Task::Sft`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// Tokens at the beginning of each sequence that are the prompt: the rest is the answer.
+    pub prompt: u64,
+    /// Where the reference's scores come from.
+    pub reference: Reference,
 }
 
 /// Which card.
@@ -147,6 +168,8 @@ pub struct Cluster {
     pub reshards: bool,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
+    /// What lies in the CPU's memory; read where shards are.
+    pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
     /// How they divide the model; read for [`Stack::Megatron`].
@@ -214,6 +237,7 @@ impl Cluster {
         sharding: Sharding::Ddp,
         reshards: true,
         reduce: ReduceDtype::Fp32,
+        cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
         layout: Layout::WHOLE,
     };
@@ -268,6 +292,10 @@ impl Cluster {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
+    /// What is done with the model.
+    pub task: Task,
+    /// What a task beyond fine-tuning works with.
+    pub answers: Answers,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -302,6 +330,8 @@ pub struct Scenario {
     pub stack: Stack,
     /// Ways to need less.
     pub savings: Savings,
+    /// How it generates.
+    pub generation: Generation,
     /// How memory is got from the driver.
     pub allocator: Allocator,
     /// The card.
@@ -314,6 +344,8 @@ impl Default for Scenario {
     /// The page's first answer: Llama-3.1-8B with QLoRA on a 24 GB card, as transformers, peft and bitsandbytes run it.
     fn default() -> Scenario {
         Scenario {
+            task: Task::Sft,
+            answers: Answers { prompt: 512, reference: Reference::Scored },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {
@@ -347,6 +379,7 @@ impl Default for Scenario {
                 step: StepTime::AfterBackward,
                 offloading: Offloading::Off,
             },
+            generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,

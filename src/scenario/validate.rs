@@ -9,7 +9,7 @@ use crate::units::grouped;
 use super::count::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Precision, Scenario, Severity, Stack,
+    Precision, Scenario, Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -25,7 +25,8 @@ impl Scenario {
 
     /// Whether the run would stop with an error, however much memory there is.
     pub fn stops(&self) -> bool {
-        self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
+        without_answer(self).is_some()
+            || self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
     }
 }
 
@@ -35,6 +36,8 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     for (field, name, value, count) in [
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
+        (Field::Prompt, "prompt length", scenario.answers.prompt, Count::Tokens),
+        (Field::NewTokens, "new tokens", scenario.generation.new_tokens, Count::Tokens),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
@@ -67,6 +70,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     }
     savings::issues(scenario, architecture, &mut issues);
     cluster::issues(scenario, architecture, &mut issues);
+    issues.extend(without_answer(scenario));
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));
@@ -147,6 +151,24 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
         );
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
     }
+}
+
+/// What a prompt comes to that is as long as its sequence: trl drops such rows, and stops where none is left.
+fn without_answer(scenario: &Scenario) -> Option<Issue> {
+    let (prompt, sequence) = (scenario.answers.prompt, scenario.sequence);
+    let has_answers = match scenario.task {
+        Task::Sft | Task::Generate => false,
+        Task::Dpo => true,
+    };
+    if !has_answers || prompt < sequence {
+        return None;
+    }
+    let message = format!(
+        "a prompt of {} tokens leaves nothing of the {} to the answer: trl drops such rows",
+        grouped(prompt),
+        grouped(sequence)
+    );
+    Some(Issue::warning(Field::Prompt, message).with_fix("shorten the prompt, or lengthen the sequence"))
 }
 
 /// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.

@@ -14,8 +14,9 @@ use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
-use crate::job::{Act, Batch, Loss, Training};
+use crate::job::{Act, Batch, Loss, Scorer, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
+use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
@@ -125,7 +126,12 @@ impl<'a> Rounds<'a> {
             let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
-                self.bring(batch, stack, act.times());
+                let of_script = match act {
+                    // ids and their mask
+                    Act::Generate { .. } => Some(2),
+                    Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
+                };
+                self.bring(batch, stack, act.times(), of_script);
             }
         }
         // DeepSpeed's linear layer adds its bias after the product
@@ -139,7 +145,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Puts a batch on the machine.
-    fn bring(&mut self, batch: Batch, stack: Stack, times: u64) {
+    fn bring(&mut self, batch: Batch, stack: Stack, times: u64, of_script: Option<u64>) {
         let ids = batch.tokens().saturating_mul(Dtype::I64.bytes());
         // ids, labels, and a mask or positions
         let trainer = Software::of(stack).trainer;
@@ -157,7 +163,7 @@ impl<'a> Rounds<'a> {
             Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => 1,
         };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
-        for _ in 0..tensors {
+        for _ in 0..of_script.unwrap_or(tensors) {
             let bring =
                 |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);
             self.ids = self.machine.with(bring);
@@ -236,6 +242,7 @@ impl<'a> Rounds<'a> {
                 }
             }
             Act::Update { member } => self.update(act, member),
+            Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Score { member, batch } => {
                 let phase = Phase { act, stage: Stage::Score };
                 self.notes.begin(phase);
@@ -290,6 +297,19 @@ impl<'a> Rounds<'a> {
     /// It ends.
     pub fn end(&self, phase: Phase) {
         self.notes.end(phase);
+    }
+
+    /// `generate`. Of the passes after the prompt's no more are run than where it matters what each leaves in the allocator's
+    /// cache, the last two always: a longer cache takes the place of a shorter one in every pass, and the last one's decides.
+    fn generate(&mut self, act: u16, member: usize, batch: Batch, how: Generation) {
+        let [prefill, decode] = [Stage::Prefill, Stage::Decode].map(|stage| Phase { act, stage });
+        self.notes.begin(prefill);
+        let passes = passes(batch.length, how.new_tokens, self.most);
+        self.members[member].model.generate(batch, how, &passes, || {
+            self.notes.end(prefill);
+            self.notes.begin(decode);
+        });
+        self.notes.end(if passes.is_empty() { prefill } else { decode });
     }
 
     fn update(&mut self, act: u16, member: usize) {
@@ -355,20 +375,28 @@ impl<'a> Rounds<'a> {
         let Output { loss, outputs, shared } = match loss {
             Loss::Labels => pass.loss(pass.hidden(), &replace),
             Loss::Preference { reference, prompt } => {
-                let scoring = Phase { act, stage: Stage::Score };
                 let labels = pass.preference_labels();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
                 replace();
-                self.notes.end(forward);
-                self.notes.begin(scoring);
-                let others = self.members[reference].model.scoring(batch, |pass| {
-                    let (scores, _) = pass.label_log_probs(pass.hidden(), prompt, false);
-                    scores
+                let scorer = match reference {
+                    Scorer::Member(index) => Some(&self.members[index].model),
+                    Scorer::WithoutAdapters => Some(&own.model),
+                    Scorer::Precomputed => None,
+                };
+                let others = scorer.map(|scorer| {
+                    let scoring = Phase { act, stage: Stage::Score };
+                    self.notes.end(forward);
+                    self.notes.begin(scoring);
+                    self.machine.with(|state| state.params.adapts = reference != Scorer::WithoutAdapters);
+                    let others =
+                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, false).0);
+                    self.machine.with(|state| state.params.adapts = true);
+                    self.notes.end(scoring);
+                    self.notes.begin(forward);
+                    others
                 });
-                self.notes.end(scoring);
-                self.notes.begin(forward);
                 pass.enter();
-                let loss = pass.preference_loss(&scores, &others);
+                let loss = pass.preference_loss(&scores, others.as_ref());
                 drop((labels, scores, others));
                 Output { loss, outputs: Vec::new(), shared }
             }
@@ -414,6 +442,17 @@ impl<'a> Rounds<'a> {
     fn free(&self, storages: Vec<StorageId>) {
         self.machine.with(|state| storages.into_iter().for_each(|storage| state.release(storage)));
     }
+}
+
+/// Tokens before each of the passes after the prompt's that are run: at most so many, evenly spread, and the last two.
+fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
+    let all = new_tokens.saturating_sub(1);
+    let run = all.min(most.max(DIFFERENT));
+    let spread = run.saturating_sub(DIFFERENT);
+    let before = all.saturating_sub(DIFFERENT);
+    let early = (0..spread).map(|index| (u128::from(index) * u128::from(before) / u128::from(spread)) as u64);
+    let last = all.saturating_sub(run.min(DIFFERENT))..all;
+    early.chain(last).map(|index| prompt.saturating_add(index)).collect()
 }
 
 /// The highest points of the running round by phase, those before a thread got its workspaces apart.

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub sequences: u64,
     /// Tokens of each of them.
     pub length: u64,
+    /// Tokens that each of them can look at: more where a cache holds earlier ones.
+    pub keys: u64,
     /// The autocast element type, inside autocast.
     pub autocast: Option<Dtype>,
     /// Parameters whose copies autocast's cache holds.
@@ -56,7 +58,7 @@ impl State {
 
     /// A number for each query and key of the running pass, in each head.
     pub fn by_queries(&self) -> Dims {
-        Dims::Scores(Rows::Tokens, self.sequences.saturating_mul(self.length), self.length)
+        Dims::Scores(Rows::Tokens, self.sequences.saturating_mul(self.length), self.keys)
     }
 }
 
@@ -102,6 +104,7 @@ impl Machine {
                 params: Params::default(),
                 sequences: 1,
                 length: 1,
+                keys: 1,
                 autocast: None,
                 cast_cache: Vec::new(),
                 cast_leaves: Vec::new(),

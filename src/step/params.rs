@@ -65,11 +65,13 @@ pub(super) struct Params {
     pub body: u32,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
+    /// Whether adapters take part (`disable_adapter` of peft switches them off).
+    pub adapts: bool,
 }
 
 impl Default for Params {
     fn default() -> Params {
-        Params { list: Vec::with_capacity(64), body: 0, leaves: 0 }
+        Params { list: Vec::with_capacity(64), body: 0, leaves: 0, adapts: true }
     }
 }
 
@@ -132,6 +134,11 @@ impl State {
 }
 
 impl Machine {
+    /// The adapter, or none while adapters are off.
+    pub fn active<T>(&self, adapter: Option<T>) -> Option<T> {
+        adapter.filter(|_| self.with(|state| state.params.adapts))
+    }
+
     /// A parameter as a tensor, which gives back its reference when it goes.
     pub fn weight(&self, id: ParamId) -> Tensor<'_> {
         self.tensor(|state| state.weight(id))
@@ -167,17 +174,37 @@ impl State {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
         let (kept, read) = self.parallel.kept(shape, rank, dtype);
-        let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
-        let bytes = loaded.saturating_mul(kept.dtype.bytes());
-        let storage = self.persistent(bytes, kept.dtype, times, category, what);
+        let storage = self.store((numel, kept), times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
 
+    /// Puts a packed 4-bit weight of so many elements on the machine, or what this rank keeps of it.
+    pub fn store_packed(&mut self, numel: u64, times: u32, what: &'static What) -> StorageId {
+        let (numel, kept) = self.parallel.kept_packed(numel);
+        self.store((numel, kept), times, Category::Weights, what)
+    }
+
+    /// What of a parameter of so many elements lies on this rank's GPU.
+    fn store(
+        &mut self,
+        (numel, kept): (u64, Kept),
+        times: u32,
+        category: Category,
+        what: &'static What,
+    ) -> StorageId {
+        if self.parallel.keeps_on_host() {
+            return NOTHING;
+        }
+        let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
+        let bytes = loaded.saturating_mul(kept.dtype.bytes());
+        self.persistent(bytes, kept.dtype, times, category, what)
+    }
+
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
     pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
-        let kept = Kept { numel: rows.saturating_mul(columns), rows, dtype: Dtype::U8 };
-        self.list_parameter(storage, (rows, kept.numel, Rank::None), (kept.dtype, kept), (false, times))
+        let (numel, kept) = self.parallel.kept_packed(rows.saturating_mul(columns));
+        self.list_parameter(storage, (rows, numel, Rank::None), (kept.dtype, kept), (false, times))
     }
 
     fn list_parameter(

@@ -16,7 +16,7 @@ use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Lengths, Mask, Method, Offloading};
+use crate::scenario::{Cluster, Lengths, Mask, Offloading};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -66,6 +66,13 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             let modeling = support::modeling(named, (member, batch), device)?;
+            for act in &job.round {
+                if let Act::Generate { member: own, how, .. } = act
+                    && *own == index
+                {
+                    support::generation(named, modeling, (member, *how))?;
+                }
+            }
             let architecture = stacks::architecture(named, member, batch, job.cluster)?;
             supported(job, member, &architecture, modeling)?;
             let trainer = Software::of(member.stack).trainer;
@@ -81,6 +88,14 @@ impl<'a> Ready<'a> {
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
         let cluster = job.cluster;
         Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
+    }
+
+    /// The same of a job whose members are all of one architecture, as a scenario's are.
+    ///
+    /// # Errors
+    /// See [`Ready::of`].
+    pub fn of_one(job: &'a Job, architecture: &'a Architecture, gpu: &Gpu) -> Result<Ready<'a>, Issue> {
+        Ready::of(job, &vec![architecture; job.members.len()], gpu)
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.
@@ -109,6 +124,11 @@ impl<'a> Ready<'a> {
         let trainer =
             self.models.first().map_or(Trainer::Loop, |built| Software::of(built.member.stack).trainer);
         Parallel::of(self.cluster, trainer)
+    }
+
+    /// Whether a model generates.
+    pub fn generates(&self) -> bool {
+        self.round.iter().any(|act| matches!(act, Act::Generate { .. }))
     }
 
     /// Whether activations wait in the CPU's memory.
@@ -154,7 +174,7 @@ impl<'a> Ready<'a> {
         for (built, model) in self.models.iter().zip(models) {
             let trainable = machine.with(|state| state.trainable(&model.params));
             let trained = if built.member.training.is_some() { trainable } else { 0 };
-            let adapters = if built.member.method == Method::Full { 0 } else { trainable };
+            let adapters = if !built.member.adapts { 0 } else { trainable };
             sum.total = sum.total.saturating_add(built.architecture.parameters()).saturating_add(adapters);
             sum.trainable = sum.trainable.saturating_add(trained);
         }

@@ -20,6 +20,13 @@ const DIFFERENT_ITERATIONS: usize = 2;
 /// Micro-batches of a step that are recorded where their lengths are equal: after these the blocks go round.
 const RECORDED: usize = 4;
 
+/// Forward passes of `generate` whose events are counted: the prompt's and two more.
+const PASSES: usize = 3;
+
+/// The most forward passes of `generate` that are recorded after the prompt's. Of more the allocator is given some, evenly
+/// spread: every pass makes the cache's tensors longer and so asks for blocks of other sizes.
+const MOST_PASSES: usize = 128;
+
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;
 
@@ -65,9 +72,14 @@ impl Schedule {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            let most = (affordable / ITERATIONS).min(RECORDED);
+            let most = if ready.generates() {
+                (affordable / DIFFERENT_ITERATIONS * PASSES).clamp(PASSES, MOST_PASSES)
+            } else {
+                (affordable / ITERATIONS).min(RECORDED)
+            };
             let run = if ready.repeats_itself() { DIFFERENT_ITERATIONS } else { ITERATIONS };
-            let events = each.saturating_mul(run * accumulated.min(most));
+            let times = if ready.generates() { most.div_ceil(PASSES) } else { accumulated.min(most) };
+            let events = each.saturating_mul(run * times);
             return Ok(Schedule { accumulated: most as u64, events, ..Schedule::equal(run) });
         };
         let most = affordable.min(MICRO_BATCHES);

@@ -5,16 +5,17 @@ use super::device::Device;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, Job, Loss, Member};
+use crate::job::{Act, Batch, Job, Loss, Member, Scorer};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Rotary, Scan, Submodule, Wiring,
     XIELU_PARAMETERS,
 };
-use crate::model::modeling::Modeling;
+use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lengths, LoraTargets, Mask, Method, Modules, Offloading, Precision,
+    AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LoraTargets, Method, Modules, Offloading,
+    Precision,
 };
 use crate::units::Bytes;
 
@@ -50,14 +51,18 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Train { member, batch, loss, .. } => {
                 trained(job, member)?;
                 if let Loss::Preference { reference, .. } = loss {
-                    preference(&job.members[member], &job.members[reference], batch)?;
+                    preference(&job.members, member, reference, batch)?;
                 }
             }
             Act::Update { member } => trained(job, member)?,
             Act::Score { member, .. } => scores(&job.members[member])?,
+            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.is_many())?,
         }
     }
-    if job.members.len() > 1 && job.members.iter().any(|member| member.offloading == Offloading::On) {
+    let compares = |act: &Act| matches!(act, Act::Train { loss: Loss::Preference { .. }, .. });
+    if (job.members.len() > 1 || job.round.iter().any(compares))
+        && job.members.iter().any(|member| member.offloading == Offloading::On)
+    {
         let message = "activations in the CPU's memory are not modelled of a job of several models";
         return refuse(Field::Offloading, message.into(), "keep them on the GPU");
     }
@@ -83,30 +88,47 @@ fn trained(job: &Job, member: usize) -> Result<(), Issue> {
     Err(Issue::error(Field::Optimizer, message).with_fix("give it a training"))
 }
 
-/// What of a reference beside a trained model is not modelled.
-fn preference(policy: &Member, reference: &Member, batch: Batch) -> Result<(), Issue> {
+/// What of preferences is not modelled.
+fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch) -> Result<(), Issue> {
+    let (policy, other) = match reference {
+        Scorer::Member(other) => (&members[policy], Some(&members[other])),
+        Scorer::WithoutAdapters | Scorer::Precomputed => (&members[policy], None),
+    };
+    let of_trl = |member: &Member| Software::of(member.stack).trainer == Trainer::Trl;
     let refusals = [
         (
-            [policy, reference].iter().any(|member| Software::of(member.stack).trainer != Trainer::Trl),
+            !of_trl(policy) || !other.is_none_or(of_trl),
             Field::Stack,
             "preferences are modelled as trl learns them",
             "choose trl",
         ),
         (
-            policy.method != Method::Full || reference.method != Method::Full,
+            other.is_some_and(|other| policy.method != Method::Full || other.method != Method::Full),
             Field::Method,
-            "preferences are modelled where all weights are trained",
-            "choose full fine-tuning",
+            "a reference model beside adapters is not modelled",
+            "choose full fine-tuning, or the model with its adapters off as its own reference",
         ),
         (
-            !matches!(batch.mask, Mask::None | Mask::Ones | Mask::Padded),
+            reference == Scorer::WithoutAdapters && policy.method == Method::Full,
+            Field::Reference,
+            "without adapters the model as it was is another model",
+            "choose LoRA, or a reference model",
+        ),
+        (
+            reference == Scorer::WithoutAdapters && policy.lora.trains_embeddings,
+            Field::TrainEmbeddings,
+            "trained embeddings that are off for a reference's scores are not modelled",
+            "switch train-embeddings off, or precompute the reference's scores",
+        ),
+        (
+            batch.mask.is_packed(),
             Field::Mask,
-            "preferences are modelled with a sequence in each row",
+            "preferences are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too",
             "choose a padded batch",
         ),
     ];
     match refusals.into_iter().find(|(refused, ..)| *refused) {
-        None => scores(reference),
+        None => other.map_or(Ok(()), scores),
         Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
     }
 }
@@ -121,6 +143,91 @@ fn scores(member: &Member) -> Result<(), Issue> {
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
         }
     }
+}
+
+/// What of a model that generates is not modelled, whatever it is.
+fn generates(member: &Member, many: bool) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if many {
+        return refuse(Field::Gpus, "generation on several GPUs is not modelled".into(), "choose one GPU");
+    }
+    if member.attention == AttentionKernel::FlashAttn {
+        let message = "generation with the package flash-attn is not modelled";
+        return refuse(Field::Attention, message.into(), "choose SDPA");
+    }
+    if !runs_transformers(member) || Software::of(member.stack).trainer != Trainer::Loop {
+        let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
+        return refuse(Field::Stack, message, "choose transformers");
+    }
+    match member.precision {
+        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => Ok(()),
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => refuse(
+            Field::Precision,
+            "generation is modelled without autocast".into(),
+            "choose bf16, fp16 or fp32",
+        ),
+    }
+}
+
+/// What stands in the way of generating with a family's code.
+pub(super) fn generation(
+    architecture: &Architecture,
+    modeling: Modeling,
+    (member, how): (&Member, Generation),
+) -> Result<(), Issue> {
+    let family = &architecture.model_type;
+    let followed = match modeling.code {
+        Code::Llama | Code::StableLm | Code::Gpt2 | Code::GptNeox | Code::Phi => true,
+        Code::GptBigCode
+        | Code::GptNeo
+        | Code::GptJ
+        | Code::Opt
+        | Code::Bloom
+        | Code::Falcon
+        | Code::Mpt
+        | Code::Gemma4
+        | Code::DeepseekSparse
+        | Code::OpenAiGpt
+        | Code::BioGpt
+        | Code::Deberta
+        | Code::Bart
+        | Code::ModernBert
+        | Code::Bert
+        | Code::Qwen => false,
+    };
+    let attends = |block: &Block| match &block.mixer {
+        // llama4's chunks are no windows
+        Mixer::Attention(attention) => attention.window.is_none() || attention.rotary != Rotary::Complex,
+        Mixer::Latent(_) | Mixer::None => true,
+        Mixer::Cross(_)
+        | Mixer::StateSpace(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Module(_) => false,
+    };
+    if !followed
+        || architecture.head.objective != Objective::CausalLm
+        || architecture.encoder.is_some()
+        || !architecture.towers.is_empty()
+        || !architecture.blocks.iter().all(attends)
+    {
+        let message =
+            format!("generating with {family} is not modelled: its code was not compared with a cache");
+        return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
+    }
+    let windows = architecture.blocks.iter().filter_map(|block| block.mixer.attention()?.window).next();
+    if how.cache == CacheKind::Static && windows.is_some() {
+        let message = format!("a static cache of {family}, whose layers see a window only, is not modelled");
+        return Err(Issue::error(Field::KvCache, message).with_fix("choose the dynamic cache"));
+    }
+    if how.new_tokens == 0 {
+        return Err(Issue::error(Field::NewTokens, "no token is generated").with_fix("ask for one at least"));
+    }
+    if member.method == Method::Qlora && member.precision == Precision::Fp32 {
+        let message = "4-bit weights that are computed in float32 are not modelled for generation";
+        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 or fp16"));
+    }
+    Ok(())
 }
 
 /// The code that runs the model, or an issue that names what of the run is not modelled.
@@ -150,7 +257,7 @@ pub(super) fn modeling(
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
-    if member.method.has_adapters() && modeling.peft.packs_projections {
+    if member.adapts && modeling.peft.packs_projections {
         let message = format!(
             "adapters on {} are not modelled: its own code has one layer for queries, keys and values, which they were never compared on",
             architecture.model_type
@@ -198,7 +305,7 @@ pub(super) fn modeling(
 /// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
     let member = model.member;
-    if model.adapted || member.method == Method::Full {
+    if model.adapted || !member.adapts {
         return Ok(());
     }
     let (family, own) = (&architecture.model_type, Modules::of(architecture));

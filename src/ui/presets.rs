@@ -1,7 +1,8 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding,
+    Checkpointing, Cluster, CpuOffload, GpuChoice, Method, ModelChoice, Optimizer, Precision, Quantization,
+    Scenario, Sharding,
 };
 
 /// A scenario with a name.
@@ -53,6 +54,18 @@ pub static PRESETS: &[Preset] = &[
             model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
             optimizer: Optimizer::PagedAdamW8bit,
             gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "70B QLoRA, 2 × 24 GB",
+        help: "A large model on two gaming cards: 4-bit weights in shards that wait in the CPU's memory",
+        scenario: || Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.3-70B-Instruct".into()),
+            precision: Precision::Bf16,
+            quantization: Quantization { prepare: false, ..Scenario::default().quantization },
+            cluster: Cluster { gpus: 2, cpu: CpuOffload::All, ..EIGHT },
+            gpu: GpuChoice::Catalogue("rtx-4090".into()),
             ..Scenario::default()
         },
     },

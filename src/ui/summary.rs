@@ -6,8 +6,27 @@ use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
 use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
-use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario};
+use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
+
+/// The task as the verb of a sentence whose object is the model.
+pub fn task(scenario: &Scenario) -> &'static str {
+    match scenario.task {
+        Task::Sft => "Fine-tune",
+        Task::Generate => "Generate with",
+        Task::Dpo => "Train by DPO",
+    }
+}
+
+/// `batch 4`, of pairs where two answers belong together.
+pub fn batch(scenario: &Scenario) -> String {
+    let count = grouped(scenario.batch);
+    match (scenario.task.has_pairs(), scenario.batch) {
+        (false, _) => format!("batch {count}"),
+        (true, 1) => "1 pair".to_owned(),
+        (true, _) => format!("{count} pairs"),
+    }
+}
 
 /// The model without its organisation: `Llama-3.1-8B`.
 pub fn model(scenario: &Scenario) -> String {

@@ -18,6 +18,17 @@ fn check_sets_measured_beside_predicted() {
     assert_eq!(*lines.last().unwrap(), "0 figures were not predicted");
 }
 
+/// What `packages/record` wrote beside a run of transformers' Trainer (LoRA on two layers, accumulation), on a device without kernels.
+#[test]
+fn check_reads_what_somebody_recorded() {
+    let out = says(&["check", "tests/fixtures/measurements/recorded.json", "--json", "--fail-above", "0.01"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let metrics: Vec<_> = rows.iter().map(|row| row["metric"].as_str().unwrap()).collect();
+    assert_eq!(metrics, ["allocated", "reserved"]);
+    assert_eq!(rows[1]["measured"], 1_480_589_312);
+}
+
 #[test]
 fn check_as_json_lists_what_it_cannot_express() {
     let out = says(&["check", "tests/fixtures/measurements/published.json", "--json"]);

@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 
+mod action;
 mod check;
 mod oom;
 mod plan;
@@ -410,7 +411,13 @@ fn figures_of_several_gpus_are_those_on_each() {
     // a shard of everything, or all of it and a copy of the gradients
     assert!(needed(&[]) * 2 < needed(&["--shard", "ddp"]));
     assert!(needed(&[]) < needed(&["--reshard-after-forward", "off"]));
-    let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
+    let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2", "--precision", "fp32"]);
     assert_eq!(run.status, Some(2));
-    assert!(run.err.contains("QLoRA is not modelled under FSDP2 (choose DDP, or LoRA)"), "{}", run.err);
+    assert!(
+        run.err.contains("is not modelled under FSDP2 (choose bf16 mixed over fp32 weights"),
+        "{}",
+        run.err
+    );
+    let sharded = says(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
+    assert!(sharded.contains("bnb_4bit_quant_storage"), "{sharded}");
 }

@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Savings, Scenario, Stack, StepTime,
+    Quantization, Savings, Scenario, Stack, StepTime, Task,
 };
 
 impl Row {
@@ -23,8 +23,11 @@ impl Row {
         let habits = Habits::of(self);
         let unstated = |what: &str| format!("{what} is not stated");
         Ok(Scenario {
+            task: Task::Sft,
+            answers: Scenario::default().answers,
             model: self.model()?,
             method,
+            generation: Scenario::default().generation,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,

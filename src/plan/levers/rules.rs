@@ -2,8 +2,8 @@
 
 use super::Cost;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, LossKernel, Method, Offloading, Optimizer,
-    Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, Offloading,
+    Optimizer, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -85,6 +85,11 @@ pub(super) static RULES: &[Rule] = &[
     once("optimizer", Cost::Time, |s| {
         if is_adamw(s.optimizer) {
             s.optimizer = Optimizer::PagedAdamW;
+        }
+    }),
+    once("cpu-offload", Cost::Time, |s| {
+        if s.cluster.is_fsdp2() {
+            s.cluster.cpu = CpuOffload::All;
         }
     }),
     once("reshard-after-forward", Cost::Time, |s| {

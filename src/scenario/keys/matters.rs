@@ -1,15 +1,56 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
     true
 }
 
+/// The input makes a difference where something is trained.
+pub(super) fn when_trained(scenario: &Scenario) -> bool {
+    scenario.task.trains()
+}
+
+/// The input makes a difference where the model generates.
+pub(super) fn with_generation(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft | Task::Dpo => false,
+        Task::Generate => true,
+    }
+}
+
+/// Whether the model's dropouts run: trl's preference trainers switch them off (`disable_dropout`).
+pub(super) fn with_dropout(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft => true,
+        Task::Dpo | Task::Generate => false,
+    }
+}
+
+pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
+    with_adapters(scenario) && with_dropout(scenario)
+}
+
+/// Whether sequences are a prompt and an answer, which alone is scored.
+pub(super) fn with_answers(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft | Task::Generate => false,
+        Task::Dpo => true,
+    }
+}
+
+/// Whether the model is held against itself as it was.
+pub(super) fn with_reference(scenario: &Scenario) -> bool {
+    match scenario.task {
+        Task::Sft | Task::Generate => false,
+        Task::Dpo => true,
+    }
+}
+
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {
-    scenario.method.has_adapters()
+    scenario.method.has_adapters() && when_trained(scenario)
 }
 
 pub(super) fn on_many(scenario: &Scenario) -> bool {
@@ -32,6 +73,10 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2()
 }
 
+pub(super) fn with_shards(scenario: &Scenario) -> bool {
+    scenario.cluster.is_fsdp2() || scenario.cluster.is_zero()
+}
+
 pub(super) fn with_zero(scenario: &Scenario) -> bool {
     scenario.cluster.is_zero()
 }
@@ -50,7 +95,7 @@ pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && Software::of(scenario.stack).prepares_for_4_bit
+    with_4_bit(scenario) && when_trained(scenario) && Software::of(scenario.stack).prepares_for_4_bit
 }
 
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
@@ -65,6 +110,9 @@ pub(super) fn any(_: &Scenario) -> &'static str {
 }
 
 pub(super) fn checkpointing_band(scenario: &Scenario) -> &'static str {
+    if !when_trained(scenario) {
+        return "";
+    }
     match scenario.checkpointing {
         Checkpointing::Off => "kept",
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",

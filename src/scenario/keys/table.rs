@@ -2,9 +2,10 @@
 
 use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
-    always, any, attention_band, checkpointing_band, in_stages, on_many, with_4_bit, with_adapters,
-    with_bitsandbytes, with_fsdp2, with_megatron, with_pefts_adapters, with_preparation, with_reduction,
-    with_zero, with_zero3,
+    always, any, attention_band, checkpointing_band, in_stages, on_many, when_trained, with_4_bit,
+    with_adapters, with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation,
+    with_lora_dropout, with_megatron, with_pefts_adapters, with_preparation, with_reduction, with_reference,
+    with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -14,9 +15,9 @@ use super::values::{
 use super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, GpuChoice, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime,
-    WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Field, GpuChoice, LoraTargets,
+    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling,
+    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -42,6 +43,21 @@ const fn of_deepspeed(
 
 /// Every key, in the order in which they are written.
 pub static KEYS: &[Key] = &[
+    Key {
+        link: "task",
+        name: "task",
+        label: "Task",
+        help: "What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)",
+        field: Field::Task,
+        group: Group::Model,
+        place: Place::Surface,
+        value: choice!(Task, task),
+        matters: always,
+        band: |scenario| match scenario.task {
+            Task::Sft => "",
+            Task::Dpo | Task::Generate => scenario.task.slug(),
+        },
+    },
     Key {
         link: "m",
         name: "model",
@@ -112,7 +128,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Folded,
         value: switch!(lora.dropout),
-        matters: with_adapters,
+        matters: with_lora_dropout,
         band: any,
     },
     Key {
@@ -196,14 +212,14 @@ pub static KEYS: &[Key] = &[
         group: Group::Precision,
         place: Place::Front,
         value: choice!(Optimizer, optimizer),
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
         link: "b",
         name: "batch-size",
         label: "Micro-batch size",
-        help: "Sequences in one forward pass: activations and logits grow with it",
+        help: "Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it",
         field: Field::Batch,
         group: Group::Batch,
         place: Place::Surface,
@@ -224,6 +240,66 @@ pub static KEYS: &[Key] = &[
         band: any,
     },
     Key {
+        link: "prompt",
+        name: "prompt-length",
+        label: "Prompt length",
+        help: "Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored",
+        field: Field::Prompt,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Tokens, answers.prompt),
+        matters: with_answers,
+        band: any,
+    },
+    Key {
+        link: "ref",
+        name: "reference",
+        label: "Reference",
+        help: "Where the scores of the model as it was come from",
+        field: Field::Reference,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(Reference, answers.reference),
+        matters: with_reference,
+        band: any,
+    },
+    Key {
+        link: "new",
+        name: "new-tokens",
+        label: "New tokens",
+        help: "The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)",
+        field: Field::NewTokens,
+        group: Group::Batch,
+        place: Place::Surface,
+        value: count!(Tokens, generation.new_tokens),
+        matters: with_generation,
+        band: any,
+    },
+    Key {
+        link: "kv",
+        name: "kv-cache",
+        label: "KV cache",
+        help: "What is kept of the keys and values of earlier tokens",
+        field: Field::KvCache,
+        group: Group::Batch,
+        place: Place::Surface,
+        value: choice!(CacheKind, generation.cache),
+        matters: with_generation,
+        band: |scenario| if with_generation(scenario) { scenario.generation.cache.slug() } else { "" },
+    },
+    Key {
+        link: "pick",
+        name: "sampling",
+        label: "Sampling",
+        help: "How the next token is chosen",
+        field: Field::Sampling,
+        group: Group::Batch,
+        place: Place::Front,
+        value: choice!(Sampling, generation.sampling),
+        matters: with_generation,
+        band: any,
+    },
+    Key {
         link: "len",
         name: "lengths",
         label: "Lengths",
@@ -237,7 +313,7 @@ pub static KEYS: &[Key] = &[
             set: set_lengths,
             words: |scenario| words::lengths(scenario.lengths),
         },
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
@@ -249,7 +325,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Front,
         value: count!(Passes, accumulation),
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
@@ -261,7 +337,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Savings,
         place: Place::Front,
         value: choice!(Checkpointing, checkpointing),
-        matters: always,
+        matters: when_trained,
         band: checkpointing_band,
     },
     Key {
@@ -305,7 +381,7 @@ pub static KEYS: &[Key] = &[
             set: set_dropout,
             words: |scenario| words::dropout(scenario.dropout),
         },
-        matters: always,
+        matters: with_dropout,
         band: any,
     },
     Key {
@@ -317,7 +393,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Loop,
         place: Place::Folded,
         value: switch!(training_loop.keeps_outputs),
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
@@ -329,7 +405,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Loop,
         place: Place::Folded,
         value: switch!(training_loop.grads_to_none),
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
@@ -341,10 +417,13 @@ pub static KEYS: &[Key] = &[
         group: Group::Loop,
         place: Place::Folded,
         value: switch!(training_loop.clips),
-        matters: |scenario| match scenario.savings.step {
-            StepTime::AfterBackward => true,
-            // the norm would need all gradients at once
-            StepTime::InBackward => false,
+        matters: |scenario| {
+            when_trained(scenario)
+                && match scenario.savings.step {
+                    StepTime::AfterBackward => true,
+                    // the norm would need all gradients at once
+                    StepTime::InBackward => false,
+                }
         },
         band: any,
     },
@@ -370,7 +449,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Savings,
         place: Place::Front,
         value: choice!(LossKernel, savings.loss),
-        matters: always,
+        matters: when_trained,
         band: any,
     },
     Key {
@@ -382,7 +461,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Savings,
         place: Place::Front,
         value: choice!(Offloading, savings.offloading),
-        matters: always,
+        matters: when_trained,
         band: |scenario| match scenario.savings.offloading {
             Offloading::Off => "",
             Offloading::On => "offloaded",
@@ -397,7 +476,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Savings,
         place: Place::Folded,
         value: choice!(StepTime, savings.step),
-        matters: always,
+        matters: when_trained,
         band: |scenario| match scenario.savings.step {
             StepTime::AfterBackward => "",
             StepTime::InBackward => "in-backward",
@@ -412,13 +491,16 @@ pub static KEYS: &[Key] = &[
         group: Group::Loop,
         place: Place::Folded,
         value: switch!(training_loop.fills_cache),
-        matters: |scenario| match scenario.checkpointing {
-            Checkpointing::Off => true,
-            // transformers then fills none
-            Checkpointing::NonReentrant
-            | Checkpointing::Reentrant
-            | Checkpointing::Offloaded
-            | Checkpointing::Selective => false,
+        matters: |scenario| {
+            when_trained(scenario)
+                && match scenario.checkpointing {
+                    Checkpointing::Off => true,
+                    // transformers then fills none
+                    Checkpointing::NonReentrant
+                    | Checkpointing::Reentrant
+                    | Checkpointing::Offloaded
+                    | Checkpointing::Selective => false,
+                }
         },
         band: any,
     },
@@ -548,6 +630,18 @@ pub static KEYS: &[Key] = &[
         place: Place::Folded,
         value: count!(StageOrNone, cluster.layout.stage),
         matters: in_stages,
+        band: any,
+    },
+    Key {
+        link: "cpu",
+        name: "cpu-offload",
+        label: "CPU offload",
+        help: "What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param",
+        field: Field::CpuOffload,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(CpuOffload, cluster.cpu),
+        matters: with_shards,
         band: any,
     },
     of_deepspeed(

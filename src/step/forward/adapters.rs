@@ -41,7 +41,7 @@ pub(super) enum Part {
 /// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
     let (member, code) = (loader.member, loader.modeling.code);
-    member.method.has_adapters()
+    member.adapts
         && match member.lora.targets {
             // where the experts are adapted, the names that their layers once had stand for them alone
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
@@ -64,7 +64,7 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
 
 /// Whether the output head gets an adapter.
 pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
-    member.method.has_adapters()
+    member.adapts
         && match member.lora.targets {
             LoraTargets::AllLinearAndHead => true,
             LoraTargets::Named => member.lora.modules.adapts(name),

@@ -229,7 +229,8 @@ impl<'a> Pass<'_, 'a> {
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
                 // those of texts that share a sequence come with the batch
-                let positions = (!self.batch.mask.is_packed()).then(|| self.range());
+                let given = self.batch.mask.is_packed() || self.generating.is_some();
+                let positions = (!given).then(|| self.range());
                 let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
@@ -332,7 +333,8 @@ impl<'a> Pass<'_, 'a> {
         let mut hidden = tokens.clone();
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
-                self.lookup(param, Some(&positions), self.batch.length, table.width)
+                let count = if self.has_own_positions() { self.batch.tokens() } else { self.batch.length };
+                self.lookup(param, Some(&positions), count, table.width)
             });
             hidden = tokens.add_row(&rows);
             locals.push(tokens);
@@ -391,7 +393,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// A row for each position.
     pub(super) fn position_dims(&self) -> Dims {
-        if self.batch.mask.is_packed() {
+        if self.has_own_positions() {
             Dims::Rows(Rows::Tokens, self.batch.tokens())
         } else {
             Dims::Rows(Rows::Positions, self.batch.length)
@@ -400,10 +402,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// The same with a number for each query and key, of every sequence or one for all.
     pub(super) fn of_queries(&self, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {
-        let (tokens, length) = (self.batch.tokens(), self.batch.length);
-        let own = numel.is_multiple_of(tokens.saturating_mul(length).max(1));
+        let (tokens, length, keys) = (self.batch.tokens(), self.batch.length, self.keys(None));
+        let own = numel.is_multiple_of(tokens.saturating_mul(keys).max(1));
         let (rows, of) = if own { (tokens, Rows::Tokens) } else { (length, Rows::Positions) };
-        self.constant_of(Dims::Scores(of, rows, length), numel, dtype, operation)
+        self.constant_of(Dims::Scores(of, rows, keys), numel, dtype, operation)
     }
 
     fn constant_of(&self, dims: Dims, numel: u64, dtype: Dtype, operation: &'static What) -> Tensor<'a> {

@@ -42,10 +42,12 @@ impl<'a> Pass<'_, 'a> {
         }
         // the cache holds what is still compressed
         let mut heads = Heads { q: q_rotated, k: low, v: k_rotated };
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let Heads { q: q_rotated, k: low, v: k_rotated } = heads;
         let query = q_pass.cat(&q_rotated);
         let (key, value) = {
+            let tokens = self.batch.sequences.saturating_mul(self.keys(None));
+            let per_head = |width: u64| tokens.saturating_mul(latent.heads).saturating_mul(width);
             let both = low.through(&layer.linear(&latent.kv_b)).to_heads();
             let [k_pass, value] = both.split([per_head(latent.nope_dim), per_head(latent.value_dim)]);
             let width = latent.nope_dim.saturating_add(latent.rope_dim);
@@ -60,6 +62,7 @@ impl<'a> Pass<'_, 'a> {
             heads: latent.heads,
             kv_heads: latent.heads,
             sequence: self.batch.length,
+            keys: self.keys(None),
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,

@@ -105,14 +105,14 @@ impl<'a> Model<'a> {
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
-        let trains_embeddings = member.method.has_adapters() && member.lora.trains_embeddings;
+        let trains_embeddings = member.adapts && member.lora.trains_embeddings;
         let inputs_require_grad = match software.input_grads {
             InputGrads::None => false,
             // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
             InputGrads::Checkpointed => checkpoints,
             InputGrads::Always => true,
         } && !trains_embeddings
-            && member.method.has_adapters();
+            && member.adapts;
         let code = modeling.code;
         let sandwich =
             architecture.blocks.iter().any(|block| matches!(block.wiring, Wiring::Sandwich { .. }));

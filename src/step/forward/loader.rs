@@ -34,7 +34,7 @@ pub(super) fn weights_dtype(precision: Precision) -> Dtype {
 /// Whether a linear layer that no forward pass reads gets an adapter, by its path.
 fn adapts_idle(member: &Member, path: &str) -> bool {
     let leaf = path.rsplit('.').next().unwrap_or(path);
-    member.method.has_adapters()
+    member.adapts
         && match member.lora.targets {
             LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
             LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
@@ -83,7 +83,7 @@ impl Loader<'_> {
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
         let opened = weights_dtype(self.member.precision);
-        if dtype == opened {
+        if dtype == opened || self.is_on_cpu() {
             return self.state.add_parameter(shape, dtype, trainable, times);
         }
         let half = self.state.while_loading(shape.0.saturating_mul(shape.1), opened);
@@ -95,9 +95,14 @@ impl Loader<'_> {
     }
 
     /// Whether the library builds the model first, quantises it then and has peft add adapters at last. The others make
-    /// adapters with their layers.
+    /// adapters with their layers; where that happens in the CPU's memory the card sees none of it.
     pub fn loads_in_parts(&self) -> bool {
-        self.software().runs_transformers()
+        self.software().runs_transformers() && !self.is_on_cpu()
+    }
+
+    /// Whether the model is put together in the CPU's memory.
+    fn is_on_cpu(&self) -> bool {
+        self.member.method == Method::Qlora && self.state.parallel.shards_from_cpu()
     }
 
     /// Runs `body`, which happens in that part of the loading.
@@ -168,8 +173,7 @@ impl Loader<'_> {
         let (whole, absolute) = (opened(numel), opened(scales));
         let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
         let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
-            let category = if what == &PACKED_WEIGHT { Category::Weights } else { Category::QuantState };
-            state.persistent(bytes, dtype, times, category, what)
+            state.persistent(bytes, dtype, times, Category::QuantState, what)
         };
         let state = &mut *self.state;
         let mut meanwhile = NOTHING;
@@ -178,7 +182,7 @@ impl Loader<'_> {
         } else {
             store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
         }
-        let packed = store(state, numel.div_ceil(2), Dtype::U8, &PACKED_WEIGHT);
+        let packed = state.store_packed(numel, times, &PACKED_WEIGHT);
         store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
         if double {
             store(state, 4, Dtype::F32, &torch::OFFSET);
@@ -230,7 +234,7 @@ impl Loader<'_> {
     pub fn experts(&mut self, moe: &Moe) -> Vec<Expert> {
         let first = if moe.gated { moe.expert_width.saturating_mul(2) } else { moe.expert_width };
         let lora = self.member.lora;
-        let adapted = self.member.method.has_adapters()
+        let adapted = self.member.adapts
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";

@@ -18,12 +18,13 @@ impl<'a> Pass<'_, 'a> {
     /// `create_causal_mask` and `create_sliding_window_causal_mask` of transformers' masking_utils.py: none where the
     /// kernel's own causal flag does, a boolean one for SDPA, an additive one for eager.
     pub(super) fn mask(&self, window: Option<u64>, dtype: Dtype, asked: MaskCall) -> Option<Tensor<'a>> {
-        let (batch, sequence) = (self.batch.sequences, self.batch.length);
-        let square = sequence.saturating_mul(sequence);
-        let tokens = self.batch.tokens();
-        let padding = asked.given.then(|| self.of_tokens(tokens, Dtype::Bool, &torch::PADDING_MASK));
+        let asked = MaskCall { may_skip: asked.may_skip && !self.always_masks(), ..asked };
+        let (batch, sequence, keys) = (self.batch.sequences, self.batch.length, self.keys(window));
+        let square = sequence.saturating_mul(keys);
+        let seen = batch.saturating_mul(self.seen());
+        let padding = asked.given.then(|| self.of_tokens(seen, Dtype::Bool, &torch::PADDING_MASK));
         let eager = self.is_eager() || asked.eager;
-        let windowed = window.is_some_and(|window| sequence >= window);
+        let windowed = window.is_some_and(|window| keys >= window);
         let texts = self.batch.mask.is_packed().then(|| self.text_numbers());
         if self.is_flash_attn() {
             return padding.filter(|_| asked.padded);
@@ -36,7 +37,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
         let indices = |numel: u64| self.of_positions(numel, Dtype::I64, &torch::INDICES);
-        let ranges = [indices(batch), indices(1), self.range(), self.range()];
+        let ranges = [indices(batch), indices(1), self.range(), self.range_of(keys)];
         let mut mask = if window.is_none() {
             bools(square, &torch::CAUSAL_MASK)
         } else {
@@ -55,14 +56,14 @@ impl<'a> Pass<'_, 'a> {
             both
         };
         if asked.given {
-            mask = self.padded(mask);
+            mask = self.padded(mask, keys);
         }
         if texts.is_some() {
             mask = self.within_texts(mask);
         }
         ranges.into_iter().for_each(drop);
         if eager {
-            mask = self.additive(mask, dtype);
+            mask = self.additive(mask, keys, dtype);
         }
         drop(padding);
         Some(mask)
@@ -72,7 +73,8 @@ impl<'a> Pass<'_, 'a> {
     fn looked_for_padding(&self, padded: bool) {
         for _ in 0..if padded { 2 } else { 1 } {
             let sum = self.constant(1, Dtype::I64, &torch::SUM);
-            drop(self.of_queries(self.batch.tokens(), Dtype::I64, &torch::SUM));
+            let seen = self.batch.sequences.saturating_mul(self.seen());
+            drop(self.of_queries(seen, Dtype::I64, &torch::SUM));
             let all = self.constant(1, Dtype::Bool, &torch::EQ);
             drop(sum);
             drop(all);
@@ -132,20 +134,20 @@ impl<'a> Pass<'_, 'a> {
         ];
         let more = [self.range(), self.range()];
         let everywhere = self.of_positions(sequence, Dtype::Bool, &torch::MASK);
-        let mut mask = self.padded(everywhere);
+        let mut mask = self.padded(everywhere, sequence);
         drop(ranges);
         drop(more);
         if self.is_eager() {
-            mask = self.additive(mask, dtype);
+            mask = self.additive(mask, sequence, dtype);
         }
         drop(padding);
         Some(mask)
     }
 
     /// `and_masks(mask, padding_mask_function(padding))`: one mask for each sequence.
-    pub(super) fn padded(&self, mask: Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn padded(&self, mask: Tensor<'a>, keys: u64) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
-        let tokens = self.batch.tokens();
+        let tokens = batch.saturating_mul(keys);
         let bools = |numel: u64, what: &'static What| self.of_queries(numel, Dtype::Bool, what);
         let ones = bools(1, &torch::ONES);
         let result = bools(mask.value.numel, &torch::MASK);
@@ -160,16 +162,16 @@ impl<'a> Pass<'_, 'a> {
             drop(of_sequence);
             padding
         };
-        let mask = bools(batch.saturating_mul(sequence).saturating_mul(sequence), &torch::MASK);
+        let mask = bools(batch.saturating_mul(sequence).saturating_mul(keys), &torch::MASK);
         drop(row);
         drop(result);
         mask
     }
 
     /// `torch.where(mask, 0, lowest)`, expanded over the batch.
-    pub(super) fn additive(&self, mask: Tensor<'a>, dtype: Dtype) -> Tensor<'a> {
+    pub(super) fn additive(&self, mask: Tensor<'a>, keys: u64, dtype: Dtype) -> Tensor<'a> {
         let scalars = [self.constant(1, dtype, &torch::ZERO), self.constant(1, dtype, &torch::LOWEST)];
-        let square = self.batch.length.saturating_mul(self.batch.length);
+        let square = self.batch.length.saturating_mul(keys);
         let additive =
             self.of_queries(square.saturating_mul(self.batch.sequences), dtype, &torch::ADDITIVE_MASK);
         drop(scalars);
@@ -179,8 +181,13 @@ impl<'a> Pass<'_, 'a> {
 
     /// `torch.arange(sequence) + offset`.
     pub(super) fn range(&self) -> Tensor<'a> {
-        let range = self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE);
-        let shifted = self.of_positions(self.batch.length, Dtype::I64, &torch::RANGE);
+        self.range_of(self.batch.length)
+    }
+
+    /// The same of so many positions.
+    fn range_of(&self, positions: u64) -> Tensor<'a> {
+        let range = self.of_positions(positions, Dtype::I64, &torch::RANGE);
+        let shifted = self.of_positions(positions, Dtype::I64, &torch::RANGE);
         drop(range);
         shifted
     }

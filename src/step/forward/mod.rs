@@ -10,6 +10,7 @@ mod bound;
 mod buffers;
 mod families;
 mod flash_attn;
+mod generate;
 mod head;
 mod inputs;
 mod latent;
@@ -47,10 +48,11 @@ use crate::memory::Category;
 use crate::model::blocks::{Dropout, LinearClass, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, HeadTransform};
-use crate::scenario::{AttentionKernel, Checkpointing};
+use crate::scenario::{AttentionKernel, Checkpointing, Method};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
+use generate::Generating;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use layer_groups::Apart;
 use stacks::megatron::Share;
@@ -109,6 +111,8 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// What it has beside its batch as one of `generate`.
+    generating: Option<Generating<'p, 'a>>,
 }
 
 impl<'a> Deref for Pass<'_, 'a> {
@@ -151,17 +155,29 @@ pub(super) struct Output<'m> {
 impl<'a> Model<'a> {
     /// A forward pass over a batch, before it begins.
     pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
-        Pass { model: self, batch, trains: true, outputs: RefCell::default(), cache: RefCell::default() }
+        Pass {
+            model: self,
+            batch,
+            trains: true,
+            outputs: RefCell::default(),
+            cache: RefCell::default(),
+            generating: None,
+        }
     }
 
     /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
     pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        self.without_gradients(|| body(&Pass { trains: false, ..self.pass(batch) }))
+    }
+
+    /// `with torch.no_grad(): …`.
+    fn without_gradients<R>(&self, body: impl FnOnce() -> R) -> R {
         let (category, left) = self.machine.with(|state| {
             state.graph.enabled = false;
             let category = std::mem::replace(&mut state.category, Category::Temporaries);
             (category, std::mem::take(&mut state.graph.left))
         });
-        let result = body(&Pass { trains: false, ..self.pass(batch) });
+        let result = body();
         self.machine.with(|state| {
             state.drop_left();
             state.graph.left = left;
@@ -200,6 +216,7 @@ impl<'a> Model<'a> {
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
             parts: self.megatron_parts(),
+            on_cpu: self.shards && self.member.method == Method::Qlora,
         }
     }
 
@@ -237,7 +254,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.
     fn wrappers(&self) -> u32 {
-        if self.member.method.has_adapters() { 2 } else { 0 }
+        if self.member.adapts { 2 } else { 0 }
     }
 
     /// Makes it the pass that runs: forward, or backward again after another one.
@@ -245,6 +262,7 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| {
             state.sequences = self.batch.sequences;
             state.length = self.batch.length;
+            state.keys = self.keys(None);
             state.graph.reentrant = self.reentrant;
         });
     }

@@ -21,6 +21,11 @@ static TOKENS_PER_EXPERT: What =
     What::own("tokens per expert", "how many tokens each expert is given", EXPERTS);
 static OFFSETS: What = What::own("offsets", "where the rows of each expert begin", EXPERTS);
 static SENTINELS: What = What::own("sentinels", "which rows no expert is to compute, one byte each", EXPERTS);
+static EXPERTS_OF_ROWS: What = What::own(
+    "matrices of the rows",
+    "a copy of its expert's matrix for each token and expert, which generate multiplies after the prompt (batched_mm)",
+    EXPERTS,
+);
 static INVERSE_ORDER: What =
     What::own("inverse order", "the order in which rows of experts become rows of tokens again", EXPERTS);
 
@@ -80,7 +85,8 @@ impl<'a> Pass<'_, 'a> {
         float: bool,
     ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
         let bound = layer.linear(spec);
-        let (Some(adapter), Weight::Plain(weight)) = (bound.adapter, bound.weight) else {
+        let (Some(adapter), Weight::Plain(weight)) = (self.machine.active(bound.adapter), bound.weight)
+        else {
             let logits =
                 if float { x.to(Dtype::F32).through_float(&bound) } else { x.flattened().through(&bound) };
             return (logits, None);
@@ -106,9 +112,13 @@ impl<'a> Pass<'_, 'a> {
         indices: Tensor<'a>,
     ) -> Tensor<'a> {
         let [first, last] = layer.experts[..] else { return x.unmodelled("experts without two layers") };
+        if self.copies_experts() {
+            return self.batched_experts(moe, (x, weights, &indices), [&first, &last], &layer.params);
+        }
         // peft wraps the last matrices first
-        let last_delta = last.adapter.map(|adapter| Delta::activate(self.machine, &last, adapter));
-        let first_delta = first.adapter.map(|adapter| Delta::activate(self.machine, &first, adapter));
+        let active = |expert: &Expert| self.machine.active(expert.adapter);
+        let last_delta = active(&last).map(|adapter| Delta::activate(self.machine, &last, adapter));
+        let first_delta = active(&first).map(|adapter| Delta::activate(self.machine, &first, adapter));
         let rows = indices.value.numel;
         let [ids, order] = indices.sorted();
         let selected = {
@@ -161,6 +171,64 @@ impl<'a> Pass<'_, 'a> {
         drop((short, counts, offsets, padding));
         drop((output, weighted, inverse, sum));
         drop((first_matrices, last_matrices));
+        result
+    }
+
+    /// `batched_mm_experts_forward`, which `generate` switches to after the prompt: each row has a copy of its expert's matrices.
+    fn batched_experts(
+        &self,
+        moe: &Moe,
+        (x, weights, indices): (&Tensor<'a>, &Tensor<'a>, &Tensor<'a>),
+        [first, last]: [&Expert; 2],
+        params: &[(&'static str, ParamId)],
+    ) -> Tensor<'a> {
+        let rows = indices.value.numel;
+        let dims = Dims::Chosen(self.batch.tokens(), moe.top_k);
+        let of_rows = |numel: u64, what: &'static What| {
+            let tensor = x.fresh(rows.saturating_mul(numel), x.value.dtype, what);
+            self.machine.with(|state| state.note_dims(tensor.value.storage, dims));
+            tensor
+        };
+        let matrices = |expert: &Expert| {
+            let table = self.machine.weight(expert.weight);
+            let numel = rows.saturating_mul(expert.input).saturating_mul(expert.output);
+            table.fresh(numel, table.value.dtype, &EXPERTS_OF_ROWS)
+        };
+        let selected = of_rows(moe.hidden, &torch::REPEAT_INTERLEAVE);
+        let ids = indices.fresh(rows, Dtype::I64, &torch::CLAMP);
+        let mut chosen = matrices(first);
+        let mut biases = first.bias.map(|bias| self.biases_of(bias, &ids, first));
+        let mut output = of_rows(first.output, &torch::MATMUL);
+        output = if self.modeling.router == Router::BestFirstInPlace {
+            output.clamped_gate()
+        } else if !moe.gated {
+            output.activated(moe.act, params)
+        } else {
+            let half = output.value.numel / 2;
+            let [gate, up] = output.split([half, half]);
+            let active = gate.activated(moe.act, params);
+            active.mul(&up)
+        };
+        chosen = {
+            let next = matrices(last);
+            drop(chosen);
+            next
+        };
+        biases = {
+            let next = last.bias.map(|bias| self.biases_of(bias, &ids, last));
+            drop(biases);
+            next
+        };
+        output = {
+            let next = of_rows(last.output, &torch::MATMUL);
+            drop(output);
+            next
+        };
+        let weighted = output.mul_rows(weights);
+        let sum = weighted.split_heads().sum_groups(moe.top_k);
+        let result = sum.to(x.value.dtype);
+        drop((selected, ids, chosen, biases));
+        drop((output, weighted, sum));
         result
     }
 

@@ -65,8 +65,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Position ids: those of every sequence where texts share one, otherwise those of one for all.
     fn positions(&self) -> u64 {
-        let one = !self.batch.mask.is_packed();
-        if one { self.batch.length } else { self.batch.tokens() }
+        if self.has_own_positions() { self.batch.tokens() } else { self.batch.length }
     }
 
     /// `inv_freq @ position_ids`: the first matrix product of a step.

@@ -79,7 +79,11 @@ impl<'a> Pass<'_, 'a> {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));
         }
-        self.remember(&mut heads);
+        // a variable of the module keeps what a fused projection made, of which keys and values were views
+        let fused =
+            matches!(attention.projection, Projection::Fused(_)) && !matches!(self.modeling.code, Code::Gpt2);
+        let whole = fused.then(|| heads.v.clone());
+        self.remember(&mut heads, attention.window);
         let mask = shared.mask(Seen::by_attention(attention));
         let Mixed { mut output, weights } = self.attend(attention, &heads, mask, layer.sinks);
         if self.modeling.code == Code::Bert {
@@ -98,6 +102,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(heads);
         drop(passed);
+        drop(whole);
         Mixed { output, weights }
     }
 
@@ -186,7 +191,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models
     /// switch the cache off under gradient checkpointing.
-    pub(super) fn remember(&self, heads: &mut Heads<'a>) {
+    pub(super) fn remember(&self, heads: &mut Heads<'a>, window: Option<u64>) {
+        if let Some(generating) = &self.generating {
+            return generating.update(self, heads, window);
+        }
         if !self.fills_cache {
             return;
         }
@@ -210,6 +218,7 @@ impl<'a> Pass<'_, 'a> {
             heads: attention.heads,
             kv_heads,
             sequence: self.batch.length,
+            keys: self.keys(attention.window),
             head_dim: attention.head_dim,
             value_dim: attention.head_dim,
             enable_gqa: self.modeling.code != Code::Falcon,

@@ -213,7 +213,7 @@ impl<'m> Tensor<'m> {
     /// Runs a linear layer with whatever it carries.
     pub fn through(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;
-        machine.within(layer.name, &roles::PROJECTION, || match layer.adapter {
+        machine.within(layer.name, &roles::PROJECTION, || match machine.active(layer.adapter) {
             None => self.base(layer),
             Some(adapter) => {
                 let module = Module::adapted(layer.weight.id(), adapter.a);

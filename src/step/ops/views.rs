@@ -43,7 +43,10 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], transpose_backward);
             state.retain(x.storage);
-            Value { edge: node.output(0), shape: Layout::Heads, ..*x }
+            // of a single token both orders are one
+            let single = state.length == 1 && x.layout == Layout::Tokens;
+            let layout = if single { Layout::Either } else { x.layout };
+            Value { edge: node.output(0), shape: Layout::Heads, layout, ..*x }
         })
     }
 
@@ -66,6 +69,10 @@ impl<'m> Tensor<'m> {
             let node = state.node([x], transpose_backward);
             let edge = node.output(0);
             match x.layout {
+                Layout::Heads if state.length == 1 => {
+                    state.retain(x.storage);
+                    Value { edge, shape: Layout::Tokens, layout: Layout::Tokens, ..*x }
+                }
                 Layout::Tokens | Layout::Either => {
                     state.retain(x.storage);
                     Value { edge, shape: Layout::Tokens, ..*x }

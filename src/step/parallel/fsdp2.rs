@@ -7,8 +7,9 @@
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::scenario::{Cluster, ReduceDtype};
+use crate::scenario::{Cluster, CpuOffload, ReduceDtype};
 use crate::step::device::Device;
+use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
@@ -23,6 +24,8 @@ static GATHER_INPUT: What = What::own(
     "this rank's shards of a layer, in the type that they are gathered in",
     COLLECTIVES,
 );
+static FETCHED: What =
+    What::own("fetched shard", "this rank's shard of a parameter, copied from the CPU", PARAM);
 static GATHER_OUTPUT: What =
     What::own("all-gather output", "all ranks' shards of a layer, rank after rank", COLLECTIVES);
 static GATHERED: What =
@@ -50,6 +53,8 @@ pub(in crate::step) struct Fsdp2 {
     reshards: bool,
     /// `reduce_dtype`.
     reduce: Dtype,
+    /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
+    offloads: bool,
     /// The layers, in the order of the model's; the root, which has all other parameters, last.
     units: Vec<Unit>,
     /// By parameter: its unit.
@@ -84,6 +89,10 @@ impl Fsdp2 {
             reduce: match cluster.reduce {
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => Dtype::Bf16,
+            },
+            offloads: match cluster.cpu {
+                CpuOffload::Off | CpuOffload::Optimizer => false,
+                CpuOffload::All => true,
             },
             units: Vec::new(),
             owners: Vec::new(),
@@ -134,6 +143,82 @@ impl Fsdp2 {
             self.units[*first].before = Some(*last);
         }
         alike
+    }
+
+    /// `_move_states_to_device` and `_init_sharded_param` of a model in the CPU's memory: a unit's parameters come whole and
+    /// go when its shards were made, the root's last. Puts what was recorded of the loading in that order.
+    pub fn move_in(&self, heap: &mut Heap, params: &Params) {
+        if self.offloads {
+            return self.pass_through(heap, params);
+        }
+        let Some(record) = &mut heap.record else { return };
+        let recorded = std::mem::take(&mut record.events);
+        let mut units = vec![None; heap.storages.len()];
+        for (index, unit) in self.units.iter().enumerate() {
+            for id in &unit.params {
+                units[params.get(*id).storage as usize] = Some(index);
+            }
+        }
+        let whole = |heap: &mut Heap, unit: usize| -> Vec<StorageId> {
+            let own = self.units[unit].params.iter().map(|id| params.get(*id).kept);
+            own.map(|kept| heap.while_loading(kept.numel.saturating_mul(self.world), kept.dtype)).collect()
+        };
+        let push =
+            |heap: &mut Heap, event| heap.record.iter_mut().for_each(|record| record.events.push(event));
+        let (root, mut late, mut open) = (self.root(), Vec::new(), (self.root(), Vec::new()));
+        for event in recorded {
+            let unit = match event {
+                Event::Alloc(storage) => units.get(storage as usize).copied().flatten(),
+                Event::Free(_) | Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => None,
+            };
+            match unit {
+                None => push(heap, event),
+                Some(unit) if unit == root => late.push(event),
+                Some(unit) => {
+                    if unit != open.0 {
+                        open.1.drain(..).for_each(|storage| heap.release(storage));
+                        open = (unit, whole(heap, unit));
+                    }
+                    push(heap, event);
+                }
+            }
+        }
+        open.1.drain(..).for_each(|storage| heap.release(storage));
+        let own = whole(heap, root);
+        late.into_iter().for_each(|event| push(heap, event));
+        own.into_iter().for_each(|storage| heap.release(storage));
+    }
+
+    /// The same where shards go back to the CPU.
+    fn pass_through(&self, heap: &mut Heap, params: &Params) {
+        for unit in &self.units {
+            let own = || unit.params.iter().map(|id| params.get(*id).kept);
+            let mut loaded: Vec<StorageId> = own()
+                .map(|kept| heap.while_loading(kept.numel.saturating_mul(self.world), kept.dtype))
+                .collect();
+            for kept in own() {
+                let shard = heap.while_loading(kept.numel, kept.dtype);
+                heap.release(shard);
+            }
+            loaded.drain(..).for_each(|storage| heap.release(storage));
+        }
+    }
+
+    /// Bytes of the CPU's memory that this rank has: shards and their gradients, which are pinned, and the states of AdamW.
+    /// PyTorch's allocator of pinned memory rounds up to powers of two (aten/src/ATen/core/CachingHostAllocator.h).
+    pub fn on_host(&self, params: &Params) -> u64 {
+        let own = params.list.iter().filter(|_| self.offloads).map(|param| {
+            let bytes = param.kept.numel.saturating_mul(param.kept.dtype.bytes());
+            let pinned = bytes.checked_next_power_of_two().unwrap_or(bytes);
+            let trained = if param.trainable { pinned.saturating_add(bytes.saturating_mul(2)) } else { 0 };
+            pinned.saturating_add(trained).saturating_mul(u64::from(param.times))
+        });
+        own.fold(0, u64::saturating_add)
+    }
+
+    /// Whether shards are on the CPU.
+    pub fn offloads(&self) -> bool {
+        self.offloads
     }
 
     /// The unit of what is in no layer.
@@ -197,10 +282,29 @@ impl Fsdp2 {
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
             heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, COMPUTE, operation)
         };
-        let flat = if cast > 0 { alloc(heap, cast, &GATHER_INPUT) } else { NOTHING };
+        let inputs = if self.offloads {
+            kept().map(|kept| self.fetch(heap, kept)).collect()
+        } else {
+            Vec::from_iter((cast > 0).then(|| alloc(heap, cast, &GATHER_INPUT)))
+        };
         let output = alloc(heap, all.saturating_mul(self.world), &GATHER_OUTPUT);
-        heap.release(flat);
+        inputs.into_iter().rev().for_each(|input| heap.release(input));
         output
+    }
+
+    /// `all_gather_inputs` of a shard on the CPU: it is copied as it is and cast then.
+    fn fetch(&self, heap: &mut Heap, kept: Kept) -> StorageId {
+        let mut alloc = |dtype: Dtype| {
+            let bytes = kept.numel.saturating_mul(dtype.bytes());
+            heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, dtype, &FETCHED)
+        };
+        let copy = alloc(kept.dtype);
+        if kept.dtype == COMPUTE {
+            return copy;
+        }
+        let cast = alloc(COMPUTE);
+        heap.release(copy);
+        cast
     }
 
     /// `foreach_all_gather_copy_out`: every parameter by itself.
@@ -257,10 +361,10 @@ impl Fsdp2 {
         }
         heap.release(last);
         let own = &mut self.units[unit].grad;
-        if *own == NOTHING {
+        if *own == NOTHING && !self.offloads {
             *own = output;
         } else {
-            // added to those of earlier micro-batches
+            // added to those of earlier micro-batches, or copied to the CPU
             heap.release(output);
         }
     }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use super::heap::{NOTHING, StorageId};
 use super::machine::State;
-use super::params::{Kept, ParamId};
+use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::scenario::software::Trainer;
@@ -55,6 +55,8 @@ pub(super) struct Wrapped {
     /// Of a model of Megatron-core: the parameters of each part that runs at a time, in the order of its modules, each as often
     /// as it is there.
     pub parts: Vec<Vec<PartParam>>,
+    /// Whether it was loaded into the CPU's memory.
+    pub on_cpu: bool,
 }
 
 /// How a process works together with those on other GPUs.
@@ -110,6 +112,36 @@ impl Parallel {
     /// Whether parameters are loaded whole and partitioned then.
     pub fn partitions_loaded(&self) -> bool {
         matches!(self, Parallel::Zero3(_))
+    }
+
+    /// Whether a quantised model is loaded into the CPU's memory, and moved and sharded unit by unit: on the GPU each rank
+    /// would have to hold it whole (transformers' quantizers load it there unless `device_map="cpu"` says otherwise).
+    pub fn shards_from_cpu(&self) -> bool {
+        self.has_units()
+    }
+
+    /// Whether what a rank keeps of the model is in the CPU's memory.
+    pub fn keeps_on_host(&self) -> bool {
+        match self {
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => false,
+            Parallel::Fsdp2(fsdp) => fsdp.offloads(),
+        }
+    }
+
+    /// Bytes of the CPU's memory that a rank takes.
+    pub fn on_host(&self, params: &Params) -> u64 {
+        match self {
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => 0,
+            Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
+        }
     }
 
     /// The storage of a parameter that a module gathered.
@@ -168,6 +200,22 @@ impl Parallel {
         }
     }
 
+    /// The numbers that a 4-bit weight of so many elements is packed in, and what a rank keeps of them. An engine that shards it takes it for a column of what
+    /// its numbers are stored as (`bnb_4bit_quant_storage`): as long as they are of the type that it computes in, it cannot
+    /// tell them from others.
+    pub fn kept_packed(&self, numel: u64) -> (u64, Kept) {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {
+                let bytes = numel.div_ceil(2);
+                (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
+            }
+            Parallel::Fsdp2(_) | Parallel::Zero3(_) => {
+                let column = (numel.div_ceil(4), 1);
+                (column.0, self.kept(column, Rank::None, Dtype::Bf16).0)
+            }
+        }
+    }
+
     /// Whether a parameter is there for an operation to read.
     pub fn is_there(&self, id: ParamId) -> bool {
         match self {
@@ -205,7 +253,12 @@ impl State {
         match &mut self.parallel {
             Parallel::Alone => {}
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
-            Parallel::Fsdp2(fsdp) => self.heap.alike &= fsdp.wrap(&self.params, model),
+            Parallel::Fsdp2(fsdp) => {
+                self.heap.alike &= fsdp.wrap(&self.params, model);
+                if model.on_cpu {
+                    fsdp.move_in(&mut self.heap, &self.params);
+                }
+            }
             Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
             Parallel::Zero3(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
             Parallel::Megatron(engine) => engine.wrap(&mut self.heap, &mut self.params, model),

@@ -1,13 +1,14 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
 use crate::issue::{Field, Issue};
-use crate::job::{Job, Member};
+use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    Checkpointing, Cluster, LossKernel, Method, Offloading, Optimizer, Precision, Sharding, Stack, StepTime,
+    Checkpointing, Cluster, CpuOffload, LossKernel, Method, Offloading, Optimizer, Precision, Sharding,
+    Stack, StepTime,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -17,9 +18,18 @@ pub(in crate::step) fn supported(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), Issue> {
-    // what it refuses lies with its modules
+    // what else it refuses lies with its modules
     if Software::of(member.stack).trainer == Trainer::Megatron {
-        return Ok(());
+        let trains = |act: &Act| matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. });
+        return if job.members.len() > 1 || !job.round.iter().all(trains) {
+            let message = "Megatron-core is followed where it trains one model on labels";
+            Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning"))
+        } else if job.cluster.cpu != CpuOffload::Off {
+            let message = "weights and optimizers in the CPU's memory are not modelled of Megatron-core";
+            Err(Issue::error(Field::CpuOffload, message).with_fix("keep all on the GPUs"))
+        } else {
+            Ok(())
+        };
     }
     let layout = job.cluster.layout;
     if layout.gpus() > 1 {
@@ -62,6 +72,22 @@ pub(in crate::step) fn supported(
             "let zero_grad free them",
         );
     }
+    match (job.cluster.sharding, job.cluster.cpu) {
+        (Sharding::Ddp | Sharding::Distributed, _) | (Sharding::Fsdp2, CpuOffload::Off | CpuOffload::All) => {
+        }
+        (Sharding::Fsdp2, CpuOffload::Optimizer) => {
+            let what = "FSDP2's CPUOffloadPolicy with weights on the GPU, which it has no word for,";
+            return refuse(Field::CpuOffload, what.into(), "offload weights and optimizer, or nothing");
+        }
+        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Off) => {}
+        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Optimizer | CpuOffload::All) => {
+            return refuse(
+                Field::CpuOffload,
+                "DeepSpeed's CPU offload".into(),
+                "choose FSDP2, or keep all on the GPUs",
+            );
+        }
+    }
     match job.cluster.sharding {
         Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() => {
             let what = "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have \
@@ -92,13 +118,7 @@ fn sharded(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
-    match member.method {
-        Method::Full | Method::Lora => {}
-        Method::Qlora => {
-            return Err((Field::Method, member.method.label().to_owned(), "choose DDP, or LoRA"));
-        }
-    }
-    if member.method == Method::Lora && member.lora.trains_embeddings {
+    if member.method.has_adapters() && member.lora.trains_embeddings {
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }

@@ -47,8 +47,8 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. DPO, GRPO and inference are not \
-                 estimated yet."
+                "Supervised fine-tuning and DPO. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are \
+                 not estimated yet."
             </p>
         </form>
     }

@@ -14,8 +14,8 @@ pub fn Footer() -> impl IntoView {
                  ask for it."
             </p>
             <p>
-                "It estimates supervised fine-tuning, with PyTorch and the training library that is chosen. Figures are per GPU: \
-                 of one, or of several under DDP, FSDP2 or ZeRO. DPO, GRPO and inference are not estimated yet. What a card needs is what the allocator \
+                "It estimates supervised fine-tuning and preference training (DPO), with PyTorch and the training library that is chosen. Figures are per GPU: \
+                 of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are not estimated yet. What a card needs is what the allocator \
                  hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately."
             </p>
         </footer>

@@ -14,13 +14,14 @@ use crate::units::grouped;
 /// its words.
 type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> String);
 
-const PIECES: [Piece; 6] = [
-    ("Train", "model", "Model", |scenario, _| summary::model(scenario)),
+const PIECES: [Piece; 7] = [
+    ("", "task", "Task", |scenario, _| summary::task(scenario).to_owned()),
+    ("", "model", "Model", |scenario, _| summary::model(scenario)),
     ("with", "method", "Method", |scenario, _| method(scenario)),
     ("on", "gpus", "GPUs", |scenario, _| format!("{} ×", grouped(scenario.cluster.gpus))),
     ("", "gpu", "GPU", summary::card),
     ("·", "seq-length", "Sequence length", |scenario, _| format!("{} tokens", grouped(scenario.sequence))),
-    ("·", "batch-size", "Micro-batch size", |scenario, _| format!("batch {}", grouped(scenario.batch))),
+    ("·", "batch-size", "Micro-batch size", |scenario, _| summary::batch(scenario)),
 ];
 
 /// `QLoRA, rank 16`.
@@ -96,7 +97,7 @@ mod tests {
             .collect();
         assert_eq!(
             words.join(" "),
-            "Train Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1"
+            "Fine-tune Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1"
         );
     }
 }

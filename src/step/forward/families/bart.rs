@@ -289,7 +289,7 @@ impl<'a> Pass<'_, 'a> {
         let mut heads = Heads { q, k: k.to_heads(), v: v.to_heads() };
         drop((k, v));
         if source.is_none() {
-            self.remember(&mut heads);
+            self.remember(&mut heads, None);
         }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let drops = self.dropout(attention.dropout);

@@ -105,7 +105,7 @@ impl<'a> Pass<'_, 'a> {
             heads.q = q;
             heads.k = k;
         }
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let Heads { q, k, v } = &heads;
         let kv_heads = match attention.code {
             AttentionCode::FalconGrouped => attention.heads,

@@ -208,7 +208,7 @@ impl<'a> Pass<'_, 'a> {
         v = v.normed(&bare_norm("self_attn.v_norm", attention.head_dim));
         let mut heads = Heads { q, k, v: v.heads_first() };
         drop(v);
-        self.remember(&mut heads);
+        self.remember(&mut heads, attention.window);
         if layer.leaves_keys {
             self.machine.with(|state| {
                 let recomputed = state.recomputed();

@@ -20,7 +20,7 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Mixed<'a> {
         let mut heads = self.projected(layer, attention, x);
-        self.remember(&mut heads);
+        self.remember(&mut heads, attention.window);
         let Heads { q, k, v } = heads;
         let batch = self.batch.sequences;
         let scores = (q.value.numel / attention.head_dim.max(1)).saturating_mul(self.batch.length);

@@ -48,7 +48,7 @@ impl<'a> Pass<'_, 'a> {
         query = q_rotated.cat(&q_rest);
         let (key, query) = (key.heads_first(), query.heads_first());
         let mut heads = Heads { q: query, k: key, v: value };
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let Heads { q: query, k: key, v: value } = heads;
         let scores = (query.value.numel / attention.head_dim.max(1)).saturating_mul(self.batch.length);
         let batch = self.batch.sequences;

@@ -63,11 +63,11 @@ impl<'a> Pass<'_, 'a> {
             both
         };
         if given {
-            mask = self.padded(mask);
+            mask = self.padded(mask, self.batch.length);
         }
         ranges.into_iter().for_each(drop);
         if self.is_eager() {
-            mask = self.additive(mask, dtype);
+            mask = self.additive(mask, self.batch.length, dtype);
         }
         drop(padding);
         Some(mask)

@@ -80,7 +80,7 @@ impl<'a> Pass<'_, 'a> {
         let third = fused.value.numel / 3;
         let [q, k, v] = fused.split([third, third, third]).map(|part| part.to_heads());
         let mut heads = Heads { q, k, v };
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let Heads { q, k, v } = heads;
         let scores = (third / attention.head_dim.max(1)).saturating_mul(self.batch.length);
         let shape = Product { numel: scores, batch, groups: 1, second: Second::Keys };

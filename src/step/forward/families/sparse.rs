@@ -69,7 +69,7 @@ impl<'a> Pass<'_, 'a> {
             (key.slice_filled(&k_pass).slice_filled(&k_all), value)
         };
         let mut heads = Heads { q: query, k: key, v: value };
-        self.remember(&mut heads);
+        self.remember(&mut heads, None);
         let chosen = self.chosen_tokens(layer, latent, (x, &residual), shared);
         let (index_mask, mask) = self.mask_of_chosen(shared.full.as_ref(), &chosen);
         let scores = Scores {
@@ -78,6 +78,7 @@ impl<'a> Pass<'_, 'a> {
             heads: latent.heads,
             kv_heads: latent.heads,
             sequence: self.batch.length,
+            keys: self.keys(None),
             head_dim: latent.nope_dim.saturating_add(latent.rope_dim),
             value_dim: latent.value_dim,
             enable_gqa: true,

@@ -295,7 +295,7 @@ impl<'a> Pass<'_, 'a> {
         let from = source.unwrap_or(x);
         let mut heads = Heads { q: project(q, x), k: project(k, from), v: project(v, from) };
         if attention.causal || source.is_some() {
-            self.remember(&mut heads);
+            self.remember(&mut heads, None);
         }
         let scores = self.scores(attention, Kernel::Eager, attention.kv_heads);
         let mut returned = None;

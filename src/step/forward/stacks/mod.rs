@@ -82,7 +82,7 @@ fn checkpointing(member: &Member) -> Result<(), Issue> {
 
 /// Refuses to train the embedding beside adapters where a stack cannot or an adapter is in the way.
 fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    if !member.method.has_adapters() || !member.lora.trains_embeddings {
+    if !member.adapts || !member.lora.trains_embeddings {
         return Ok(());
     }
     let problem = match Software::of(member.stack).no_trained_embeddings {

@@ -146,14 +146,25 @@ impl<'a> Pass<'_, 'a> {
 
     /// `-F.logsigmoid(beta * delta_score)` of trainer/dpo_trainer.py `_compute_loss`. The metrics that it logs on the way
     /// are gone before backward and are not followed.
-    pub fn preference_loss(&self, policy_scores: &Scored<'a>, reference_scores: &Scored<'a>) -> Tensor<'a> {
+    pub fn preference_loss(
+        &self,
+        policy_scores: &Scored<'a>,
+        reference_scores: Option<&Scored<'a>>,
+    ) -> Tensor<'a> {
         let half = self.batch.sequences / 2;
         let pairs = |scored: &Scored<'a>| {
             let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
             scored.log_probs.sum_rows(row).chunks(&[half, half])
         };
+        // those that come with the batch
+        let precomputed = || {
+            let sums =
+                self.machine.unassigned().with(|value| (value.numel, value.dtype) = (half, Dtype::F32));
+            vec![sums.clone(), sums]
+        };
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let (policy, reference) = (pairs(policy_scores), pairs(reference_scores));
+            let policy = pairs(policy_scores);
+            let reference = reference_scores.map_or_else(precomputed, pairs);
             let ratios = policy.iter().zip(&reference).map(|(policy, reference)| policy.minus(reference));
             let ratios: Vec<Tensor<'a>> = ratios.collect();
             let [chosen, rejected] = &ratios[..] else {

@@ -26,7 +26,10 @@ pub(in crate::step) struct Scores {
     pub batch: u64,
     pub heads: u64,
     pub kv_heads: u64,
+    /// Tokens of a sequence that ask.
     pub sequence: u64,
+    /// Tokens of a sequence that are looked at: more than ask where a cache holds earlier ones.
+    pub keys: u64,
     pub head_dim: u64,
     /// Elements of a head's value.
     pub value_dim: u64,
@@ -48,7 +51,7 @@ impl Scores {
 
     /// Elements of the score matrix.
     pub fn numel(&self) -> u64 {
-        self.rows().saturating_mul(self.sequence)
+        self.rows().saturating_mul(self.keys)
     }
 
     /// Rows of the score matrix: one per query and head.
@@ -87,7 +90,7 @@ pub(super) fn additive_mask<'m>(
     if mask.value.dtype != Dtype::Bool {
         return mask.clone();
     }
-    let square = scores.sequence.saturating_mul(scores.sequence);
+    let square = scores.sequence.saturating_mul(scores.keys);
     let whole = Value { numel: square.saturating_mul(scores.batch), ..mask.value };
     machine.tensor(|state| {
         let storage = state.additive(whole.numel, dtype);

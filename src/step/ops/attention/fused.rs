@@ -85,7 +85,7 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     let arguments = [cast(given.q), k, v];
     let bias = mask.map(|mask| {
         let additive = additive_mask(machine, &mask, scores, arguments[0].value.dtype);
-        if scores.kernel == Kernel::Efficient { aligned_mask(additive, scores.sequence) } else { additive }
+        if scores.kernel == Kernel::Efficient { aligned_mask(additive, scores.keys) } else { additive }
     });
     let unpadded = scores.outputs();
     let padded = scores.head_dim.div_ceil(FLASH_ALIGNMENT).saturating_mul(FLASH_ALIGNMENT);
@@ -177,12 +177,12 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
 const MASK_ALIGNMENT: u64 = 8;
 
 /// `pad_bias`: a mask with longer rows, of which the kernel is given a slice.
-fn aligned_mask(mask: Tensor<'_>, sequence: u64) -> Tensor<'_> {
-    if sequence.is_multiple_of(MASK_ALIGNMENT) {
+fn aligned_mask(mask: Tensor<'_>, keys: u64) -> Tensor<'_> {
+    if keys.is_multiple_of(MASK_ALIGNMENT) {
         return mask;
     }
-    let rows = mask.value.numel / sequence.max(1);
-    let padded = sequence.div_ceil(MASK_ALIGNMENT).saturating_mul(MASK_ALIGNMENT);
+    let rows = mask.value.numel / keys.max(1);
+    let padded = keys.div_ceil(MASK_ALIGNMENT).saturating_mul(MASK_ALIGNMENT);
     let whole = Value { numel: rows.saturating_mul(padded), ..mask.value };
     let value = mask
         .machine

@@ -33,7 +33,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
     let (q, k, v) = (up(q), up(k), up(v));
     let scaled = q.scale();
     if additive.is_none() && given.causal {
-        additive = Some(causal_mask(machine, scores.sequence));
+        additive = Some(causal_mask(machine, scores.sequence.saturating_mul(scores.keys)));
     }
     // `enable_gqa` repeats keys and values, otherwise the products broadcast them
     let groups = scores.heads / scores.kv_heads.max(1);
@@ -84,8 +84,7 @@ fn computed<'m>(scores: Scores, given: &Arguments<'_, 'm>, [q, k, v]: [&Tensor<'
 }
 
 /// The causal mask that `is_causal` makes: ones, tril, then an additive one of float32.
-fn causal_mask(machine: &Machine, sequence: u64) -> Tensor<'_> {
-    let numel = sequence.saturating_mul(sequence);
+fn causal_mask(machine: &Machine, numel: u64) -> Tensor<'_> {
     machine.tensor(|state| {
         let ones = state.alloc(numel, Dtype::Bool, &torch::ONES);
         let lower = state.alloc(numel, Dtype::Bool, &torch::TRIL);

@@ -11,8 +11,15 @@ impl Scores {
             65..=128 => 128,
             _ => 64,
         };
-        let keys = self.sequence.div_ceil(columns);
-        let blocks = self.batch.saturating_mul(self.heads).saturating_mul(self.sequence.div_ceil(64));
+        let keys = self.keys.div_ceil(columns);
+        // `seqlenq_ngroups_swapped`: the heads of a group are the rows of a single query
+        let groups = self.heads / self.kv_heads.max(1);
+        let (heads, queries) = if self.sequence == 1 && groups > 1 {
+            (self.kv_heads, groups)
+        } else {
+            (self.heads, self.sequence)
+        };
+        let blocks = self.batch.saturating_mul(heads).saturating_mul(queries.div_ceil(64));
         if blocks.saturating_mul(10) >= multiprocessors.saturating_mul(8) {
             return 1;
         }

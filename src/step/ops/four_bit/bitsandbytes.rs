@@ -31,6 +31,11 @@ impl State {
         if early {
             self.hold(node, x.storage);
         }
+        if x.requires_grad() {
+            // `ctx.tensors = (None, B)`: what the weight was gathered in stays although it is partitioned again
+            let gathered = self.parallel.gathered(quantised.weight);
+            self.hold(node, gathered);
+        }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);

@@ -30,7 +30,7 @@ impl Positions {
             rows: architecture.max_positions.unwrap_or(0),
             width: attention.rotary.width(attention.head_dim)?,
             doubled: family.rotary.is_doubled(),
-            each_layer: member.method.has_adapters() && !(family.shares_long_rotary && long),
+            each_layer: member.adapts && !(family.shares_long_rotary && long),
         })
     }
 }

@@ -286,7 +286,7 @@ impl<'a> Pass<'_, 'a> {
             scaled_dot_product(scores, &Arguments { q, k, v, mask: None, causal: true, dropout: false })
         };
         let (batch, sequence) = texts(self.batch);
-        let scores = Scores { batch, sequence, ..self.scores(attention, kernel, kv_heads) };
+        let scores = Scores { batch, sequence, keys: sequence, ..self.scores(attention, kernel, kv_heads) };
         if kernel != Kernel::Cudnn {
             return run(scores, heads);
         }
@@ -294,7 +294,7 @@ impl<'a> Pass<'_, 'a> {
         let [q, ..] = heads;
         let output = {
             let padded = heads.map(|x| functions::padded(x, (scores.sequence, sequence)));
-            run(Scores { sequence, ..scores }, padded.each_ref())
+            run(Scores { sequence, keys: sequence, ..scores }, padded.each_ref())
         };
         output.slice(q.value.numel)
     }

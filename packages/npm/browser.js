@@ -1,0 +1,5 @@
+import init from "./wasm/headroom_npm.js";
+
+await init();
+
+export * from "./api.js";

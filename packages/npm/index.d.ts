@@ -1,0 +1,98 @@
+import type { Scenario } from "./scenario.js";
+
+export type { Scenario } from "./scenario.js";
+
+/** Bytes by part: `weights`, `activations`, `optimizer` … */
+export type Parts = Record<string, number>;
+
+/** The highest point of a phase. */
+export interface Peak {
+  bytes: number;
+  parts: Parts;
+}
+
+/** What is wrong, doubtful or assumed. */
+export interface Issue {
+  severity: "note" | "warning" | "error";
+  field: string;
+  message: string;
+  fix: string | null;
+}
+
+/** What a scenario needs; all amounts in bytes. Figures are left out where there is no answer: `issues` say why. */
+export interface Answer {
+  schema: "headroom-estimate/1";
+  /** Every key, those left out at their default. */
+  scenario: Scenario;
+  /** The keys that are not at their default. */
+  changed: string[];
+  /** What the page opens behind `#`. */
+  link: string;
+  issues: Issue[];
+  gpu?: { slug: string; name: string; memory: number };
+  /** Where there are several GPUs: how many, each of which needs this much. */
+  on_each_of_gpus?: number;
+  fits?: boolean;
+  verdict?: string;
+  /** What remains of the card; negative: what is missing. */
+  left?: number;
+  /** The peak of allocated memory, and the CUDA context. */
+  needed?: number;
+  context?: number;
+  /** What PyTorch's allocator holds. */
+  reserved?: number;
+  /** What the driver shows. */
+  nvidia_smi?: number;
+  /** The run ends for want of memory: `reserved` and `nvidia_smi` are what it had come to by then. */
+  up_to_failure?: boolean;
+  peak?: Peak & { phase: string };
+  phases?: { first: Record<string, Peak>; steady: Record<string, Peak> };
+  resting?: Parts;
+  parameters?: { total: number; trainable: number };
+}
+
+/** One setting that becomes another. */
+export interface Change {
+  label: string;
+  from: string;
+  to: string;
+}
+
+/** A change of the scenario, or several, and what comes of it. */
+export interface Lever {
+  changes: Change[];
+  cost: string;
+  saved: number;
+  needed: number;
+  verdict: string;
+  link: string;
+}
+
+/** What to change so that a scenario fits. */
+export interface Levers {
+  schema: "headroom-levers/1";
+  needed: number;
+  verdict: string;
+  /** Changes that each save memory, the cheapest first. */
+  single: Lever[];
+  /** The cheapest several, where no single one is enough or all that are cost more. */
+  together: Lever | null;
+  /** What the room is good for, where it fits. */
+  uses: { changes: Change[]; gain: string; needed: number; verdict: string; link: string }[];
+  fewest_gpus: { gpus: number; needed: number; verdict: string; link: string } | { issue: Issue } | null;
+}
+
+/**
+ * What a scenario needs. A scenario is its keys, of which those left out take their default, or a share link of the page.
+ * @throws Where a key or a value is unknown; the message says what would be right.
+ */
+export function estimate(scenario?: Scenario | string): Answer;
+
+/**
+ * What to change so that a scenario fits.
+ * @throws Where the scenario cannot be read or has no answer.
+ */
+export function levers(scenario?: Scenario | string): Levers;
+
+/** What a share link holds, and what of it could not be followed. */
+export function openLink(link: string): { scenarios: Scenario[]; notices: string[] };

@@ -1,0 +1,99 @@
+// The keys of a scenario, written from the table of keys, `src/scenario/keys/table.rs`, by `cargo test --test packages`.
+
+/** What a user can choose; what is left out takes its default. */
+export interface Scenario {
+  /** What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference) */
+  "task"?: "sft" | "dpo" | "generate";
+  /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
+  "model"?: string | { name: string; config: object };
+  /** Which weights are trained */
+  "method"?: "full" | "lora" | "qlora";
+  /** The inner size of the adapters: r in peft's LoraConfig */
+  "lora-rank"?: number;
+  /** Which linear layers get adapters: a group, or layer names separated by commas */
+  "lora-targets"?: string;
+  /** Whether lora_dropout is above 0: then every adapted layer keeps a mask */
+  "lora-dropout"?: boolean;
+  /** Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype) */
+  "fp32-adapters"?: boolean;
+  /** Whether copies of the embedding and the output head are trained whole (peft's modules_to_save) */
+  "train-embeddings"?: boolean;
+  /** How the frozen weights of QLoRA are stored */
+  "weight-format"?: "nf4" | "nf4-early";
+  /** Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant) */
+  "double-quant"?: boolean;
+  /** Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit */
+  "kbit-prepare"?: boolean;
+  /** Element types of weights, activations and gradients */
+  "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
+  /** The optimizer, where its implementation changes the memory also the implementation */
+  "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
+  /** Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it */
+  "batch-size"?: number;
+  /** Tokens per sequence, padding included */
+  "seq-length"?: number;
+  /** Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored */
+  "prompt-length"?: number;
+  /** Where the scores of the model as it was come from */
+  "reference"?: "scored" | "precomputed";
+  /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
+  "new-tokens"?: number;
+  /** What is kept of the keys and values of earlier tokens */
+  "kv-cache"?: "dynamic" | "static" | "off";
+  /** How the next token is chosen */
+  "sampling"?: "greedy" | "sampled";
+  /** How long the sequences are; where they vary, batches are padded to their longest */
+  "lengths"?: string;
+  /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
+  "gradient-accumulation"?: number;
+  /** Whether activations are recomputed in backward */
+  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded";
+  /** The attention implementation */
+  "attention"?: "sdpa" | "eager" | "flash" | "efficient" | "math" | "cudnn" | "flash-attention-2";
+  /** How texts fill the batch, and which attention mask it carries */
+  "mask"?: "none" | "ones" | "padded" | "packed" | "padding-free";
+  /** A probability to set every dropout of the config to, or config to keep them */
+  "dropout"?: number | "config";
+  /** Whether the script keeps the model's output alive through backward (out = model(...)) */
+  "keep-outputs"?: boolean;
+  /** Whether zero_grad frees the gradients after the step (set_to_none, PyTorch's default) */
+  "set-to-none"?: boolean;
+  /** Whether gradients are clipped by their norm */
+  "clip-gradients"?: boolean;
+  /** Whose code runs the model */
+  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt";
+  /** How the output head and the loss are computed */
+  "loss"?: "standard" | "full" | "liger" | "cut" | "chunked";
+  /** Where saved activations wait for backward */
+  "activation-offloading"?: "off" | "on";
+  /** When the optimizer steps */
+  "optimizer-step"?: "after-backward" | "in-backward";
+  /** Whether the forward pass fills a cache of keys and values (config.use_cache) */
+  "use-cache"?: boolean;
+  /** How PyTorch's caching allocator gets memory from the driver */
+  "allocator"?: "native" | "expandable";
+  /** The card: its name, or an amount of memory */
+  "gpu"?: string;
+  /** How many such cards train the model together, each with a micro-batch of its own */
+  "gpus"?: number;
+  /** What each of several GPUs keeps of the model */
+  "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3";
+  /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
+  "reshard-after-forward"?: boolean;
+  /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
+  "reduce-dtype"?: "fp32" | "bf16";
+  /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
+  "cpu-offload"?: "off" | "optimizer" | "all";
+  /** How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size² */
+  "reduce-bucket"?: number;
+  /** How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size² */
+  "prefetch-bucket"?: number;
+  /** Up to how many elements ZeRO-3 keeps a parameter whole (stage3_param_persistence_threshold); "auto" is 10 · hidden_size */
+  "persistence-threshold"?: number;
+  /** How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters) */
+  "max-live-parameters"?: number;
+  /** Whether DeepSpeed copies gradients into one buffer as they come (contiguous_gradients) */
+  "contiguous-gradients"?: boolean;
+  /** Whether DeepSpeed reduces gradients while backward goes on (overlap_comm) */
+  "overlap-comm"?: "auto" | "on" | "off";
+}

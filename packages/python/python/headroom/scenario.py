@@ -1,0 +1,148 @@
+"""The keys of a scenario, written from the table of keys, `src/scenario/keys/table.rs`, by `cargo test --test packages`."""
+
+from typing import Any, Dict, Literal, TypedDict, Union
+
+
+class Scenario(TypedDict, total=False):
+    """What a user can choose; what is left out takes its default."""
+
+    #: What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)
+    task: Literal["sft", "dpo", "generate"]
+
+    #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
+    model: Union[str, Dict[str, Any]]
+
+    #: Which weights are trained
+    method: Literal["full", "lora", "qlora"]
+
+    #: The inner size of the adapters: r in peft's LoraConfig
+    lora_rank: int
+
+    #: Which linear layers get adapters: a group, or layer names separated by commas
+    lora_targets: str
+
+    #: Whether lora_dropout is above 0: then every adapted layer keeps a mask
+    lora_dropout: bool
+
+    #: Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype)
+    fp32_adapters: bool
+
+    #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
+    train_embeddings: bool
+
+    #: How the frozen weights of QLoRA are stored
+    weight_format: Literal["nf4", "nf4-early"]
+
+    #: Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant)
+    double_quant: bool
+
+    #: Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit
+    kbit_prepare: bool
+
+    #: Element types of weights, activations and gradients
+    precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
+
+    #: The optimizer, where its implementation changes the memory also the implementation
+    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
+
+    #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
+    batch_size: int
+
+    #: Tokens per sequence, padding included
+    seq_length: int
+
+    #: Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored
+    prompt_length: int
+
+    #: Where the scores of the model as it was come from
+    reference: Literal["scored", "precomputed"]
+
+    #: The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)
+    new_tokens: int
+
+    #: What is kept of the keys and values of earlier tokens
+    kv_cache: Literal["dynamic", "static", "off"]
+
+    #: How the next token is chosen
+    sampling: Literal["greedy", "sampled"]
+
+    #: How long the sequences are; where they vary, batches are padded to their longest
+    lengths: str
+
+    #: Forward and backward passes per optimizer step; gradients stay in memory between passes
+    gradient_accumulation: int
+
+    #: Whether activations are recomputed in backward
+    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded"]
+
+    #: The attention implementation
+    attention: Literal["sdpa", "eager", "flash", "efficient", "math", "cudnn", "flash-attention-2"]
+
+    #: How texts fill the batch, and which attention mask it carries
+    mask: Literal["none", "ones", "padded", "packed", "padding-free"]
+
+    #: A probability to set every dropout of the config to, or config to keep them
+    dropout: Union[float, Literal["config"]]
+
+    #: Whether the script keeps the model's output alive through backward (out = model(...))
+    keep_outputs: bool
+
+    #: Whether zero_grad frees the gradients after the step (set_to_none, PyTorch's default)
+    set_to_none: bool
+
+    #: Whether gradients are clipped by their norm
+    clip_gradients: bool
+
+    #: Whose code runs the model
+    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt"]
+
+    #: How the output head and the loss are computed
+    loss: Literal["standard", "full", "liger", "cut", "chunked"]
+
+    #: Where saved activations wait for backward
+    activation_offloading: Literal["off", "on"]
+
+    #: When the optimizer steps
+    optimizer_step: Literal["after-backward", "in-backward"]
+
+    #: Whether the forward pass fills a cache of keys and values (config.use_cache)
+    use_cache: bool
+
+    #: How PyTorch's caching allocator gets memory from the driver
+    allocator: Literal["native", "expandable"]
+
+    #: The card: its name, or an amount of memory
+    gpu: str
+
+    #: How many such cards train the model together, each with a micro-batch of its own
+    gpus: int
+
+    #: What each of several GPUs keeps of the model
+    shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+
+    #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
+    reshard_after_forward: bool
+
+    #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
+    reduce_dtype: Literal["fp32", "bf16"]
+
+    #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
+    cpu_offload: Literal["off", "optimizer", "all"]
+
+    #: How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size²
+    reduce_bucket: int
+
+    #: How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size²
+    prefetch_bucket: int
+
+    #: Up to how many elements ZeRO-3 keeps a parameter whole (stage3_param_persistence_threshold); "auto" is 10 · hidden_size
+    persistence_threshold: int
+
+    #: How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters)
+    max_live_parameters: int
+
+    #: Whether DeepSpeed copies gradients into one buffer as they come (contiguous_gradients)
+    contiguous_gradients: bool
+
+    #: Whether DeepSpeed reduces gradients while backward goes on (overlap_comm)
+    overlap_comm: Literal["auto", "on", "off"]

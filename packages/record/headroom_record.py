@@ -1,0 +1,283 @@
+"""Records what a training run takes of its GPU, for Headroom: needs nothing but the torch that the run itself uses.
+
+    python headroom_record.py train.py --the --script's=arguments      # runs the script as it is
+
+In a notebook: `import headroom_record; headroom_record.start()` before the training, `headroom_record.report()` after it.
+
+Three steps or more are enough: the second iteration is the first with an optimizer's state. At the end a JSON block is printed (and written
+to headroom-record.json): one row for what PyTorch allocated, one for what it reserved, with the scenario as it was seen, versions, card and the
+driver's figure. `headroom check headroom-record.json` sets the prediction beside it; README.md in this folder says what each field is.
+
+Nothing is sent anywhere. The rows hold the model's config.json, no weights, no data, no paths, no names of files.
+"""
+
+import json
+import os
+import platform
+import sys
+from importlib import metadata
+from urllib.parse import quote
+
+import torch
+
+#: What torch calls a card where it is not the card's slug; others are described by their memory.
+CARDS = {
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA A10": "a10",
+    "NVIDIA A10G": "a10g",
+    "NVIDIA B200": "b200",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA GeForce RTX 5090": "rtx-5090",
+    "NVIDIA H100 80GB HBM3": "h100-sxm-80gb",
+    "NVIDIA H100 PCIe": "h100-pcie-80gb",
+    "NVIDIA H200": "h200-sxm",
+    "NVIDIA L4": "l4",
+    "NVIDIA L40S": "l40s",
+    "Tesla T4": "t4",
+}
+
+#: Classes of optimizers by their slugs.
+OPTIMIZERS = {
+    "AdamW": "adamw", "Adam": "adam", "AdamW8bit": "adamw-8bit", "PagedAdamW8bit": "paged-adamw-8bit", "PagedAdamW": "paged-adamw",
+    "PagedAdamW32bit": "paged-adamw", "Adafactor": "adafactor", "Lion": "lion",
+}
+
+PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "bitsandbytes", "liger-kernel", "unsloth", "flash-attn", "deepspeed")
+
+
+class Seen:
+    """What the hooks saw."""
+
+    def __init__(self):
+        self.model = None  # the model as it was at its first step: `describe_model`
+        self.outermost = None
+        self.shapes = {}  # shapes of token ids, and how often each was given
+        self.autocast = None
+        self.optimizer = None
+        self.steps = 0
+        self.handles = []
+
+
+SEEN = Seen()
+
+
+def start():
+    """Watches every module's forward pass and every optimizer's step from here on, and forgets the peak so far."""
+    SEEN.handles.append(torch.nn.modules.module.register_module_forward_pre_hook(_before_forward))
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    SEEN.handles.append(register_optimizer_step_post_hook(_after_step))
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _before_forward(module, inputs):
+    if not torch.is_grad_enabled():
+        return
+    if SEEN.outermost is None and hasattr(getattr(module, "config", None), "model_type"):
+        SEEN.outermost = module
+    if isinstance(module, torch.nn.Embedding) and inputs and inputs[0].dim() == 2 and not inputs[0].is_floating_point():
+        shape = tuple(inputs[0].shape)
+        SEEN.shapes[shape] = SEEN.shapes.get(shape, 0) + 1
+        SEEN.autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+
+
+def _after_step(optimizer, *_):
+    SEEN.steps += 1
+    if SEEN.optimizer is None:
+        SEEN.optimizer = {"class": f"{type(optimizer).__module__}.{type(optimizer).__name__}", **_switches(optimizer)}
+        if SEEN.outermost is not None:
+            SEEN.model = describe_model(SEEN.outermost)
+
+
+def _switches(optimizer):
+    return {name: optimizer.defaults.get(name) for name in ("fused", "foreach", "momentum") if name in optimizer.defaults}
+
+
+def describe_model(model):
+    """Its config, what is trained, and how it is run."""
+    count = {"total": 0, "trainable": 0}
+    bytes_by_type, types_trained = {}, set()
+    for parameter in model.parameters():
+        four_bit = type(parameter).__name__ == "Params4bit"
+        size = parameter.numel() * (2 if four_bit else 1)  # two numbers in each byte
+        count["total"] += size
+        kind = "4-bit" if four_bit else str(parameter.dtype).removeprefix("torch.")
+        bytes_by_type[kind] = bytes_by_type.get(kind, 0) + parameter.numel() * parameter.element_size()
+        if parameter.requires_grad:
+            count["trainable"] += size
+            types_trained.add(kind)
+    adapters = {name.rpartition(".")[2]: module for name, module in model.named_modules() if hasattr(module, "lora_A") and len(module.lora_A)}
+    first = next(iter(adapters.values()), None)
+    adapter = first and next(iter(first.lora_A))
+    checkpointed = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
+    reentrant = any(
+        getattr(getattr(module, "_gradient_checkpointing_func", None), "keywords", {}).get("use_reentrant", False) for module in checkpointed
+    )
+    config = {key: value for key, value in model.config.to_dict().items() if key not in ("_name_or_path", "quantization_config")}
+    config["model_type"] = model.config.model_type
+    return {
+        "name": getattr(model.config, "_name_or_path", "") or model.config.model_type,
+        "config": config,
+        "parameters": count,
+        "bytes_by_type": bytes_by_type,
+        "trained_types": sorted(types_trained),
+        "lora": adapter
+        and {
+            "rank": first.r[adapter],
+            "targets": sorted(adapters),
+            "dropout": any(getattr(module.lora_dropout[adapter], "p", 0.0) > 0 for module in adapters.values()),
+            "dtype": str(first.lora_A[adapter].weight.dtype).removeprefix("torch."),
+        },
+        "checkpointing": ("reentrant" if reentrant else "on") if checkpointed else "off",
+        "attention": getattr(model.config, "_attn_implementation", None),
+    }
+
+
+def scenario(seen):
+    """The run with the keys of a Headroom scenario, and what of it had to be inferred."""
+    model, notes = seen.model, []
+    if model is None:
+        raise SystemExit("headroom_record: no training step of a transformers model was seen (was there an optimizer step?)")
+    four_bit = "4-bit" in model["bytes_by_type"]
+    keys = {"model": {"name": model["name"], "config": model["config"]}}
+    keys["method"] = "full" if not model["lora"] else "qlora" if four_bit else "lora"
+    if model["lora"]:
+        keys["lora-rank"], keys["lora-targets"] = model["lora"]["rank"], ",".join(model["lora"]["targets"])
+        keys["lora-dropout"], keys["fp32-adapters"] = model["lora"]["dropout"], model["lora"]["dtype"] == "float32"
+    # what most of the frozen weights are, and of a model that is trained whole all of them
+    plain = {kind: size for kind, size in model["bytes_by_type"].items() if kind != "4-bit"}
+    weights = max(plain, key=plain.get) if plain else "bfloat16"
+    autocast = seen.autocast and str(seen.autocast).removeprefix("torch.")
+    if autocast == "float16":
+        keys["precision"] = "amp-fp16"
+    elif autocast:
+        keys["precision"] = "amp-bf16" if weights == "float32" and not four_bit else "amp-bf16-weights"
+    else:
+        keys["precision"] = {"float32": "fp32", "float16": "fp16"}.get(weights, "bf16")
+    keys["optimizer"] = _optimizer(seen.optimizer, notes)
+    shapes = seen.shapes or {(1, 1): 1}
+    keys["batch-size"], keys["seq-length"] = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    if len(shapes) > 1:
+        notes.append(f"batches of {len(shapes)} shapes were given; the largest of each dimension stands here")
+    passes = sum(shapes.values())
+    keys["gradient-accumulation"] = max(1, round(passes / max(seen.steps, 1)))
+    keys["gradient-checkpointing"] = model["checkpointing"]
+    keys["attention"] = {"flash_attention_2": "flash-attention-2", "eager": "eager"}.get(model["attention"], "sdpa")
+    for library, stack in (("unsloth", "unsloth"), ("liger_kernel", "liger"), ("trl", "trl")):
+        if library in sys.modules:
+            keys["stack"] = stack
+            notes.append(f"the stack is {stack} because {library} was imported")
+            break
+    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
+    if "expandable_segments:True" in settings:
+        keys["allocator"] = "expandable"
+    keys["gpu"] = _card(notes)
+    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        keys["gpus"] = torch.distributed.get_world_size()
+        notes.append("how the GPUs share the model was not seen: set shard to ddp, fsdp2, zero1, zero2 or zero3")
+    return keys, notes
+
+
+def _optimizer(optimizer, notes):
+    name = optimizer["class"].rpartition(".")[2]
+    slug = OPTIMIZERS.get(name)
+    if name == "SGD":
+        return "sgd-momentum" if optimizer.get("momentum") else "sgd"
+    if name == "AdamW" and optimizer["class"].startswith("torch."):
+        return "adamw-fused" if optimizer.get("fused") else "adamw-for-loop" if optimizer.get("foreach") is False else "adamw"
+    if slug is None:
+        notes.append(f"the optimizer {optimizer['class']} is not known here and adamw stands for it")
+    return slug or "adamw"
+
+
+def _card(notes):
+    name, total = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
+    if name in CARDS:
+        return CARDS[name]
+    notes.append(f"the card {name!r} is described by its memory alone")
+    return f"{total / 2**30:.3f}GiB"
+
+
+def _versions():
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def rows():
+    """The rows, in the form that `headroom check` reads."""
+    keys, notes = scenario(SEEN)
+    free, total = torch.cuda.mem_get_info()
+    beside = {
+        "source": "headroom_record.py",
+        "steps": SEEN.steps,
+        "versions": _versions(),
+        "device": {"name": torch.cuda.get_device_name(), "cc": ".".join(map(str, torch.cuda.get_device_capability())), "total": total},
+        "driver_used_by_all": total - free,
+        "parameters": SEEN.model["parameters"],
+        "bytes_by_type": SEEN.model["bytes_by_type"],
+        "notes": notes,
+    }
+    name = f"{SEEN.model['name']}-{keys['method']}-b{keys['batch-size']}-s{keys['seq-length']}"
+    figures = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+    return [
+        {"id": f"{name}-{metric}", **beside, "reading": {"scenario": keys, "metric": metric, "bytes": figure}}
+        for metric, figure in figures.items()
+    ]
+
+
+def link(keys):
+    """What opens the scenario on the page of Headroom behind its address; only where the model is one of the Hub, by its id."""
+    name = keys["model"]["name"]
+    if name.count("/") != 1 or name.startswith((".", "/")):
+        return None
+    values = {**keys, "model": name}
+    text = {key: {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value for key, value in values.items()}
+    return "#v=1&" + "&".join(f"{key}={quote(str(value), safe='/,')}" for key, value in text.items())
+
+
+def report(path="headroom-record.json"):
+    """Prints the rows and writes them to `path`."""
+    found = rows()
+    text = json.dumps(found, indent=1)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    print(text)
+    for row in found:
+        print(f"headroom_record: {row['reading']['metric']} at most {row['reading']['bytes'] / 2**30:.2f} GiB", file=sys.stderr)
+    for note in found[0]["notes"]:
+        print(f"headroom_record: {note}", file=sys.stderr)
+    print(f"headroom_record: written to {path}; headroom check {path} sets the prediction beside it", file=sys.stderr)
+    fragment = link(found[0]["reading"]["scenario"])
+    if fragment:
+        print(f"headroom_record: on the page of Headroom: {fragment}", file=sys.stderr)
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        raise SystemExit(__doc__)
+    import runpy
+
+    sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    # hooks must be those of the module that the script may import too
+    sys.modules["headroom_record"] = sys.modules[__name__]
+    start()
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        if SEEN.model is not None:
+            report()
+
+
+if __name__ == "__main__":
+    main()
