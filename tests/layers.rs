@@ -254,7 +254,7 @@ const INSIDE: [(&str, &[&str]); 37] = [
     ("step/optimizer", &["recipe", "mod"]),
     (
         "step/forward/stacks",
-        &["common", "fused_loss", "liger", "litgpt", "torchtune", "trl", "unsloth", "mod"],
+        &["common", "fused_loss", "liger", "litgpt", "megatron", "torchtune", "trl", "unsloth", "mod"],
     ),
     ("plan/levers", &["mod|rules|room"]),
     ("allocator", &["free_list", "mod", "expandable"]),

@@ -122,6 +122,8 @@ impl<'a> Pass<'_, 'a> {
             }
         };
         let mask = self.constant(length.saturating_mul(length), Dtype::Bool, &torch::MASK);
+        // one for all layers
+        self.machine.with(|state| state.share(mask.value.storage));
         let shared = Shared { mask: mask.value, attended: RefCell::default() };
         let mut hidden = match given {
             Some(given) => given.clone(),
