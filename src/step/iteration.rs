@@ -347,7 +347,10 @@ impl<'a> Rounds<'a> {
     fn forget_gradients(&self, member: usize) {
         let model = &self.members[member].model;
         if model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine.with(|state| state.drop_gradients(&model.params));
+            self.machine.with(|state| {
+                state.drop_gradients(&model.params);
+                state.zero_grad();
+            });
         }
     }
 

@@ -96,7 +96,6 @@ impl<'a> Rounds<'a> {
         };
         run.enter(Stage::Forward);
         let count = line.micro_batches(times);
-        run.machine.with(|state| state.zero_grad());
         if line.interleaved {
             run.interleaved(count)
         } else {

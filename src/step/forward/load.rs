@@ -191,7 +191,12 @@ impl<'a> Model<'a> {
                 let mut kinds = Vec::new();
                 for layers in architecture.order.chunks(part.layers.max(1)) {
                     let first = kinds.len();
-                    kinds.extend(layer_groups(layers, whole, false));
+                    // the last layer's gradient may come from another stage, whose schedule holds it
+                    kinds.extend(if part.is_whole() {
+                        layer_groups(layers, whole, false)
+                    } else {
+                        layer_groups_but_last(layers, whole, 1)
+                    });
                     part_groups.push(first..kinds.len());
                 }
                 kinds

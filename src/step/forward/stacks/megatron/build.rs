@@ -50,6 +50,11 @@ impl Share {
         shares_embedding: false,
     };
 
+    /// Whether it is all of a model's layers, run at a time.
+    pub fn is_whole(&self) -> bool {
+        self.is_first && self.is_last && self.times == 1
+    }
+
     /// That of a stage.
     pub fn of(cluster: Cluster, model: &Architecture) -> Share {
         let (layout, layers) = (cluster.layout, model.order.len());
