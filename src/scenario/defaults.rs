@@ -184,7 +184,8 @@ mod tests {
                     assert_eq!(others.map(|key| key.name), None, "{stack} {method} {gpu}");
                     let issues = estimate(&scenario).issues;
                     let wrong = issues.iter().find(|issue| issue.severity == Severity::Error);
-                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full);
+                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full)
+                        || *stack == Stack::Megatron && *method != Method::Full;
                     assert_eq!(wrong.is_some(), refused, "{stack} {method} {gpu}: {wrong:?}");
                 }
             }

@@ -43,9 +43,11 @@ impl<'a> Pass<'_, 'a> {
             let many = self.batch.sequences > 1 && self.batch.length > 1;
             let losses = {
                 let logits = normed.megatron_through(&head).named_logits();
-                let labels = many
-                    .then(|| self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS))
-                    .unwrap_or_else(|| ids.clone());
+                let labels = if many {
+                    self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)
+                } else {
+                    ids.clone()
+                };
                 let losses = {
                     let losses = logits.vocabulary_cross_entropy(self.batch.tokens());
                     if many { losses.dense_copy() } else { losses.viewed() }
