@@ -24,6 +24,7 @@ const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
 /// What `generate` of transformers took: rows that the code was written beside, then `-after-`, of other models and settings.
 const GENERATE: &str = "data/measurements/generate.json";
+const MEGATRON: &str = "data/measurements/megatron.json";
 const KINDS: &str = "data/accuracy.tsv";
 const RUNS: &str = "data/measured.tsv";
 
@@ -46,6 +47,9 @@ const MULTI_ROWS: usize = 128;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 37;
+
+/// Rows of [`MEGATRON`].
+const MEGATRON_ROWS: usize = 43;
 
 /// Rows of [`DRAWN`] that are modelled.
 const DRAWN_ROWS: usize = 1043;
@@ -112,6 +116,15 @@ fn published_rows_are_predicted() {
     assert!(count >= PUBLISHED_ROWS, "only {count} rows are predicted");
     assert!(median_pct <= 1.5, "median {median_pct:.2} %");
     assert!(mean_pct <= 8.0, "mean {mean_pct:.2} %");
+}
+
+/// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
+#[test]
+fn every_row_of_megatron_is_predicted() {
+    let report = check::check(&read(MEGATRON), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, MEGATRON_ROWS, [0.001, 0.05, 0.1]);
+    within(&report.summary.reserved, MEGATRON_ROWS, [0.01, 2.0, 3.0]);
 }
 
 #[test]

@@ -41,7 +41,7 @@ const LAYERS: [&str; 28] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 39] = [
+const INSIDE: [(&str, &[&str]); 40] = [
     (
         "import",
         &[
@@ -113,6 +113,7 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "verdicts",
             "trainer",
             "ranks",
+            "megatron",
             "truth",
             "proof",
             "reading",
@@ -159,8 +160,10 @@ const INSIDE: [(&str, &[&str]); 39] = [
             "optimizer",
             "forward",
             "support",
+            "line",
             "ready",
             "iteration",
+            "pipeline",
             "schedule",
             "run",
             "replay",
@@ -300,10 +303,11 @@ const INSIDE: [(&str, &[&str]); 39] = [
     ("step/optimizer", &["recipe", "mod"]),
     (
         "step/forward/stacks",
-        &["common", "fused_loss", "liger", "litgpt", "torchtune", "trl", "unsloth", "mod"],
+        &["common", "fused_loss", "liger", "litgpt", "megatron", "torchtune", "trl", "unsloth", "mod"],
     ),
     ("plan/levers", &["mod|rules|room"]),
     ("allocator", &["free_list", "mod", "expandable"]),
+    ("step/forward/stacks/megatron", &["build", "functions", "mod", "loss"]),
     ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
     ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];

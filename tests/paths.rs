@@ -166,6 +166,34 @@ fn on_many() -> [Scenario; 14] {
     ]
 }
 
+/// The same on a rank of Megatron-core's pipelines: every stage, whatever is in flight.
+#[test]
+fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
+    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-2-7b-hf"];
+    let layouts = [
+        "gpus=1&shard=dist-opt&gc=off",
+        "gpus=8&tp=2&shard=dist-opt&gc=on&ga=2",
+        "gpus=4&tp=4&shard=ddp&reduce=bf16&gc=selective&ga=3",
+        "gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=7",
+        "gpus=8&tp=2&pp=4&shard=dist-opt&gc=on&ga=3&reduce=bf16",
+        "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=selective&ga=8",
+        "gpus=2&tp=1&pp=2&vpp=8&shard=dist-opt&gc=off&ga=2",
+    ];
+    let mut wrong = Vec::new();
+    for (model, layout) in models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout))) {
+        let link = format!("m={model}&{base}&{layout}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        for stage in 0..=scenario.cluster.layout.pipeline {
+            let mut scenario = scenario.clone();
+            scenario.cluster.layout.stage = stage;
+            let found = answers(&scenario);
+            wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
 /// buckets are those of all layers.
 #[test]

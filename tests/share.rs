@@ -8,7 +8,7 @@ use std::path::Path;
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
-    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
     ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
     Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
 };
@@ -174,8 +174,8 @@ fn savings() -> impl Strategy<Value = Savings> {
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
     let more = (any::<bool>(), 1u64..=1 << 24, select(CpuOffload::ALL));
-    (own, more, deepspeed()).prop_map(
-        |((gpus, sharding, reshards, reduce), (reshards_root, replicas, cpu), deepspeed)| Cluster {
+    (own, more, deepspeed(), layouts()).prop_map(
+        |((gpus, sharding, reshards, reduce), (reshards_root, replicas, cpu), deepspeed, layout)| Cluster {
             gpus,
             sharding,
             reshards,
@@ -184,8 +184,20 @@ fn clusters() -> impl Strategy<Value = Cluster> {
             reduce,
             cpu,
             deepspeed,
+            layout,
         },
     )
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let size = || 1u64..=1 << 24;
+    let none = || 0u64..=1 << 24;
+    (size(), size(), none(), none()).prop_map(|(tensor, pipeline, interleaved, stage)| Layout {
+        tensor,
+        pipeline,
+        interleaved,
+        stage,
+    })
 }
 
 fn deepspeed() -> impl Strategy<Value = DeepSpeed> {

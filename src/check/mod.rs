@@ -5,6 +5,7 @@
 
 mod error;
 mod measurement;
+mod megatron;
 mod parts;
 mod proof;
 mod ranks;

@@ -212,6 +212,9 @@ const RULES: &[Rule] = &[
             Sharding::Fsdp2 => {
                 "The gradients of this GPU’s shards, until the optimizer has stepped".to_owned()
             }
+            Sharding::Distributed => {
+                "Megatron’s gradient buffer: the sums of all gradients of this GPU’s part of the model".to_owned()
+            }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 "DeepSpeed’s gradients: the reduce bucket, as large as it is configured, and those of this GPU’s partition"
                     .to_owned()

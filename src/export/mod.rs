@@ -231,6 +231,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            rank: None,
             on_host: Bytes::ZERO,
             work: Vec::new(),
         };

@@ -101,6 +101,7 @@ impl Sheet {
         let mut sections = vec![
             builder.choices(),
             builder.verdict(),
+            builder.stages(),
             builder.parts(),
             builder.phases(),
             builder.parameters(),
@@ -172,9 +173,13 @@ impl Builder<'_> {
 
     fn verdict(&self) -> Vec<Line> {
         vec![
-            self.figure("Figures are those", |scenario, _| match scenario.cluster.gpus {
-                0 | 1 => Cell::Empty,
-                gpus => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
+            self.figure("Figures are those", |scenario, memory| match (memory.rank, scenario.cluster.gpus) {
+                (Some(rank), gpus) => {
+                    let each = grouped(gpus / rank.stages.max(1));
+                    Cell::Text(format!("on each of {each} GPUs of {}", rank.words()))
+                }
+                (None, 0 | 1) => Cell::Empty,
+                (None, gpus) => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
             }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
             self.choice("The card has", |scenario| {
@@ -193,6 +198,25 @@ impl Builder<'_> {
             ),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
+    }
+
+    /// What each stage of a pipeline needs, where the answer is that of the one that needs most.
+    fn stages(&self) -> Vec<Line> {
+        let stages = |answer: &Answer| match answer.estimate.memory.as_ref().and_then(|memory| memory.rank) {
+            Some(rank) if answer.scenario.cluster.layout.stage == 0 => rank.stages,
+            Some(_) | None => 0,
+        };
+        let most = self.answers.iter().map(stages).max().unwrap_or(0);
+        let needed = |answer: &Answer, stage: u64| {
+            let mut scenario = (stage <= stages(answer)).then(|| answer.scenario.clone())?;
+            scenario.cluster.layout.stage = stage;
+            Some(Cell::Amount(Answer::of(scenario).estimate.memory?.needed()))
+        };
+        (1..=most)
+            .map(|stage| {
+                self.said(&format!("Needed in stage {}", grouped(stage)), |answer| needed(answer, stage))
+            })
+            .collect()
     }
 
     fn parts(&self) -> Vec<Line> {

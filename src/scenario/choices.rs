@@ -169,6 +169,7 @@ choices! {
         Zero1 = "zero1", "ZeRO-1 (DeepSpeed)", "Every GPU keeps the whole model in bfloat16 with its gradients, and the float32 masters and optimizer state of its partition.";
         Zero2 = "zero2", "ZeRO-2 (DeepSpeed)", "As ZeRO-1, but gradients are reduced as they come: every GPU keeps those of its partition.";
         Zero3 = "zero3", "ZeRO-3 (DeepSpeed)", "As ZeRO-2, but every GPU keeps its partition of the weights too, and gathers a module when it runs.";
+        Distributed = "dist-opt", "Distributed optimizer (Megatron)", "Megatron's use_distributed_optimizer: every GPU keeps its part of the model with all gradients, and of the float32 masters and optimizer state the share that it steps for the GPUs that hold the same part.";
     }
 }
 
@@ -284,6 +285,7 @@ choices! {
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
         Offloaded = "offloaded", "On, offloaded to CPU (Unsloth)", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+        Selective = "selective", "Attention only (Megatron)", "Megatron's recompute_granularity=\"selective\": the scores and probabilities of attention are computed again, all else is kept.";
     }
 }
 
@@ -292,7 +294,7 @@ impl Checkpointing {
     pub const fn is_reentrant(self) -> bool {
         match self {
             Checkpointing::Off | Checkpointing::NonReentrant => false,
-            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+            Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         }
     }
 }
@@ -361,6 +363,7 @@ choices! {
         Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
         Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
+        Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are its local ones, attention is written out; Transformer Engine's kernels keep less.";
     }
 }
 

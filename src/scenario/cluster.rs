@@ -2,7 +2,7 @@
 
 use super::{
     AttentionKernel, Cluster, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision,
-    Scenario, Severity, Sharding,
+    Scenario, Severity, Sharding, Stack,
 };
 use crate::hardware::NCCL;
 use crate::model::Architecture;
@@ -16,6 +16,12 @@ const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in t
 
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    if scenario.stack == Stack::Megatron {
+        let message = "these are Megatron-core's local layers with unfused attention, without sequence parallelism; Transformer \
+                       Engine's keep less, and so do stages whose outputs are freed once they are sent \
+                       (deallocate_pipeline_outputs)";
+        issues.push(Issue::new(Severity::Note, Field::Stack, message));
+    }
     if scenario.cluster.is_many() {
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \
@@ -23,7 +29,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
         match scenario.cluster.sharding {
-            Sharding::Ddp => {}
+            Sharding::Ddp | Sharding::Distributed => {}
             Sharding::Fsdp2 => {
                 let Cluster { gpus, replicas, .. } = scenario.cluster;
                 if !scenario.cluster.has_whole_replicas() {

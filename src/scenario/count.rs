@@ -33,6 +33,10 @@ pub enum Count {
     DatasetTokens,
     /// Times that a data set is gone through.
     Epochs,
+    /// Layers, where none is a choice.
+    LayersOrNone,
+    /// A stage of a pipeline, counted from 1, where none is a choice.
+    StageOrNone,
 }
 
 impl Count {
@@ -47,7 +51,7 @@ impl Count {
             | Count::Elements
             | Count::DatasetTokens
             | Count::Epochs => 1,
-            Count::ElementsOrNone | Count::Mebibytes => 0,
+            Count::ElementsOrNone | Count::Mebibytes | Count::LayersOrNone | Count::StageOrNone => 0,
         }
     }
 
@@ -60,7 +64,9 @@ impl Count {
             | Count::Passes
             | Count::Gpus
             | Count::Mebibytes
-            | Count::Epochs => LARGEST,
+            | Count::Epochs
+            | Count::LayersOrNone
+            | Count::StageOrNone => LARGEST,
             Count::DatasetTokens => MOST_TOKENS,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }

@@ -2,8 +2,8 @@
 
 use super::keys::{KEYS, Key};
 use super::{
-    Allocator, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference, Scenario, Sharding,
-    Stack, StepTime, Task,
+    Allocator, AttentionKernel, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference,
+    Scenario, Sharding, Stack, StepTime, Task,
 };
 use crate::hardware::ComputeCapability;
 
@@ -51,6 +51,12 @@ impl Scenario {
                 usual.checkpointing = Checkpointing::Offloaded;
                 usual.allocator = Allocator::Expandable;
             }
+            // Megatron-LM's arguments.py: bf16, and as many choices as there are models; its local layers write attention out
+            Stack::Megatron => {
+                usual.optimizer = Optimizer::AdamW;
+                usual.attention = AttentionKernel::Eager;
+                usual.cluster.sharding = Sharding::Distributed;
+            }
             // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
             Stack::Litgpt => {
                 usual.training_loop.clips = false;
@@ -73,7 +79,9 @@ impl Scenario {
             (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
-            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
+            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
+                Precision::AmpBf16Weights
+            }
             // `create_model_from_path` of trl 1.16 loads in float32, `SFTConfig` trains with bf16=True
             (Stack::Trl, true) => Precision::AmpBf16,
             (Stack::Transformers | Stack::Trl | Stack::Liger, false) => Precision::AmpFp16,
@@ -181,7 +189,8 @@ mod tests {
                     assert_eq!(others.map(|key| key.name), None, "{stack} {method} {gpu}");
                     let issues = estimate(&scenario).issues;
                     let wrong = issues.iter().find(|issue| issue.severity == Severity::Error);
-                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full);
+                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full)
+                        || *stack == Stack::Megatron && *method != Method::Full;
                     assert_eq!(wrong.is_some(), refused, "{stack} {method} {gpu}: {wrong:?}");
                 }
             }

@@ -176,6 +176,32 @@ pub struct Cluster {
     pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
+    /// How they divide the model; read for [`Stack::Megatron`].
+    pub layout: Layout,
+}
+
+/// How GPUs divide a model among them, as Megatron-core does. Those that hold the same part of it are its data-parallel copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Among how many each layer is divided (`tensor_model_parallel_size`).
+    pub tensor: u64,
+    /// Among how many the layers are divided, each a stage (`pipeline_model_parallel_size`).
+    pub pipeline: u64,
+    /// How many layers of a stage are run at a time where stages are interleaved
+    /// (`num_layers_per_virtual_pipeline_stage`); 0 where they are not.
+    pub interleaved: u64,
+    /// Whose answer is wanted: stages are counted from 1, and 0 is the one that needs most.
+    pub stage: u64,
+}
+
+impl Layout {
+    /// The model is not divided.
+    pub const WHOLE: Layout = Layout { tensor: 1, pipeline: 1, interleaved: 0, stage: 0 };
+
+    /// GPUs that hold the model once.
+    pub const fn gpus(&self) -> u64 {
+        self.tensor.saturating_mul(self.pipeline)
+    }
 }
 
 /// What a configuration of DeepSpeed says of ZeRO (`zero_optimization`), its sizes in elements.
@@ -219,6 +245,7 @@ impl Cluster {
         reduce: ReduceDtype::Fp32,
         cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
+        layout: Layout::WHOLE,
     };
 
     /// Takes another number of GPUs; replicas that these cannot be divided into become one.
@@ -242,7 +269,7 @@ impl Cluster {
     /// Whether each keeps a shard of every parameter.
     pub const fn shards(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => false,
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Distributed => false,
             Sharding::Fsdp2 | Sharding::Zero3 => self.is_many(),
         }
     }
@@ -250,7 +277,9 @@ impl Cluster {
     /// Whether several GPUs share the model's parameters under FSDP2.
     pub const fn is_fsdp2(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => false,
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 | Sharding::Distributed => {
+                false
+            }
             Sharding::Fsdp2 => self.is_many(),
         }
     }
@@ -258,7 +287,7 @@ impl Cluster {
     /// Whether DeepSpeed's ZeRO shards what each keeps.
     pub const fn is_zero(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Fsdp2 => false,
+            Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => false,
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => self.is_many(),
         }
     }

@@ -1,22 +1,25 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
+use super::forward::stacks::megatron::Share;
 use super::forward::stacks::trl::log_probs::Asked;
-use super::forward::{Apart, Model, Output};
+use super::forward::{Apart, Model, Output, Pass};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
+use super::line::{Input, Line};
 use super::machine::{Machine, State};
 use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Scorer, Training};
-use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
+use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 use crate::work::Work;
 
@@ -43,6 +46,10 @@ pub(super) struct Rounds<'a> {
     stepped: usize,
     /// The most micro-batches of a step that are run.
     most: u64,
+    /// The GPUs that do it together.
+    cluster: Cluster,
+    /// What the parts of a pipeline's stage were given last.
+    pub last_inputs: Vec<Input<'a>>,
 }
 
 /// A member in the course of a job.
@@ -94,6 +101,8 @@ impl<'a> Rounds<'a> {
             ids: NOTHING,
             stepped: 0,
             most: DIFFERENT,
+            cluster: ready.cluster,
+            last_inputs: Vec::new(),
         }
     }
 
@@ -150,13 +159,15 @@ impl<'a> Rounds<'a> {
         let tensors: u64 = match (trainer, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Trainer::Torchtune, _) => 1,
+            // its forward step makes one for each micro-batch
+            (Trainer::Megatron, _) => 0,
             (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
             (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         let batches = match trainer {
             // all micro-batches of a step at once (`get_batch_samples`)
             Trainer::Trl => times,
-            Trainer::Loop | Trainer::Torchtune => 1,
+            Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => 1,
         };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..of_script.unwrap_or(tensors) {
@@ -224,6 +235,9 @@ impl<'a> Rounds<'a> {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         self.notes.forget_work(act);
         match self.round[index] {
+            Act::Train { member, batch, times, .. } if self.is_scheduled(member) => {
+                self.schedule(act, member, batch, if drawn.is_empty() { times } else { 1 });
+            }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
                 let run = self.different(times);
                 for number in 1..=run {
@@ -254,6 +268,53 @@ impl<'a> Rounds<'a> {
         }
     }
 
+    /// Whether Megatron-core's schedules train it.
+    fn is_scheduled(&self, member: usize) -> bool {
+        Software::of(self.members[member].model.member.stack).trainer == Trainer::Megatron
+    }
+
+    /// A forward pass of a member's model over a batch, before it begins.
+    pub fn pass(&self, member: usize, batch: Batch) -> Pass<'_, 'a> {
+        self.members[member].model.pass(batch)
+    }
+
+    /// Which parameters on the machine are a member's.
+    pub fn params(&self, member: usize) -> Range<usize> {
+        self.members[member].model.params.clone()
+    }
+
+    /// The width of a member's hidden states.
+    pub fn hidden(&self, member: usize) -> u64 {
+        self.members[member].model.architecture.hidden
+    }
+
+    /// Where the rank stands in the pipeline of a member.
+    pub fn line(&self, member: usize) -> Line {
+        let model = &self.members[member].model;
+        Line::of(self.cluster, model.part.unwrap_or(Share::WHOLE))
+    }
+
+    /// Which rank it is, where ranks differ.
+    pub fn rank(&self) -> Option<Rank> {
+        let trained = self.round.iter().find(|act| act.batch().is_some())?;
+        self.line(trained.member()).rank(trained.times())
+    }
+
+    /// The machine that it runs on.
+    pub fn machine(&self) -> &'a Machine {
+        self.machine
+    }
+
+    /// A phase begins.
+    pub fn begin(&self, phase: Phase) {
+        self.notes.begin(phase);
+    }
+
+    /// It ends.
+    pub fn end(&self, phase: Phase) {
+        self.notes.end(phase);
+    }
+
     /// `generate`. Of the passes after the prompt's no more are run than where it matters what each leaves in the allocator's
     /// cache, the last two always: a longer cache takes the place of a shorter one in every pass, and the last one's decides.
     fn generate(&mut self, act: u16, member: usize, batch: Batch, how: Generation) {
@@ -274,6 +335,9 @@ impl<'a> Rounds<'a> {
         self.notes.begin(phase);
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
+                if state.step_own(training.clips, !*has_state) {
+                    return;
+                }
                 let [states, gradients] = [Category::Optimizer, Category::Gradients]
                     .map(|category| state.ledger.parts.get(category).0);
                 // a fused step writes weights and states where they are, and clipping the gradients
@@ -304,7 +368,10 @@ impl<'a> Rounds<'a> {
     fn forget_gradients(&self, member: usize) {
         let model = &self.members[member].model;
         if model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine.with(|state| state.drop_gradients(&model.params));
+            self.machine.with(|state| {
+                state.drop_gradients(&model.params);
+                state.zero_grad();
+            });
         }
     }
 

@@ -149,7 +149,7 @@ fn without_adapters(member: &Member) -> Result<(), Issue> {
 fn scores(member: &Member) -> Result<(), Issue> {
     match Software::of(member.stack).head {
         HeadCode::Transformers | HeadCode::Trl => Ok(()),
-        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
+        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
             let message =
                 format!("a forward pass of {} without a loss is not modelled", member.stack.label());
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))

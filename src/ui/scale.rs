@@ -110,6 +110,10 @@ pub static EPOCHS: Scale = Scale {
     many: "epochs",
 };
 
+/// Layers or stages, of which none is a choice.
+pub static OR_NONE: Scale =
+    Scale { stops: &[0., 1., 2., 3., 4., 5., 6., 7., 8., 12., 16.], least: 0., ..RANK };
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -218,8 +222,18 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 9] =
-        [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &ELEMENTS, &ELEMENTS_OR_NONE, &RANK, &BILLIONS, &CARD];
+    const ALL: [&Scale; 10] = [
+        &BATCH,
+        &SEQUENCE,
+        &ACCUMULATION,
+        &GPUS,
+        &ELEMENTS,
+        &ELEMENTS_OR_NONE,
+        &OR_NONE,
+        &RANK,
+        &BILLIONS,
+        &CARD,
+    ];
 
     #[test]
     fn stops_ascend_within_the_range_and_are_their_own_nearest() {

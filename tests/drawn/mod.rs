@@ -56,6 +56,8 @@ impl Draw {
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
             ValueKind::Count(Count::DatasetTokens | Count::Epochs) => self.of(&["1", "3"]),
+            ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),
+            ValueKind::Count(Count::StageOrNone) => self.of(&["0", "0", "1", "2"]),
             ValueKind::Switch => self.of(&["on", "off"]),
             ValueKind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),
             ValueKind::Dropout => self.of(&["config", "0", "0.1", "1"]),

@@ -113,7 +113,12 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 if scenario.cluster.is_many() => {
             " --deepspeed deepspeed.json"
         }
-        Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 | Sharding::Ddp | Sharding::Fsdp2 => "",
+        Sharding::Zero1
+        | Sharding::Zero2
+        | Sharding::Zero3
+        | Sharding::Ddp
+        | Sharding::Fsdp2
+        | Sharding::Distributed => "",
     };
     Ok((format!("{}axolotl train axolotl.yaml{deepspeed}", run.variable(true)), lines.finish()))
 }

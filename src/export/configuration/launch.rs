@@ -14,7 +14,8 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("debug", false);
     let kind = match (cluster.is_many(), cluster.sharding) {
         (false, _) => "'NO'",
-        (true, Sharding::Ddp) => "MULTI_GPU",
+        // Megatron-core's own is launched otherwise: it is read back as DDP, and so refused
+        (true, Sharding::Ddp | Sharding::Distributed) => "MULTI_GPU",
         (true, Sharding::Fsdp2) => "FSDP",
         (true, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3) => "DEEPSPEED",
     };
@@ -73,7 +74,7 @@ fn offload(cpu: CpuOffload) -> (bool, bool) {
 
 fn stage(sharding: Sharding) -> Option<u64> {
     match sharding {
-        Sharding::Ddp | Sharding::Fsdp2 => None,
+        Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => None,
         Sharding::Zero1 => Some(1),
         Sharding::Zero2 => Some(2),
         Sharding::Zero3 => Some(3),

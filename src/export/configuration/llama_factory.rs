@@ -24,7 +24,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     match scenario.stack {
         Stack::Liger => lines.set("enable_liger_kernel", true),
         Stack::Unsloth => lines.set("use_unsloth", true),
-        Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt => {}
+        Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
     }
     lines.about("data");
     lines.set("stage", "sft");
@@ -84,7 +84,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     match scenario.checkpointing {
         Checkpointing::Off => lines.set("disable_gradient_checkpointing", true),
         Checkpointing::NonReentrant => lines.set("use_reentrant_gc", false),
-        Checkpointing::Reentrant | Checkpointing::Offloaded => lines.set("use_reentrant_gc", true),
+        Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
+            lines.set("use_reentrant_gc", true)
+        }
     }
     lines.set("output_dir", "out");
     lines.set("report_to", "none");

@@ -154,7 +154,7 @@ impl Run<'_> {
         let reentrant = match self.scenario.checkpointing {
             Checkpointing::Off => return None,
             Checkpointing::NonReentrant => false,
-            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+            Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         };
         Some(format!("{{\"use_reentrant\": {}}}", boolean(reentrant)))
     }

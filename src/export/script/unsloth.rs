@@ -25,7 +25,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     };
     let checkpointing = match scenario.checkpointing {
         Checkpointing::Off => "False",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant => "True",
+        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Selective => "True",
         Checkpointing::Offloaded => "\"unsloth\"",
     };
     let load = Call::new("FastLanguageModel.from_pretrained")

@@ -43,7 +43,19 @@ pub(super) fn with_adapters(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn on_many(scenario: &Scenario) -> bool {
-    scenario.cluster.is_many()
+    scenario.cluster.is_many() || with_megatron(scenario)
+}
+
+pub(super) fn with_megatron(scenario: &Scenario) -> bool {
+    Software::of(scenario.stack).trainer == Trainer::Megatron
+}
+
+pub(super) fn in_stages(scenario: &Scenario) -> bool {
+    with_megatron(scenario) && scenario.cluster.layout.pipeline > 1
+}
+
+pub(super) fn with_reduction(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) || with_megatron(scenario)
 }
 
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
@@ -98,6 +110,7 @@ pub(super) fn checkpointing_band(scenario: &Scenario) -> &'static str {
         Checkpointing::Off => "kept",
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
         Checkpointing::Offloaded => "recomputed-offloaded",
+        Checkpointing::Selective => "recomputed-attention",
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
-    always, any, attention_band, checkpointing_band, on_many, when_trained, with_4_bit, with_adapters,
-    with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_resharding, with_shards, with_zero, with_zero3,
+    always, any, attention_band, checkpointing_band, in_stages, on_many, when_trained, with_4_bit,
+    with_adapters, with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation,
+    with_lora_dropout, with_megatron, with_pefts_adapters, with_preparation, with_reduction, with_resharding,
+    with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -527,9 +528,10 @@ pub static KEYS: &[Key] = &[
                 && match scenario.checkpointing {
                     Checkpointing::Off => true,
                     // transformers then fills none
-                    Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-                        false
-                    }
+                    Checkpointing::NonReentrant
+                    | Checkpointing::Reentrant
+                    | Checkpointing::Offloaded
+                    | Checkpointing::Selective => false,
                 }
         },
         band: any,
@@ -630,12 +632,60 @@ pub static KEYS: &[Key] = &[
         link: "reduce",
         name: "reduce-dtype",
         label: "Gradient reduction",
-        help: "The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))",
+        help: "The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32)",
         field: Field::ReduceDtype,
         group: Group::Model,
         place: Place::Folded,
         value: choice!(ReduceDtype, cluster.reduce),
-        matters: with_fsdp2,
+        matters: with_reduction,
+        band: any,
+    },
+    Key {
+        link: "tp",
+        name: "tp",
+        label: "Tensor parallel",
+        help: "Among how many GPUs Megatron divides each layer (tensor_model_parallel_size)",
+        field: Field::TensorParallel,
+        group: Group::Model,
+        place: Place::Front,
+        value: count!(Gpus, cluster.layout.tensor),
+        matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "pp",
+        name: "pp",
+        label: "Pipeline stages",
+        help: "Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other",
+        field: Field::PipelineParallel,
+        group: Group::Model,
+        place: Place::Front,
+        value: count!(Gpus, cluster.layout.pipeline),
+        matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "vpp",
+        name: "layers-per-virtual-stage",
+        label: "Layers of a virtual stage",
+        help: "How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not",
+        field: Field::Interleaved,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(LayersOrNone, cluster.layout.interleaved),
+        matters: in_stages,
+        band: any,
+    },
+    Key {
+        link: "stage",
+        name: "pipeline-stage",
+        label: "Stage shown",
+        help: "The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most",
+        field: Field::PipelineStage,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(StageOrNone, cluster.layout.stage),
+        matters: in_stages,
         band: any,
     },
     Key {

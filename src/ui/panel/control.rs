@@ -93,6 +93,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Mebibytes => &scale::MEBIBYTES,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
+        Count::LayersOrNone | Count::StageOrNone => &scale::OR_NONE,
     }
 }
 
