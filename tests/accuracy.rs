@@ -208,6 +208,7 @@ fn the_bands_are_what_was_measured() {
         DRAWN,
         MULTI,
         GENERATE,
+        MEGATRON,
         PUBLISHED,
     ];
     let of_file = |path: &str| {

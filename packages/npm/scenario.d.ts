@@ -47,7 +47,7 @@ export interface Scenario {
   /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
   "gradient-accumulation"?: number;
   /** Whether activations are recomputed in backward */
-  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded";
+  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective";
   /** The attention implementation */
   "attention"?: "sdpa" | "eager" | "flash" | "efficient" | "math" | "cudnn" | "flash-attention-2";
   /** How texts fill the batch, and which attention mask it carries */
@@ -61,7 +61,7 @@ export interface Scenario {
   /** Whether gradients are clipped by their norm */
   "clip-gradients"?: boolean;
   /** Whose code runs the model */
-  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt";
+  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
   /** How the output head and the loss are computed */
   "loss"?: "standard" | "full" | "liger" | "cut" | "chunked";
   /** Where saved activations wait for backward */
@@ -77,15 +77,23 @@ export interface Scenario {
   /** How many such cards train the model together, each with a micro-batch of its own */
   "gpus"?: number;
   /** What each of several GPUs keeps of the model */
-  "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3";
+  "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3" | "dist-opt";
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
   "reshard-after-forward"?: boolean;
   /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */
   "reshard-root"?: boolean;
   /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
   "replicas"?: number;
-  /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
+  /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32) */
   "reduce-dtype"?: "fp32" | "bf16";
+  /** Among how many GPUs Megatron divides each layer (tensor_model_parallel_size) */
+  "tp"?: number;
+  /** Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other */
+  "pp"?: number;
+  /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
+  "layers-per-virtual-stage"?: number;
+  /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */
+  "pipeline-stage"?: number;
   /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
   "cpu-offload"?: "off" | "optimizer" | "all";
   /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */

@@ -73,7 +73,7 @@ class Scenario(TypedDict, total=False):
     gradient_accumulation: int
 
     #: Whether activations are recomputed in backward
-    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded"]
+    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective"]
 
     #: The attention implementation
     attention: Literal["sdpa", "eager", "flash", "efficient", "math", "cudnn", "flash-attention-2"]
@@ -94,7 +94,7 @@ class Scenario(TypedDict, total=False):
     clip_gradients: bool
 
     #: Whose code runs the model
-    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt"]
+    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
 
     #: How the output head and the loss are computed
     loss: Literal["standard", "full", "liger", "cut", "chunked"]
@@ -118,7 +118,7 @@ class Scenario(TypedDict, total=False):
     gpus: int
 
     #: What each of several GPUs keeps of the model
-    shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+    shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3", "dist-opt"]
 
     #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
     reshard_after_forward: bool
@@ -129,8 +129,20 @@ class Scenario(TypedDict, total=False):
     #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
     replicas: int
 
-    #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
+    #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32)
     reduce_dtype: Literal["fp32", "bf16"]
+
+    #: Among how many GPUs Megatron divides each layer (tensor_model_parallel_size)
+    tp: int
+
+    #: Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other
+    pp: int
+
+    #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
+    layers_per_virtual_stage: int
+
+    #: The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most
+    pipeline_stage: int
 
     #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
     cpu_offload: Literal["off", "optimizer", "all"]
