@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::write;
 
 /// What is kept of the cards, in this order; `src/hardware/catalogue.rs` reads it in the same.
-const OF_CARDS: [&str; 9] = [
+const OF_CARDS: [&str; 11] = [
     "slug",
     "vendor",
     "name",
@@ -17,6 +17,8 @@ const OF_CARDS: [&str; 9] = [
     "torch_visible_mib",
     "memory_type",
     "compute_capability",
+    "fp16_dense_tflops",
+    "bandwidth_gb_s",
 ];
 
 /// What is kept of the machines that have a price, in this order; `src/hardware/rent.rs` reads it in the same.

@@ -35,10 +35,12 @@ pub enum Stream {
     Gathers,
     /// FSDP2's that reduces gradients and scatters them.
     Scatters,
+    /// FSDP2's that adds gradients up across replicas.
+    Reduces,
 }
 
 /// Large and small blocks of each stream.
-const POOLS: usize = 8;
+const POOLS: usize = 10;
 
 /// The pool of a request; the small ones have odd numbers.
 fn pool_of(size: u64, stream: Stream) -> usize {

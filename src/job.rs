@@ -67,13 +67,19 @@ pub enum Act {
         /// Whose parameters step.
         member: usize,
     },
-    /// A forward pass without gradients and without a loss. trl's fused head makes log-probabilities, which wait until the
-    /// end of the round; other code makes logits, which go at once.
+    /// Forward passes without gradients and without a loss. trl's fused head makes log-probabilities, which wait until the end
+    /// of the round; other code makes logits, which go at once.
     Score {
         /// Who scores.
         member: usize,
-        /// What it is given.
+        /// Whether with its adapters on.
+        adapted: bool,
+        /// What each pass is given.
         batch: Batch,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+        /// How many batches.
+        times: u64,
     },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
@@ -112,9 +118,22 @@ pub enum Loss {
         /// Tokens at the beginning of each sequence that are not scored.
         prompt: u64,
     },
+    /// Answers that were generated and rewarded (GRPO): each token by how much likelier it has become, as trl's
+    /// `GRPOTrainer` has it. What it was scored with before comes from the round's [`Act::Score`].
+    Reward {
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+        /// Whether a reference's scores are held against the model's (`beta` is not 0).
+        referred: bool,
+    },
 }
 
 impl Act {
+    /// A pass over one batch, of whose every token the next one is scored, by a member as it is.
+    pub fn score(member: usize, batch: Batch) -> Act {
+        Act::Score { member, adapted: true, batch, prompt: 1, times: 1 }
+    }
+
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
@@ -129,7 +148,9 @@ impl Act {
             Act::Train { member, batch, loss, times } => {
                 Act::Train { member, batch: change(batch), loss, times }
             }
-            Act::Score { member, batch } => Act::Score { member, batch: change(batch) },
+            Act::Score { member, adapted, batch, prompt, times } => {
+                Act::Score { member, adapted, batch: change(batch), prompt, times }
+            }
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
@@ -138,8 +159,8 @@ impl Act {
     /// How many batches it is given in a round (gradient accumulation).
     pub fn times(&self) -> u64 {
         match *self {
-            Act::Train { times, .. } => times,
-            Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => 1,
+            Act::Train { times, .. } | Act::Score { times, .. } => times,
+            Act::Update { .. } | Act::Generate { .. } => 1,
         }
     }
 
@@ -191,26 +212,36 @@ impl Job {
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
         let (batch, times) = (Batch::from(scenario), scenario.accumulation);
-        let policy = Member::from(scenario);
-        let mut members = vec![policy];
+        let mut members = vec![Member::from(scenario)];
+        // of a sequence without an answer nothing is left to score
+        let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
+        let reference = match (scenario.answers.reference, scenario.method) {
+            _ if !scenario.task.has_answers() => Scorer::Precomputed,
+            (Reference::Precomputed | Reference::None, _) => Scorer::Precomputed,
+            (Reference::Scored, Method::Lora | Method::Qlora) => Scorer::WithoutAdapters,
+            (Reference::Scored, Method::Full) => {
+                members.push(members[0].reference());
+                Scorer::Member(1)
+            }
+        };
+        let mut round = Vec::with_capacity(4);
         let loss = match scenario.task {
             Task::Generate => return Job::generating(scenario),
             Task::Sft => Loss::Labels,
-            Task::Dpo => {
-                let reference = match (scenario.answers.reference, scenario.method) {
-                    (Reference::Precomputed, _) => Scorer::Precomputed,
-                    (Reference::Scored, Method::Full) => {
-                        members.push(members[0].reference());
-                        Scorer::Member(1)
-                    }
-                    (Reference::Scored, Method::Lora | Method::Qlora) => Scorer::WithoutAdapters,
-                };
-                // of a sequence without an answer nothing is left to score
-                let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
-                Loss::Preference { reference, prompt }
+            Task::Dpo => Loss::Preference { reference, prompt },
+            Task::Grpo => {
+                let score = |member, adapted| Act::Score { member, adapted, batch, prompt, times };
+                // what was sampled elsewhere is held against the model that is trained (`vllm_importance_sampling_correction`)
+                round.push(score(0, true));
+                round.extend(match reference {
+                    Scorer::Member(member) => Some(score(member, true)),
+                    Scorer::WithoutAdapters => Some(score(0, false)),
+                    Scorer::Precomputed => None,
+                });
+                Loss::Reward { prompt, referred: round.len() > 1 }
             }
         };
-        let round = vec![Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }];
+        round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
         Job { members, round, cluster: scenario.cluster }
     }
 }
@@ -302,7 +333,7 @@ impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
         let disables_dropout = match scenario.task {
-            Task::Sft | Task::Generate => false,
+            Task::Sft | Task::Grpo | Task::Generate => false,
             // `disable_dropout`, which is on by default (trl, trainer/dpo_config.py)
             Task::Dpo => true,
         };

@@ -72,12 +72,14 @@ pub mod export;
 pub mod foreign;
 pub mod glossary;
 pub mod hardware;
+pub mod import;
 pub mod issue;
 pub mod job;
 pub mod memory;
 pub mod model;
 pub mod oom;
 pub mod plan;
+pub mod rules;
 pub mod scenario;
 mod search;
 pub mod share;
@@ -88,5 +90,6 @@ pub mod trace;
 #[doc(hidden)]
 pub mod ui;
 pub mod units;
+pub mod work;
 
 pub use estimate::{Estimate, estimate};

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
+use crate::work::Work;
 
 /// What a live tensor is for. The order is the order of charts, legends and tables everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
@@ -314,6 +315,49 @@ pub enum Counted {
     Blocks,
 }
 
+/// A stage of a pipeline, of which every one holds other layers and other micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Rank {
+    /// Which, counted from 1.
+    pub stage: u64,
+    /// How many there are.
+    pub stages: u64,
+    /// The most micro-batches whose backward waits at a time.
+    pub in_flight: u64,
+    /// Whether stages are interleaved: then those are passes of a micro-batch through a part of the stage's layers.
+    pub interleaved: bool,
+}
+
+impl Rank {
+    /// Which it is, and what it holds that others do not: `stage 1 of 4, which holds the embedding and 4 micro-batches in
+    /// flight at most`.
+    ///
+    /// ```
+    /// use headroom::memory::Rank;
+    /// let rank = Rank { stage: 4, stages: 4, in_flight: 1, interleaved: false };
+    /// assert_eq!(rank.words(), "stage 4 of 4, which holds the head with the loss and 1 micro-batch in flight at most");
+    /// ```
+    pub fn words(&self) -> String {
+        let Rank { stage, stages, in_flight, interleaved } = *self;
+        let part = match stage {
+            1 => "the embedding and ",
+            _ if stage == stages => "the head with the loss and ",
+            _ => "",
+        };
+        let batches = match (interleaved, in_flight) {
+            (true, _) => "passes through a virtual stage",
+            (false, 1) => "micro-batch",
+            (false, _) => "micro-batches",
+        };
+        format!(
+            "stage {} of {}, which holds {part}{} {batches} in flight at most",
+            grouped(stage),
+            grouped(stages),
+            grouped(in_flight)
+        )
+    }
+}
+
 /// What a training step of a scenario needs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Memory {
@@ -331,8 +375,12 @@ pub struct Memory {
     pub context: Bytes,
     /// The most that offloaded activations take of the CPU's memory.
     pub offloaded: Bytes,
+    /// Whose figures these are, where ranks differ.
+    pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
+    /// What a later iteration computes, by phase; of a generation the passes that were run.
+    pub work: Vec<(Phase, Work)>,
 }
 
 impl Memory {
@@ -340,6 +388,11 @@ impl Memory {
     pub fn peak(&self) -> (Phase, Peak) {
         let (first, steady) = (self.first.highest(), self.steady.highest());
         if first.1.bytes > steady.1.bytes { first } else { steady }
+    }
+
+    /// What a later iteration computes.
+    pub fn work(&self) -> Work {
+        self.work.iter().fold(Work::default(), |sum, (_, work)| sum.and(*work))
     }
 
     /// Allocated peak plus what lies outside the allocator: the least that the card must have.

@@ -34,7 +34,7 @@ fn job(row: &Value) -> (Job, Scenario) {
     let (batch, times) = (Batch::from(&scenario), scenario.accumulation);
     let round = match row["round"].as_str() {
         Some("score-train") => vec![
-            Act::Score { member: 1, batch },
+            Act::score(1, batch),
             Act::Train { member: 0, batch, loss: Loss::Labels, times },
             Act::Update { member: 0 },
         ],
@@ -107,7 +107,7 @@ fn a_model_that_scores_keeps_nothing() {
     let gpu = scenario.gpu().expect("a card");
     let member = Member { training: None, ..Member::from(&scenario) };
     let batch = Batch::from(&scenario);
-    let round = vec![Act::Score { member: 0, batch }];
+    let round = vec![Act::score(0, batch)];
     let job = Job { members: vec![member], round, cluster: Cluster::ONE };
     let memory = step::run_job(&job, &gpu).expect("it is modelled");
     let stages =
@@ -115,7 +115,7 @@ fn a_model_that_scores_keeps_nothing() {
     assert_eq!(stages(&memory.steady), [Stage::Score]);
     assert_eq!(memory.parameters.trainable, 0);
     let doubled = Batch { sequences: batch.sequences * 2, ..batch };
-    let twice = Job { round: vec![Act::Score { member: 0, batch: doubled }], ..job };
+    let twice = Job { round: vec![Act::score(0, doubled)], ..job };
     let twice = step::run_job(&twice, &gpu).expect("it is modelled");
     let token_ids = 2 * 8 * batch.tokens();
     assert_eq!(
@@ -140,7 +140,7 @@ fn every_model_scores_the_same_both_ways() {
         };
         let gpu = scenario.gpu().expect("a card");
         let member = Member { training: None, ..Member::from(&scenario) };
-        let round = vec![Act::Score { member: 0, batch: Batch::from(&scenario) }];
+        let round = vec![Act::score(0, Batch::from(&scenario))];
         let job = Job { members: vec![member], round, cluster: Cluster::ONE };
         let Ok(memory) = step::run_job(&job, &gpu) else { continue };
         let [first, later] = Recording::of_job(&job, &gpu).expect("it is as modelled").iterations();
@@ -181,17 +181,17 @@ fn what_is_no_job_says_what_would_be() {
         (
             vec![member.clone(), frozen.clone()],
             vec![preference],
-            "preferences are modelled as trl learns them",
+            "preferences and reinforcement are modelled as trl's trainers run them",
         ),
-        (vec![unsloth], vec![Act::Score { member: 0, batch }], "without a loss is not modelled"),
+        (vec![unsloth], vec![Act::score(0, batch)], "without a loss is not modelled"),
         (
             vec![offloading, frozen.clone()],
-            vec![labels, Act::Score { member: 1, batch }],
+            vec![labels, Act::score(1, batch)],
             "activations in the CPU's memory are not modelled of a job of several models",
         ),
         (
             vec![member, frozen],
-            vec![labels, Act::Score { member: 1, batch: uniform }],
+            vec![labels, Act::score(1, uniform)],
             "lengths that vary are modelled of a job with one batch only",
         ),
         (
@@ -202,7 +202,7 @@ fn what_is_no_job_says_what_would_be() {
                 loss: Loss::Preference { reference: Scorer::Member(1), prompt: 1 },
                 times: 1,
             }],
-            "preferences are modelled with a sequence in each row",
+            "answers are modelled with a sequence in each row",
         ),
     ];
     for (members, round, message) in cases {

@@ -8,13 +8,14 @@ use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
 /// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 28] = [
     "text",
     "glossary",
     "units",
     "dtype",
     "search",
     "issue",
+    "work",
     "memory",
     "hardware",
     "model",
@@ -24,11 +25,13 @@ const LAYERS: [&str; 25] = [
     "step",
     "estimate",
     "accuracy",
+    "rules",
     "plan",
     "trace",
     "explain",
     "oom",
     "share",
+    "import",
     "export",
     "foreign",
     "check",
@@ -38,7 +41,22 @@ const LAYERS: [&str; 25] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 36] = [
+const INSIDE: [(&str, &[&str]); 40] = [
+    (
+        "import",
+        &[
+            "syntax",
+            "names",
+            "understood",
+            "reader",
+            "hugging_face|launch",
+            "axolotl",
+            "llama_factory",
+            "torchtune",
+            "trainer_toml",
+        ],
+    ),
+    ("import/syntax", &["setting", "python", "shell", "yaml"]),
     ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
     (
         "model",
@@ -78,7 +96,13 @@ const INSIDE: [(&str, &[&str]); 36] = [
         ],
     ),
     ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    ("plan", &["fit", "on_card", "verdict", "answer", "gpus", "solve", "table", "need", "levers"]),
+    (
+        "plan",
+        &[
+            "fit", "on_card", "verdict", "speeds", "time", "answer", "contexts", "gpus", "solve", "batches",
+            "table", "need", "levers",
+        ],
+    ),
     (
         "check",
         &[
@@ -89,9 +113,11 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "verdicts",
             "trainer",
             "ranks",
+            "megatron",
             "truth",
             "proof",
             "reading",
+            "time",
             "mod",
         ],
     ),
@@ -134,8 +160,10 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "optimizer",
             "forward",
             "support",
+            "line",
             "ready",
             "iteration",
+            "pipeline",
             "schedule",
             "run",
             "replay",
@@ -170,13 +198,29 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ),
     ("explain", &["mod", "notes"]),
     ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "sheet", "memory_viz", "script"]),
-    ("export/script", &["python", "run", "parts", "transformers", "trl", "unsloth", "mod"]),
+    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script", "configuration"]),
+    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
+    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
     (
         "cli",
         &[
-            "table", "output", "input", "params", "estimate", "fit", "levers", "need", "oom", "script",
-            "check", "mod",
+            "table",
+            "output",
+            "import|input",
+            "params",
+            "estimate",
+            "fit",
+            "levers",
+            "need",
+            "contexts",
+            "oom",
+            "script",
+            "export",
+            "time",
+            "rules",
+            "batch",
+            "check",
+            "mod",
         ],
     ),
     (
@@ -217,7 +261,7 @@ const INSIDE: [(&str, &[&str]); 36] = [
         "ui/controls",
         &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
     ),
-    ("ui/own", &["bring", "remote", "snapshot", "file", "dimensions", "dialog", "mod"]),
+    ("ui/own", &["bring", "remote", "snapshot", "file|configuration", "dimensions", "dialog", "mod"]),
     (
         "ui/panel",
         &[
@@ -234,6 +278,9 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "curves",
             "compare",
             "fit",
+            "control",
+            "time",
+            "thumb",
             "plan",
             "readout",
             "overlay",
@@ -241,7 +288,6 @@ const INSIDE: [(&str, &[&str]); 36] = [
             "views",
             "panels",
             "verdict",
-            "control",
             "configure",
             "sentence",
             "take",
@@ -257,10 +303,11 @@ const INSIDE: [(&str, &[&str]); 36] = [
     ("step/optimizer", &["recipe", "mod"]),
     (
         "step/forward/stacks",
-        &["common", "fused_loss", "liger", "litgpt", "torchtune", "trl", "unsloth", "mod"],
+        &["common", "fused_loss", "liger", "litgpt", "megatron", "torchtune", "trl", "unsloth", "mod"],
     ),
     ("plan/levers", &["mod|rules|room"]),
     ("allocator", &["free_list", "mod", "expandable"]),
+    ("step/forward/stacks/megatron", &["build", "functions", "mod", "loss"]),
     ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
     ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];

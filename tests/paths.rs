@@ -10,8 +10,8 @@ use headroom::estimate;
 use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Cluster, DeepSpeed, Loop, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
+    AttentionKernel, Checkpointing, Cluster, CpuOffload, DeepSpeed, Loop, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -114,7 +114,7 @@ fn one_layer_stands_for_many() {
 }
 
 /// Settings under which one of several GPUs keeps other things.
-fn on_many() -> [Scenario; 12] {
+fn on_many() -> [Scenario; 14] {
     let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
     let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
     let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
@@ -152,12 +152,46 @@ fn on_many() -> [Scenario; 12] {
             ..base.clone()
         },
         Scenario { method: Method::Qlora, precision: Precision::Bf16, cluster: sharded(3), ..base.clone() },
+        Scenario {
+            precision: Precision::Bf16,
+            cluster: Cluster { replicas: 2, reshards_root: false, ..sharded(6) },
+            ..base.clone()
+        },
+        Scenario { accumulation: 2, cluster: Cluster { cpu: CpuOffload::All, ..sharded(4) }, ..base.clone() },
         Scenario { cluster: overlapping, accumulation: 2, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero2, 3), method: Method::Qlora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero3, 2), method: Method::Qlora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero2, 8), method: Method::Lora, ..base.clone() },
         Scenario { cluster: partitioned(Sharding::Zero3, 5), ..base },
     ]
+}
+
+/// The same on a rank of Megatron-core's pipelines: every stage, whatever is in flight.
+#[test]
+fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
+    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-2-7b-hf"];
+    let layouts = [
+        "gpus=1&shard=dist-opt&gc=off",
+        "gpus=8&tp=2&shard=dist-opt&gc=on&ga=2",
+        "gpus=4&tp=4&shard=ddp&reduce=bf16&gc=selective&ga=3",
+        "gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=7",
+        "gpus=8&tp=2&pp=4&shard=dist-opt&gc=on&ga=3&reduce=bf16",
+        "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=selective&ga=8",
+        "gpus=2&tp=1&pp=2&vpp=8&shard=dist-opt&gc=off&ga=2",
+    ];
+    let mut wrong = Vec::new();
+    for (model, layout) in models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout))) {
+        let link = format!("m={model}&{base}&{layout}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        for stage in 0..=scenario.cluster.layout.pipeline {
+            let mut scenario = scenario.clone();
+            scenario.cluster.layout.stage = stage;
+            let found = answers(&scenario);
+            wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use headroom::scenario::keys::KEYS;
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
-    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
+    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
     ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
+    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -172,20 +172,31 @@ fn savings() -> impl Strategy<Value = Savings> {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    let own = (
-        1u64..=1 << 24,
-        select(Sharding::ALL),
-        any::<bool>(),
-        select(ReduceDtype::ALL),
-        select(CpuOffload::ALL),
-    );
-    (own, deepspeed()).prop_map(|((gpus, sharding, reshards, reduce, cpu), deepspeed)| Cluster {
-        gpus,
-        sharding,
-        reshards,
-        reduce,
-        cpu,
-        deepspeed,
+    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
+    let more = (any::<bool>(), 1u64..=1 << 24, select(CpuOffload::ALL));
+    (own, more, deepspeed(), layouts()).prop_map(
+        |((gpus, sharding, reshards, reduce), (reshards_root, replicas, cpu), deepspeed, layout)| Cluster {
+            gpus,
+            sharding,
+            reshards,
+            reshards_root,
+            replicas,
+            reduce,
+            cpu,
+            deepspeed,
+            layout,
+        },
+    )
+}
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let size = || 1u64..=1 << 24;
+    let none = || 0u64..=1 << 24;
+    (size(), size(), none(), none()).prop_map(|(tensor, pipeline, interleaved, stage)| Layout {
+        tensor,
+        pipeline,
+        interleaved,
+        stage,
     })
 }
 
@@ -196,6 +207,19 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
         let (reduce_bucket, prefetch_bucket, persistence, live) = sizes;
         DeepSpeed { reduce_bucket, prefetch_bucket, persistence, live, contiguous, overlap }
     })
+}
+
+fn reserves() -> impl Strategy<Value = Reserve> {
+    let mebibytes = || 0u64..=1 << 24;
+    (mebibytes(), mebibytes(), mebibytes()).prop_map(|(used, margin, context)| Reserve {
+        used,
+        margin,
+        context,
+    })
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    (1u64..=1 << 50, 1u64..=1 << 24).prop_map(|(tokens, epochs)| Data { tokens, epochs })
 }
 
 fn answers() -> impl Strategy<Value = Answers> {
@@ -231,7 +255,14 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             select(AttentionKernel::ALL),
             select(Mask::ALL),
         ),
-        (proptest::option::of(0u16..=10_000), any::<(bool, bool, bool, bool)>(), gpus, clusters()),
+        (
+            proptest::option::of(0u16..=10_000),
+            any::<(bool, bool, bool, bool)>(),
+            gpus,
+            clusters(),
+            reserves(),
+            data(),
+        ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
         (select(Task::ALL), answers(), generations()),
     )
@@ -239,7 +270,14 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             |(what, how, rest, (stack, savings, format, lengths, allocator), (task, answers, generation))| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-                let (dropout, (keeps_outputs, grads_to_none, clips, fills_cache), gpu, cluster) = rest;
+                let (
+                    dropout,
+                    (keeps_outputs, grads_to_none, clips, fills_cache),
+                    gpu,
+                    cluster,
+                    reserve,
+                    data,
+                ) = rest;
                 Scenario {
                     task,
                     answers,
@@ -264,6 +302,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     allocator,
                     gpu,
                     cluster,
+                    reserve,
+                    data,
                 }
             },
         )

@@ -5,7 +5,7 @@
 
 HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
          names another Python).
-CASE:    a case as measure.py takes it, with "stack": "trl" as trl_steps.py does, or with "engine" as measure_multi.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+CASE:    a case as measure.py takes it, with "stack": "trl" as trl_steps.py does, with "engine" as measure_multi.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
@@ -64,10 +64,10 @@ measure.run_case(case, True, True)
 def torch_events(harness, case, cc):
     python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
     tools, null = os.path.dirname(os.path.abspath(__file__)), os.path.join(harness, "nullcuda")
-    env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools]),
+    env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools, os.environ.get("PYTHONPATH", "")]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
     # trl's trainer has a loop of its own, and so have ranks of many
-    own = "rank_steps.py" if case.get("engine") else "trl_steps.py" if case.get("stack") == "trl" else "generate_steps.py" if case.get("task") == "generate" else None
+    own = "megatron_steps.py" if "distopt" in case else "rank_steps.py" if case.get("engine") else "trl_steps.py" if case.get("stack") == "trl" else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)
@@ -106,7 +106,7 @@ def comparable(lines, steps):
         size = (int(p[2]) + 511) // 512 * 512 if p[0] in "AF" else 0
         if not steps and p[0] == "MARK" and p[1][:4] in ("clip", "step", "zero", "end"):
             break
-        if size >= 4096:
+        if size >= 4096 and "clipped" not in line and "local_multi_tensor_scale" not in line:
             out.append((p[0], size, line))
     return out
 
@@ -118,7 +118,7 @@ def main():
     cc = sys.argv[3] if len(sys.argv) > 3 else "8.0"
     shown = int(sys.argv[4]) if len(sys.argv) > 4 else 12
     torch, own = torch_events(harness, case, cc), own_events(harness, case, cc)
-    steps = case.get("engine", "").startswith("zero")
+    steps = "distopt" in case or case.get("engine", "").startswith("zero")
     a, b = comparable(torch, steps), comparable(own, steps)
     blocks = difflib.SequenceMatcher(None, [x[:2] for x in a], [x[:2] for x in b], autojunk=False).get_opcodes()
     different = [x for x in blocks if x[0] != "equal"]

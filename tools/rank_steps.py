@@ -116,6 +116,23 @@ def offload(case):
     torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
 
 
+def wrap(case):
+    """Has the harness wrap the model on a mesh of two dimensions, or its root as it is where fully_shard is told nothing."""
+    import torch.distributed.device_mesh as device_mesh
+    import torch.distributed.fsdp as fsdp
+    plain, flat = fsdp.fully_shard, device_mesh.init_device_mesh
+    replicas = case.get("replicas", 1)
+    if replicas > 1:
+        device_mesh.init_device_mesh = lambda kind, shape: flat(kind, (replicas, shape[0] // replicas), mesh_dim_names=("replicate", "shard"))
+
+    def shard(module, **own):
+        if hasattr(module, "lm_head") and not case.get("reshard_root", True):
+            own.pop("reshard_after_forward")
+        return plain(module, **own)
+
+    fsdp.fully_shard = shard
+
+
 def run(row, show):
     import measure
     import measure_multi
@@ -137,6 +154,8 @@ def run(row, show):
         del block
         reset()
 
+    if case["engine"] == "fsdp2":
+        wrap(case)
     if case.get("cpu_offload"):
         offload(case)
     if show:

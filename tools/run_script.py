@@ -51,15 +51,24 @@ def run(text, config, scenario):
     # texts of a row's length: a word is a token, and the end of a text one more
     words = " ".join(["w"] * (scenario["seq-length"] - 1))
     rows = 4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8
-    datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict({"text": [words] * rows})
+    columns = {"text": [words] * rows}
+    if scenario["task"] == "dpo":
+        prompt = scenario["prompt-length"]
+        answer = " " + " ".join(["w"] * (scenario["seq-length"] - prompt - 1))
+        columns = {"prompt": [" ".join(["w"] * prompt)] * rows, "chosen": [answer] * rows, "rejected": [answer] * rows}
+    datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict(columns)
     kept = answer_as_data_would(scenario)  # as long as it is kept
-    if "SFTTrainer" in text:
-        import trl
-        real = trl.SFTConfig
-        trl.SFTConfig = lambda **keywords: real(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True, **keywords)
-        trl.SFTTrainer.save_model = lambda *_: None
-        real_trainer = trl.SFTTrainer
-        trl.SFTTrainer = lambda **keywords: real_trainer(processing_class=tokenizer(), **keywords)
+    for kind in ["SFT", "DPO"]:
+        if kind + "Trainer" in text:
+            import trl
+            real, real_trainer = getattr(trl, kind + "Config"), getattr(trl, kind + "Trainer")
+            few = dict(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True)
+            setattr(trl, kind + "Config", lambda **keywords: real(**few, **keywords))
+            real_trainer.save_model = lambda *_: None
+            # the reference, which trl loads by the model's name
+            sys.modules[real_trainer.__module__].create_model_from_path = lambda _, dtype, attn_implementation, **__: \
+                from_pretrained(_, dtype, attn_implementation, {"": 0})
+            setattr(trl, kind + "Trainer", lambda **keywords: real_trainer(processing_class=tokenizer(), **keywords))
     text = re.sub(r"(STEPS = .*, )1000\n", r"\g<1>3\n", text)
     # what loading takes for a moment is not the run
     before, mark = re.split(r"(?m)^(?=rows = batches\(\)|trainer\.train\(\))", text)
@@ -85,10 +94,10 @@ def answer_as_data_would(scenario):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
     if scenario["stack"] == "trl":
         import trl_steps
-        free = scenario["mask"] == "padding-free"
+        mask = scenario["mask"] if scenario["mask"] == "padding-free" or scenario["task"] == "dpo" else "ones"
         return trl_steps.answer_as_data_would(dict(
-            batch=scenario["batch-size"], seq=scenario["seq-length"], labels=None,
-            attention_mask="padding-free" if free else "ones"))
+            task=scenario["task"], prompt=scenario["prompt-length"], batch=scenario["batch-size"],
+            seq=scenario["seq-length"], labels=None, attention_mask=mask))
     else:
         import measure
         measure.patch_value_reads(dict(attention_mask=scenario["mask"]), True)

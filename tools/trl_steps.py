@@ -7,11 +7,11 @@ free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
-  task            "sft" by default, "dpo": which trainer
+  task            "sft" by default, "dpo", "grpo": which trainer
   prompt          tokens of the prompt of every answer, 512
-  reference       "precomputed": `precompute_ref_log_probs=True`
-  loss_type       of DPO, a list
-  attention_mask  "ones": the collator's; "padding-free": `padding_free=True`, the whole batch in one row
+  reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
+  args            further arguments of the trainer's configuration
+  attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
   offload         "trl": `activation_offloading=True`
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
@@ -31,24 +31,28 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", loss_type=None)
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={})
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
               "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit"}
 
 
 def answer_as_data_would(case):
     """A device without data reads back zeros. What is asked for here is answered: whether a mask is all ones, whether
-    positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes."""
-    measure.patch_value_reads(dict(case, attention_mask="ones"), True)
+    positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes. Of
+    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`)."""
+    padded = case["attention_mask"] == "padded"
+    measure.patch_value_reads(dict(case, attention_mask="padded" if padded else "ones"), True)
     batch, sequence, free = case["batch"], case["seq"], case["attention_mask"] == "padding-free"
     if free:
         def find_packed_sequence_indices(position_ids):
             return (torch.diff(position_ids, prepend=position_ids[:, :1] - 1, dim=-1) != 1).cumsum(-1)
         masking_utils.find_packed_sequence_indices = find_packed_sequence_indices
     scored = case["labels"] or sequence
+    if case["task"] != "sft":
+        scored = sequence - case["prompt"]
     if case["task"] == "dpo":
         # chosen answers, then as many rejected ones
-        batch, scored = 2 * batch, sequence - case["prompt"]
+        batch = 2 * batch
     # the first token of a text is no other's target
     labels = batch * min(scored, sequence - 1)
     shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
@@ -58,6 +62,9 @@ def answer_as_data_would(case):
         if tuple(mask.shape) == shape:
             # the kernel's count comes back from the address that the next small tensor gets: what was copied there last
             torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([labels], dtype=torch.int32))
+        elif case["task"] == "grpo":
+            # which tokens count for the metrics: all
+            return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)
     answers = torch.library.Library("aten", "IMPL")
     answers.impl("nonzero", nonzero, "CUDA")
@@ -87,7 +94,8 @@ def tokenizer():
 
 
 def trainer_class(case):
-    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig)}[case["task"]]
+    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig),
+            "grpo": (trl.GRPOTrainer, trl.GRPOConfig)}[case["task"]]
 
 
 def rows_of(case, count):
@@ -97,6 +105,8 @@ def rows_of(case, count):
         labels = [-100] * (sequence - (case["labels"] or sequence)) + [0] * min(case["labels"] or sequence, sequence)
         return {"input_ids": [[0] * sequence] * count, "labels": [labels] * count}
     prompt = " ".join(["w"] * case["prompt"])
+    if case["task"] == "grpo":
+        return {"prompt": [prompt] * count}
     # an end of the text follows
     answer = " " + " ".join(["w"] * (sequence - case["prompt"] - 1))
     return {"prompt": [prompt] * count, "chosen": [answer] * count, "rejected": [answer] * count}
@@ -109,17 +119,20 @@ def make_trainer(case, folder):
     data = Dataset.from_dict(rows_of(case, batch * accumulation * steps))
     free = case["attention_mask"] == "padding-free"
     trainer, config = trainer_class(case)
-    own = {}
+    own = dict(case["args"])
     if case["task"] == "sft":
-        own["padding_free"] = free
+        own.update(padding_free=free)
     if case["task"] == "dpo":
-        own["precompute_ref_log_probs"] = case["reference"] == "precomputed"
-        own.update({"loss_type": case["loss_type"]} if case["loss_type"] else {})
+        own.update(precompute_ref_log_probs=case["reference"] == "precomputed")
+    if case["task"] == "grpo":
+        own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation)
+    else:
+        own.update(max_length=None if free else sequence, activation_offloading=case["offload"] == "trl")
     args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
-        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_length=None if free else sequence,
-        activation_offloading=case["offload"] == "trl", max_grad_norm=1.0 if case["clip"] else 0.0,
+        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16",
+        max_grad_norm=1.0 if case["clip"] else 0.0,
         gradient_checkpointing=kind != "none",
         gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None, **own)
     more = {}
@@ -132,7 +145,35 @@ def make_trainer(case, folder):
             modules_to_save=["embed_tokens", "lm_head"] if case.get("train_embeddings") else None)
     elif case["task"] == "dpo" and case["reference"] == "scored":
         more["ref_model"] = build(case)
+    if case["task"] == "grpo":
+        return answered(case, trainer, args, data, more)
     return trainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
+
+
+class Server:
+    """vLLM, elsewhere: it takes the weights."""
+
+    def sync_weights(self):
+        pass
+
+
+def answered(case, trainer, args, data, more):
+    """A GRPOTrainer whose answers come from a server, each as long as may be, with the log-probability of each of their tokens
+    (`use_vllm`, `vllm_mode="server"`); the reward is their length. Where a reference is asked for of all weights it is built here:
+    trl would load it by the model's name."""
+    length = case["seq"] - case["prompt"]
+
+    def rollout(prompts, trainer):
+        return {"prompt_ids": [[2] * case["prompt"]] * len(prompts), "completion_ids": [[2] * length] * len(prompts),
+                "logprobs": [[-1.0] * length] * len(prompts)}
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    module = sys.modules[trainer.__module__]
+    module.nanmin, module.nanmax = torch.min, torch.max
+    module.create_model_from_path = lambda *a, **k: build(case)
+    made = trainer(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
+                   train_dataset=data, processing_class=tokenizer(), rollout_func=rollout, **more)
+    made.use_vllm, made._last_loaded_step, made.vllm_generation = True, -1, Server()
+    return made
 
 
 class Trace(TrainerCallback):

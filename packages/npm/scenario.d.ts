@@ -2,6 +2,8 @@
 
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
+  /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
+  "task"?: "sft" | "dpo" | "grpo" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -26,16 +28,26 @@ export interface Scenario {
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */
   "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
-  /** Sequences in one forward pass: activations and logits grow with it */
+  /** Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it */
   "batch-size"?: number;
   /** Tokens per sequence, padding included */
   "seq-length"?: number;
+  /** Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored */
+  "prompt-length"?: number;
+  /** Where the scores of the model as it was come from */
+  "reference"?: "scored" | "none" | "precomputed";
+  /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
+  "new-tokens"?: number;
+  /** What is kept of the keys and values of earlier tokens */
+  "kv-cache"?: "dynamic" | "static" | "off";
+  /** How the next token is chosen */
+  "sampling"?: "greedy" | "sampled";
   /** How long the sequences are; where they vary, batches are padded to their longest */
   "lengths"?: string;
   /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
   "gradient-accumulation"?: number;
   /** Whether activations are recomputed in backward */
-  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded";
+  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective";
   /** The attention implementation */
   "attention"?: "sdpa" | "eager" | "flash" | "efficient" | "math" | "cudnn" | "flash-attention-2";
   /** How texts fill the batch, and which attention mask it carries */
@@ -49,7 +61,7 @@ export interface Scenario {
   /** Whether gradients are clipped by their norm */
   "clip-gradients"?: boolean;
   /** Whose code runs the model */
-  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt";
+  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
   /** How the output head and the loss are computed */
   "loss"?: "standard" | "full" | "liger" | "cut" | "chunked";
   /** Where saved activations wait for backward */
@@ -65,11 +77,35 @@ export interface Scenario {
   /** How many such cards train the model together, each with a micro-batch of its own */
   "gpus"?: number;
   /** What each of several GPUs keeps of the model */
-  "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3";
+  "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3" | "dist-opt";
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
   "reshard-after-forward"?: boolean;
-  /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)) */
+  /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */
+  "reshard-root"?: boolean;
+  /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
+  "replicas"?: number;
+  /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32) */
   "reduce-dtype"?: "fp32" | "bf16";
+  /** Among how many GPUs Megatron divides each layer (tensor_model_parallel_size) */
+  "tp"?: number;
+  /** Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other */
+  "pp"?: number;
+  /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
+  "layers-per-virtual-stage"?: number;
+  /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */
+  "pipeline-stage"?: number;
+  /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
+  "cpu-offload"?: "off" | "optimizer" | "all";
+  /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */
+  "used-mib"?: number;
+  /** MiB of the card that shall stay free, for what an estimate cannot know */
+  "margin-mib"?: number;
+  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
+  "context-mib"?: number;
+  /** Tokens of the data set: how long the run takes follows from it */
+  "dataset-tokens"?: number;
+  /** How often the data set is gone through */
+  "epochs"?: number;
   /** How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size² */
   "reduce-bucket"?: number;
   /** How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size² */

@@ -5,11 +5,13 @@
 
 mod error;
 mod measurement;
+mod megatron;
 mod parts;
 mod proof;
 mod ranks;
 mod reading;
 mod summary;
+mod time;
 mod trainer;
 mod truth;
 mod verdicts;
@@ -32,6 +34,7 @@ pub use measurement::{Case, Format, Measured, Metric, Row};
 pub use parts::PartRow;
 pub use proof::{Figure, MISS_PERCENT, Run, nearest, read_runs, write_runs};
 pub use summary::{Errors, Summary};
+pub use time::{TimeErrors, TimeReport, TimeRow, Use, check_time};
 pub use verdicts::{Confusion, Verdicts};
 
 /// A row that cannot be expressed.

@@ -11,9 +11,9 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
-    DeepSpeed, Generation, GpuChoice, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
+    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
     ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
 use crate::text::short;
@@ -26,7 +26,7 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let case = row.get("case").ok_or("there is no case")?;
     let translated = match super::trainer::translated(case)? {
         Some(translated) => Some(translated),
-        None => super::ranks::translated(case),
+        None => super::ranks::translated(case).or_else(|| super::megatron::translated(case)),
     };
     let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
     let scenario = scenario(&mut fields, row)?;
@@ -167,6 +167,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             "full" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
             "offloaded" => Checkpointing::Offloaded,
+            "selective" => Checkpointing::Selective,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
         attention: match fields.text_or("attention", "sdpa")? {
@@ -221,10 +222,21 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
+        reserve: Reserve::NONE,
+        data: Scenario::default().data,
     })
 }
 
+/// Arguments of trl's trainers with which tensors are as large as without: measured of IPO and of GSPO.
+const AS_LARGE: [&str; 2] = ["loss_type", "importance_sampling_level"];
+
 fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
+    let arguments = fields.get("args").and_then(Value::as_object);
+    if let Some((name, value)) =
+        arguments.into_iter().flatten().find(|(name, _)| !AS_LARGE.contains(&name.as_str()))
+    {
+        return Err(format!("the argument {name}={value} is not modelled").into());
+    }
     let slug = fields.text_or("task", Task::Sft.slug())?;
     Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
 }
@@ -249,7 +261,15 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
+        reshards_root: fields.switch("reshard_root", one.reshards_root)?,
+        replicas: fields.count("replicas", one.replicas)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
+        layout: Layout {
+            tensor: fields.count("tp", one.layout.tensor)?,
+            pipeline: fields.count("pp", one.layout.pipeline)?,
+            interleaved: fields.count("vpp", one.layout.interleaved)?,
+            stage: fields.count("stage", one.layout.stage)?,
+        },
         cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {
             reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,

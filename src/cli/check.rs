@@ -9,8 +9,10 @@ use super::input::read;
 use super::output::Output;
 use super::table::aligned;
 use crate::check::{
-    Confusion, Errors, Format, Metric, PartRow, Report, Row, Unsupported, Verdicts, check_with, readings,
+    Confusion, Errors, Format, Metric, PartRow, Report, Row, TimeErrors, TimeReport, TimeRow, Unsupported,
+    Use, Verdicts, check_time, check_with, readings,
 };
+use crate::plan::Span;
 use crate::text::one_line;
 use crate::units::grouped;
 
@@ -32,6 +34,9 @@ pub(super) struct Arguments {
     /// Print the rows instead, each with the scenario that it was read as and what of it was inferred
     #[arg(long, conflicts_with_all = ["json", "parts", "fail_above"])]
     readings: bool,
+    /// The file holds measured speeds: compare them with what is predicted
+    #[arg(long, conflicts_with_all = ["parts", "readings", "fail_above"])]
+    time: bool,
     /// Exit with 1 where any predicted figure is off by more than so many percent, up or down
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_above: Option<f64>,
@@ -49,6 +54,13 @@ pub(super) fn run(arguments: &Arguments, measurements: Format) -> Result<Output,
     let text = read(&arguments.file, LONGEST).map_err(|problem| format!("{name}: {problem}"))?;
     if arguments.readings {
         return readings(measurements, &text).map(Output::of).map_err(|problem| format!("{name}: {problem}"));
+    }
+    if arguments.time {
+        let report = check_time(&text).map_err(|problem| format!("{name}: {problem}"))?;
+        return Ok(Output::of(match arguments.json {
+            true => serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n",
+            false => of_time(&report),
+        }));
     }
     let report = check_with(measurements.read, &text, arguments.parts)
         .map_err(|problem| format!("{name}: {problem}"))?;
@@ -76,6 +88,49 @@ pub(super) fn run(arguments: &Arguments, measurements: Format) -> Result<Output,
         }
     }
     Ok(output)
+}
+
+/// Measured and predicted speeds, and how far apart they are: of the rows that the figures of cards were derived from and of
+/// those that were kept, those of compiled runs apart.
+fn of_time(report: &TimeReport) -> String {
+    let mut rows = vec![
+        ["id", "card", "use", "measured", "predicted", "from", "to", "error"].map(str::to_owned).to_vec(),
+    ];
+    let purpose = |row: &TimeRow| match (row.purpose, row.compiled) {
+        (Use::Derive, _) => "derived from",
+        (Use::Check, false) => "kept",
+        (Use::Check, true) => "kept, compiled",
+    };
+    let whole = |figure: f64| grouped(figure.round() as u64);
+    rows.extend(report.rows.iter().map(|row| {
+        let Span { least, typical, most } = row.predicted;
+        let figures = [row.measured, typical, least, most].map(whole);
+        let mut cells = vec![row.id.clone(), row.gpu.clone(), purpose(row).to_owned()];
+        cells.extend(figures);
+        cells.push(signed(row.error_pct()));
+        cells
+    }));
+    let mut sections = vec![aligned(&rows)];
+    if !report.unanswered.is_empty() {
+        let lines = report.unanswered.iter().map(|(id, reason)| one_line(&format!("{id}: {reason}")) + "\n");
+        sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
+    }
+    let mut table =
+        vec![["Error of the time", "count", "median", "p90", "in range"].map(str::to_owned).to_vec()];
+    let kept = |row: &&TimeRow| row.purpose == Use::Check;
+    for (name, errors) in [
+        ("derived from", TimeErrors::of(report.rows.iter().filter(|row| !kept(row)))),
+        ("kept", TimeErrors::of(report.rows.iter().filter(kept))),
+        ("of them not compiled", TimeErrors::of(report.rows.iter().filter(|row| kept(row) && !row.compiled))),
+        ("of them compiled", TimeErrors::of(report.rows.iter().filter(|row| kept(row) && row.compiled))),
+    ] {
+        let mut row = vec![name.to_owned(), errors.count.to_string()];
+        let figures = [errors.median_pct, errors.p90_pct, errors.covered_pct];
+        row.extend(figures.map(|figure| format!("{figure:.1} %")));
+        table.push(row);
+    }
+    sections.push(aligned(&table));
+    sections.join("\n")
 }
 
 fn to_text(report: &Report) -> String {

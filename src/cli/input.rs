@@ -6,9 +6,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
+use super::import;
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
 use crate::scenario::{CustomModel, Field, ModelChoice, Scenario};
@@ -21,6 +22,8 @@ pub(super) struct Input {
     source: Option<OsString>,
     /// A `config.json`.
     config: Option<PathBuf>,
+    /// Configurations of other projects.
+    from: Vec<PathBuf>,
     /// What the flags say.
     flags: Vec<(&'static Key, String)>,
 }
@@ -59,6 +62,15 @@ impl Input {
             None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), given: Vec::new() },
             Some(source) => from_source(source)?,
         };
+        if !self.from.is_empty() {
+            for scenario in &mut asked.scenarios {
+                let (read, all) = import::files(&self.from, scenario.clone())?;
+                *scenario = read;
+                asked.notices.extend(import::notices(&all));
+                let taken = all.iter().flat_map(|(_, understood)| &understood.taken);
+                asked.given.extend(taken.filter_map(|taken| Key::find(taken.key)));
+            }
+        }
         for scenario in &mut asked.scenarios {
             self.put_over(scenario)?;
         }
@@ -207,7 +219,14 @@ impl Args for Input {
             .value_parser(clap::value_parser!(PathBuf))
             .conflicts_with("model")
             .help("A config.json of a model that is not in the catalogue");
-        KEYS.iter().fold(command.arg(source), |command, key| {
+        let from = Arg::new("from")
+            .long("from")
+            .value_name("FILE")
+            .action(ArgAction::Append)
+            .value_hint(ValueHint::FilePath)
+            .value_parser(clap::value_parser!(PathBuf))
+            .help("A configuration of another project, read over the scenario: what `headroom import` understands of it; - for standard input");
+        KEYS.iter().fold(command.arg(source).arg(from), |command, key| {
             let command = command.arg(flag(key));
             if key.name == "model" { command.arg(config.clone()) } else { command }
         })
@@ -256,6 +275,11 @@ impl FromArgMatches for Input {
         Ok(Input {
             source: matches.try_get_one::<OsString>("source").map_err(unknown)?.cloned(),
             config: matches.try_get_one::<PathBuf>("config").map_err(unknown)?.cloned(),
+            from: matches
+                .try_get_many::<PathBuf>("from")
+                .map_err(unknown)?
+                .map(|paths| paths.cloned().collect())
+                .unwrap_or_default(),
             flags,
         })
     }

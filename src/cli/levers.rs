@@ -46,11 +46,12 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         gpu.name,
         lower(found.verdict),
     );
-    let header = ["Change", "Costs", "Saves", "Needs", "Verdict"].map(str::to_owned).to_vec();
+    let header = ["Change", "Costs", "Time", "Saves", "Needs", "Verdict"].map(str::to_owned).to_vec();
     let mut rows = vec![header];
     for lever in &found.single {
         let saves = found.needed.saturating_sub(lever.needed).to_string();
-        let cells = [lever.cost.label().to_owned(), saves, lever.needed.to_string(), lower(lever.verdict)];
+        let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
+        let cells = [cost, time, saves, lever.needed.to_string(), lower(lever.verdict)];
         rows.extend(lines(&lever.changes, cells));
     }
     match found.single.is_empty() {
@@ -62,8 +63,9 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         let why =
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));
-        let cells = [lever.cost.label().to_owned(), lever.needed.to_string(), lower(lever.verdict)];
-        let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
+        let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
+        let cells = [cost, time, lever.needed.to_string(), lower(lever.verdict)];
+        let mut rows = vec![["Change", "Costs", "Time", "Needs", "Verdict"].map(str::to_owned).to_vec()];
         rows.extend(lines(&lever.changes, cells));
         out.push_str(&aligned(&rows));
     }

@@ -5,17 +5,23 @@
 //! (`--fail-if-over`, `--fail-unless-fits`) or is off by more than allowed (`--fail-above`), 2 the input is wrong or cannot be answered, or the
 //! answer cannot be written.
 
+mod batch;
 mod check;
+mod contexts;
 mod estimate;
+mod export;
 mod fit;
+mod import;
 mod input;
 mod levers;
 mod need;
 mod oom;
 mod output;
 mod params;
+mod rules;
 mod script;
 mod table;
+mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -39,9 +45,15 @@ enum What {
     Estimate(estimate::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
+    Contexts(contexts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
+    Time(time::Arguments),
+    Batch(batch::Arguments),
+    Rules(rules::Arguments),
     Script(script::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Check(check::Arguments),
 }
 
@@ -61,9 +73,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Estimate(arguments) => estimate::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
+        What::Contexts(arguments) => contexts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
+        What::Batch(arguments) => batch::run(&arguments),
+        What::Rules(arguments) => rules::run(&arguments),
+        What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),
+        What::Import(arguments) => import::run(&arguments),
+        What::Export(arguments) => export::run(&arguments),
         What::Check(arguments) => check::run(&arguments, measurements),
     };
     let output = answer.unwrap_or_else(Output::problem);

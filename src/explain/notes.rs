@@ -7,7 +7,8 @@ use crate::estimate::estimate;
 use crate::memory::Category;
 use crate::scenario::keys::Key;
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Scenario, Sharding, StepTime,
+    AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Reference, Scenario, Sharding,
+    StepTime, Task,
 };
 use crate::step::{TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
@@ -53,6 +54,21 @@ struct Rule {
 }
 
 const RULES: &[Rule] = &[
+    Rule {
+        category: Category::Weights,
+        least: 10.,
+        is_meant: |_, scenario| has_second_model(scenario),
+        words: |_, _| {
+            "The weights twice: the reference, the model as it was, has as many as the one that is trained"
+                .to_owned()
+        },
+        switch: Some(("reference", |scenario| {
+            scenario.answers.reference = match scenario.task {
+                Task::Dpo => Reference::Precomputed,
+                Task::Sft | Task::Grpo | Task::Generate => Reference::None,
+            }
+        })),
+    },
     Rule {
         category: Category::Weights,
         least: 3.,
@@ -196,6 +212,9 @@ const RULES: &[Rule] = &[
             Sharding::Fsdp2 => {
                 "The gradients of this GPU’s shards, until the optimizer has stepped".to_owned()
             }
+            Sharding::Distributed => {
+                "Megatron’s gradient buffer: the sums of all gradients of this GPU’s part of the model".to_owned()
+            }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 "DeepSpeed’s gradients: the reduce bucket, as large as it is configured, and those of this GPU’s partition"
                     .to_owned()
@@ -249,6 +268,13 @@ fn logits(groups: &[&TensorGroup], scenario: &Scenario) -> String {
         .sum();
     let times = if count > 1 { format!(", {} times at once", grouped(count)) } else { String::new() };
     format!("The logits{}{times}; a fused loss never has them", sum.unwrap_or_default())
+}
+
+/// Whether a reference stands beside the model, which then has no adapters to switch off.
+fn has_second_model(scenario: &Scenario) -> bool {
+    scenario.task.has_answers()
+        && scenario.answers.reference == Reference::Scored
+        && scenario.method == Method::Full
 }
 
 /// What stands out at the peak, the largest first.
@@ -322,6 +348,11 @@ mod tests {
 
     #[test]
     fn what_surprises_is_told_with_its_switch() {
+        finds(
+            "task=dpo&m=meta-llama/Llama-3.2-1B&st=trl&method=full&prompt=128&s=256&p=amp-bf16-weights",
+            "The weights twice",
+            "Reference: Precomputed",
+        );
         finds("", "embed_tokens and lm_head in float32", "k-bit preparation: Off");
         finds("", "A 16-bit copy of lm_head", "k-bit preparation: Off");
         finds("", "a fused loss never has them", "Loss kernel: Liger fused");

@@ -12,6 +12,7 @@ pub fn levers_json(found: &Levers) -> Value {
         json!({
             "changes": lever.changes,
             "cost": lever.cost,
+            "slower_percent": lever.slower,
             "saved": i128::from(found.needed.0) - i128::from(lever.needed.0),
             "needed": lever.needed,
             "verdict": lever.verdict.slug(),

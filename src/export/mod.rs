@@ -4,8 +4,10 @@
 //! Text, Markdown and CSV are written from the same [`Sheet`]: one column per scenario, one line per choice, verdict,
 //! part and phase.
 
+mod configuration;
 mod levers;
 mod memory_viz;
+mod pace;
 mod script;
 mod sheet;
 
@@ -20,8 +22,10 @@ use crate::share;
 use crate::text::one_line;
 
 pub use crate::plan::Answer;
+pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
+pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
@@ -175,6 +179,9 @@ pub fn json(answer: &Answer) -> Value {
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
         put("parameters", parameters(memory));
+        if let Some(pace) = answer.pace() {
+            put("time", pace_json(scenario, &pace));
+        }
     }
     Value::Object(out)
 }
@@ -224,7 +231,9 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            rank: None,
             on_host: Bytes::ZERO,
+            work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
         Answer { scenario, estimate: Estimate { issues: vec![], memory: Some(memory) }, on_card: None }
@@ -242,7 +251,7 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
             "\nError (2): no model is called that (use another)\n",

@@ -1,10 +1,11 @@
 //! The table that every export is written from.
 
 use super::Answer;
+use super::pace::duration;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
+use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -100,6 +101,7 @@ impl Sheet {
         let mut sections = vec![
             builder.choices(),
             builder.verdict(),
+            builder.stages(),
             builder.parts(),
             builder.phases(),
             builder.parameters(),
@@ -158,7 +160,7 @@ impl Builder<'_> {
             .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
             .partition(|key| {
                 self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
-                    key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, defaults))
+                    key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, defaults))
                 })
             });
         let mut lines: Vec<_> =
@@ -171,15 +173,20 @@ impl Builder<'_> {
 
     fn verdict(&self) -> Vec<Line> {
         vec![
-            self.figure("Figures are those", |scenario, _| match scenario.cluster.gpus {
-                0 | 1 => Cell::Empty,
-                gpus => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
+            self.figure("Figures are those", |scenario, memory| match (memory.rank, scenario.cluster.gpus) {
+                (Some(rank), gpus) => {
+                    let each = grouped(gpus / rank.stages.max(1));
+                    Cell::Text(format!("on each of {each} GPUs of {}", rank.words()))
+                }
+                (None, 0 | 1) => Cell::Empty,
+                (None, gpus) => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
             }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
+            self.said("Optimizer step, roughly", |answer| Some(Cell::Text(duration(answer.pace()?.step)))),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
                 if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {
@@ -191,6 +198,25 @@ impl Builder<'_> {
             ),
             self.figure("Peak in the", |_, memory| Cell::Text(memory.peak().0.label().to_owned())),
         ]
+    }
+
+    /// What each stage of a pipeline needs, where the answer is that of the one that needs most.
+    fn stages(&self) -> Vec<Line> {
+        let stages = |answer: &Answer| match answer.estimate.memory.as_ref().and_then(|memory| memory.rank) {
+            Some(rank) if answer.scenario.cluster.layout.stage == 0 => rank.stages,
+            Some(_) | None => 0,
+        };
+        let most = self.answers.iter().map(stages).max().unwrap_or(0);
+        let needed = |answer: &Answer, stage: u64| {
+            let mut scenario = (stage <= stages(answer)).then(|| answer.scenario.clone())?;
+            scenario.cluster.layout.stage = stage;
+            Some(Cell::Amount(Answer::of(scenario).estimate.memory?.needed()))
+        };
+        (1..=most)
+            .map(|stage| {
+                self.said(&format!("Needed in stage {}", grouped(stage)), |answer| needed(answer, stage))
+            })
+            .collect()
     }
 
     fn parts(&self) -> Vec<Line> {

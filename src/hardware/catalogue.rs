@@ -116,6 +116,8 @@ fn read(line: &str) -> Option<Gpu> {
     let torch_mib = next()?.parse().ok();
     let gddr = next()?.starts_with("GDDR");
     let capability = next()?.parse().ok();
+    let tflops = next()?.parse().ok();
+    let bandwidth = next()?.parse().ok();
     let (memory, basis) = usable(Figures { vendor, class, marketed_gb, driver_mib, torch_mib, gddr })?;
     Some(Gpu {
         slug: slug.into(),
@@ -126,6 +128,8 @@ fn read(line: &str) -> Option<Gpu> {
         memory,
         basis,
         capability,
+        tflops,
+        bandwidth,
         context: context(vendor, capability),
         context_most: full_context(vendor),
     })

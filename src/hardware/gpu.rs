@@ -25,6 +25,10 @@ pub struct Gpu {
     pub basis: Basis,
     /// What its kernels are chosen by; absent for cards that are not NVIDIA's.
     pub capability: Option<ComputeCapability>,
+    /// What its tensor cores multiply in 16 bits, summed in 32, by its data sheet: TFLOP/s without sparsity.
+    pub tflops: Option<f64>,
+    /// What its memory moves by its data sheet: GB/s.
+    pub bandwidth: Option<f64>,
     /// What a CUDA context takes before the first tensor.
     pub context: Bytes,
     /// What it takes at most: with every kernel loaded, and with NCCL's buffers where there are several GPUs.
@@ -43,6 +47,8 @@ impl Gpu {
             memory,
             basis: Basis::User,
             capability: Some(ComputeCapability { major: 8, minor: 0 }),
+            tflops: None,
+            bandwidth: None,
             context: memory::TYPICAL_CONTEXT,
             context_most: memory::FULL_CONTEXT,
         }

@@ -71,6 +71,20 @@ impl Vendor {
             Vendor::Apple => "Apple",
         }
     }
+
+    /// The commands that watch the memory of such a card while a program runs; none where there is none to name.
+    pub const fn watch(self) -> &'static [&'static str] {
+        match self {
+            Vendor::Nvidia => &[
+                "nvidia-smi -l 1",
+                "nvidia-smi -l 1 --query-gpu=memory.used,memory.total,memory.free --format=csv",
+            ],
+            Vendor::Amd => &["watch -n 1 'rocm-smi --showuse --showmeminfo vram'"],
+            Vendor::Intel => &["xpu-smi dump -d 0 -m 18"],
+            Vendor::Apple => &["while true; do vm_stat | grep 'Pages active'; sleep 5; done"],
+            Vendor::Google => &[],
+        }
+    }
 }
 
 /// Where a card is found.

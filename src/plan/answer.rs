@@ -2,6 +2,7 @@
 
 use super::fit::{Fit, fits};
 use super::on_card::{OnCard, Outcome, Replayed};
+use super::time::{Pace, pace};
 use super::verdict::Verdict;
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
@@ -61,6 +62,11 @@ impl Answer {
     pub fn verdict(&self) -> Option<Verdict> {
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
         Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
+    }
+
+    /// How fast it is, where runs near it were measured.
+    pub fn pace(&self) -> Option<Pace> {
+        pace(&self.scenario, self.estimate.memory.as_ref()?).ok()
     }
 
     /// Whether the run gets through, as far as that can be said.

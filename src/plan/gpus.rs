@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
 use crate::units::Bytes;
 
@@ -30,8 +31,9 @@ pub struct Layout {
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
-        scenario.cluster.gpus = gpus;
-        if scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
+        scenario.cluster.set_gpus(gpus);
+        let engines = Software::of(scenario.stack).trainer != Trainer::Megatron;
+        if engines && scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
             scenario.cluster.sharding = Sharding::Fsdp2;
         }
     });
@@ -54,7 +56,12 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
-    for gpus in GPU_COUNTS {
+    let divided = if Software::of(scenario.stack).trainer == Trainer::Megatron {
+        scenario.cluster.layout.gpus()
+    } else {
+        1
+    };
+    for gpus in GPU_COUNTS.into_iter().filter(|gpus| gpus.is_multiple_of(divided.max(1))) {
         let answer = Answer::of_tensors(on_gpus(scenario, gpus));
         let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
             return Err(answer.refusal());

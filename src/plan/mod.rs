@@ -1,21 +1,29 @@
 //! Planning: does it fit, and what is the most that does.
 
 mod answer;
+mod batches;
+mod contexts;
 mod fit;
 mod gpus;
 mod levers;
 mod need;
 mod on_card;
 mod solve;
+mod speeds;
 mod table;
+mod time;
 mod verdict;
 
 pub use answer::Answer;
+pub use batches::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
+pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
+pub use speeds::Speed;
 pub use table::{FitCell, FitRow, asked, conditions, on_one, row, set_row, table, with_method};
+pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

@@ -42,6 +42,7 @@ pub struct FitRow {
 pub fn conditions(base: &Scenario) -> String {
     let checkpointing = match base.checkpointing {
         Checkpointing::Off => "without gradient checkpointing",
+        Checkpointing::Selective => "with recomputed attention",
         Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
             "with gradient checkpointing"
         }

@@ -73,6 +73,7 @@ choices! {
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. A server elsewhere generates them (use_vllm, vllm_mode=\"server\").";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
 }
@@ -81,7 +82,7 @@ impl Task {
     /// Whether anything is trained.
     pub const fn trains(self) -> bool {
         match self {
-            Task::Sft | Task::Dpo => true,
+            Task::Sft | Task::Dpo | Task::Grpo => true,
             Task::Generate => false,
         }
     }
@@ -89,8 +90,16 @@ impl Task {
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
-            Task::Sft | Task::Generate => false,
+            Task::Sft | Task::Grpo | Task::Generate => false,
             Task::Dpo => true,
+        }
+    }
+
+    /// Whether a sequence is a prompt and an answer, which alone is scored.
+    pub const fn has_answers(self) -> bool {
+        match self {
+            Task::Sft | Task::Generate => false,
+            Task::Dpo | Task::Grpo => true,
         }
     }
 }
@@ -116,6 +125,7 @@ choices! {
     /// Where the reference's scores of a batch come from.
     Reference {
         Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        None = "none", "None", "The model is held against nothing (beta=0, the default of GRPO).";
         Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
     }
 }
@@ -159,6 +169,7 @@ choices! {
         Zero1 = "zero1", "ZeRO-1 (DeepSpeed)", "Every GPU keeps the whole model in bfloat16 with its gradients, and the float32 masters and optimizer state of its partition.";
         Zero2 = "zero2", "ZeRO-2 (DeepSpeed)", "As ZeRO-1, but gradients are reduced as they come: every GPU keeps those of its partition.";
         Zero3 = "zero3", "ZeRO-3 (DeepSpeed)", "As ZeRO-2, but every GPU keeps its partition of the weights too, and gathers a module when it runs.";
+        Distributed = "dist-opt", "Distributed optimizer (Megatron)", "Megatron's use_distributed_optimizer: every GPU keeps its part of the model with all gradients, and of the float32 masters and optimizer state the share that it steps for the GPUs that hold the same part.";
     }
 }
 
@@ -222,6 +233,17 @@ choices! {
 }
 
 impl Optimizer {
+    /// Whether its states may be paged out of the GPU.
+    pub const fn is_paged(self) -> bool {
+        matches!(
+            self,
+            Optimizer::PagedAdamW8bit
+                | Optimizer::PagedAdamW
+                | Optimizer::PagedAdEmaMix
+                | Optimizer::PagedAdEmaMix8bit
+        )
+    }
+
     /// Whether it is bitsandbytes'.
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {
@@ -263,6 +285,7 @@ choices! {
         NonReentrant = "on", "On", "Only each layer's input is kept, the rest is recomputed (use_reentrant=False).";
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
         Offloaded = "offloaded", "On, offloaded to CPU (Unsloth)", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
+        Selective = "selective", "Attention only (Megatron)", "Megatron's recompute_granularity=\"selective\": the scores and probabilities of attention are computed again, all else is kept.";
     }
 }
 
@@ -271,7 +294,7 @@ impl Checkpointing {
     pub const fn is_reentrant(self) -> bool {
         match self {
             Checkpointing::Off | Checkpointing::NonReentrant => false,
-            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+            Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         }
     }
 }
@@ -340,6 +363,7 @@ choices! {
         Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
         Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
+        Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are its local ones, attention is written out; Transformer Engine's kernels keep less.";
     }
 }
 

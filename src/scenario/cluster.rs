@@ -1,12 +1,13 @@
 //! What is good to know of several GPUs.
 
 use super::{
-    AttentionKernel, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision, Scenario,
-    Severity, Sharding,
+    AttentionKernel, Cluster, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision,
+    Scenario, Severity, Sharding, Stack,
 };
 use crate::hardware::NCCL;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
+use crate::units::grouped;
 
 /// What has to be asked of bitsandbytes for its weights to be sharded.
 const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in the type of the computation \
@@ -15,6 +16,12 @@ const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in t
 
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    if scenario.stack == Stack::Megatron {
+        let message = "these are Megatron-core's local layers with unfused attention, without sequence parallelism; Transformer \
+                       Engine's keep less, and so do stages whose outputs are freed once they are sent \
+                       (deallocate_pipeline_outputs)";
+        issues.push(Issue::new(Severity::Note, Field::Stack, message));
+    }
     if scenario.cluster.is_many() {
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \
@@ -22,8 +29,16 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
         match scenario.cluster.sharding {
-            Sharding::Ddp => {}
+            Sharding::Ddp | Sharding::Distributed => {}
             Sharding::Fsdp2 => {
+                let Cluster { gpus, replicas, .. } = scenario.cluster;
+                if !scenario.cluster.has_whole_replicas() {
+                    let message =
+                        format!("{} GPUs are not {} replicas of shards", grouped(gpus), grouped(replicas));
+                    let fix =
+                        "use a number that divides the GPUs and leaves each replica two of them or more";
+                    issues.push(Issue::error(Field::Replicas, message).with_fix(fix));
+                }
                 let after =
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
                 let message = format!(
@@ -112,6 +127,22 @@ mod tests {
         let begun = "not compared with the engine's own code on several GPUs: ";
         assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
         assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
+    }
+
+    #[test]
+    fn replicas_are_of_one_size() {
+        let base = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&shard=fsdp2";
+        for (gpus, replicas) in [(8, 1), (8, 2), (8, 4), (6, 3)] {
+            assert_eq!(told(&format!("{base}&gpus={gpus}&replicas={replicas}"), Severity::Error), [""; 0]);
+        }
+        assert_eq!(
+            told(&format!("{base}&gpus=8&replicas=8"), Severity::Error),
+            ["8 GPUs are not 8 replicas of shards"]
+        );
+        assert_eq!(
+            told(&format!("{base}&gpus=8&replicas=3"), Severity::Error),
+            ["8 GPUs are not 3 replicas of shards"]
+        );
     }
 
     #[test]

@@ -7,6 +7,9 @@ pub const LARGEST: u64 = 1 << 24;
 /// The most elements of a buffer that are computed: twice as many as the largest models have parameters.
 pub const MOST_ELEMENTS: u64 = 1 << 40;
 
+/// The most tokens of a data set: more than were ever written.
+pub const MOST_TOKENS: u64 = 1 << 50;
+
 /// What a whole number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
@@ -24,6 +27,16 @@ pub enum Count {
     Elements,
     /// The same where none is a choice.
     ElementsOrNone,
+    /// Memory in MiB, none of it too.
+    Mebibytes,
+    /// Tokens of a data set.
+    DatasetTokens,
+    /// Times that a data set is gone through.
+    Epochs,
+    /// Layers, where none is a choice.
+    LayersOrNone,
+    /// A stage of a pipeline, counted from 1, where none is a choice.
+    StageOrNone,
 }
 
 impl Count {
@@ -35,15 +48,26 @@ impl Count {
             | Count::Tokens
             | Count::Passes
             | Count::Gpus
-            | Count::Elements => 1,
-            Count::ElementsOrNone => 0,
+            | Count::Elements
+            | Count::DatasetTokens
+            | Count::Epochs => 1,
+            Count::ElementsOrNone | Count::Mebibytes | Count::LayersOrNone | Count::StageOrNone => 0,
         }
     }
 
     /// The largest number that the core computes with.
     pub const fn most(self) -> u64 {
         match self {
-            Count::Rank | Count::Sequences | Count::Tokens | Count::Passes | Count::Gpus => LARGEST,
+            Count::Rank
+            | Count::Sequences
+            | Count::Tokens
+            | Count::Passes
+            | Count::Gpus
+            | Count::Mebibytes
+            | Count::Epochs
+            | Count::LayersOrNone
+            | Count::StageOrNone => LARGEST,
+            Count::DatasetTokens => MOST_TOKENS,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }
     }

@@ -2,7 +2,8 @@
 
 use super::keys::{KEYS, Key};
 use super::{
-    Allocator, Checkpointing, Field, Method, Optimizer, Precision, Scenario, Sharding, Stack, StepTime, Task,
+    Allocator, AttentionKernel, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference,
+    Scenario, Sharding, Stack, StepTime, Task,
 };
 use crate::hardware::ComputeCapability;
 
@@ -17,11 +18,16 @@ impl Scenario {
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
-        usual.stack = match self.task {
-            Task::Sft | Task::Generate => usual.stack,
-            // nothing else's is modelled
-            Task::Dpo => Stack::Trl,
-        };
+        match self.task {
+            Task::Sft | Task::Generate => {}
+            // trl's is the only code that is modelled; answers are of different lengths
+            Task::Dpo => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
+            // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)
+            Task::Grpo => {
+                (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
+                (usual.batch, usual.answers.reference) = (8, Reference::None);
+            }
+        }
         if let Some(most) = self.positions() {
             usual.sequence = usual.sequence.min(most);
         }
@@ -45,6 +51,12 @@ impl Scenario {
                 usual.checkpointing = Checkpointing::Offloaded;
                 usual.allocator = Allocator::Expandable;
             }
+            // Megatron-LM's arguments.py: bf16, and as many choices as there are models; its local layers write attention out
+            Stack::Megatron => {
+                usual.optimizer = Optimizer::AdamW;
+                usual.attention = AttentionKernel::Eager;
+                usual.cluster.sharding = Sharding::Distributed;
+            }
             // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
             Stack::Litgpt => {
                 usual.training_loop.clips = false;
@@ -67,7 +79,9 @@ impl Scenario {
             (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
-            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) => Precision::AmpBf16Weights,
+            (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
+                Precision::AmpBf16Weights
+            }
             // `create_model_from_path` of trl 1.16 loads in float32, `SFTConfig` trains with bf16=True
             (Stack::Trl, true) => Precision::AmpBf16,
             (Stack::Transformers | Stack::Trl | Stack::Liger, false) => Precision::AmpFp16,
@@ -175,7 +189,8 @@ mod tests {
                     assert_eq!(others.map(|key| key.name), None, "{stack} {method} {gpu}");
                     let issues = estimate(&scenario).issues;
                     let wrong = issues.iter().find(|issue| issue.severity == Severity::Error);
-                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full);
+                    let refused = (*stack, *method) == (Stack::Unsloth, Method::Full)
+                        || *stack == Stack::Megatron && *method != Method::Full;
                     assert_eq!(wrong.is_some(), refused, "{stack} {method} {gpu}: {wrong:?}");
                 }
             }

@@ -166,12 +166,42 @@ pub struct Cluster {
     pub sharding: Sharding,
     /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
     pub reshards: bool,
+    /// Whether those of the root, which is what is in no layer, go too; read for [`Sharding::Fsdp2`].
+    pub reshards_root: bool,
+    /// How many groups of GPUs have the model, each in shards; read for [`Sharding::Fsdp2`].
+    pub replicas: u64,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
     pub reduce: ReduceDtype,
     /// What lies in the CPU's memory; read where shards are.
     pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
+    /// How they divide the model; read for [`Stack::Megatron`].
+    pub layout: Layout,
+}
+
+/// How GPUs divide a model among them, as Megatron-core does. Those that hold the same part of it are its data-parallel copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Among how many each layer is divided (`tensor_model_parallel_size`).
+    pub tensor: u64,
+    /// Among how many the layers are divided, each a stage (`pipeline_model_parallel_size`).
+    pub pipeline: u64,
+    /// How many layers of a stage are run at a time where stages are interleaved
+    /// (`num_layers_per_virtual_pipeline_stage`); 0 where they are not.
+    pub interleaved: u64,
+    /// Whose answer is wanted: stages are counted from 1, and 0 is the one that needs most.
+    pub stage: u64,
+}
+
+impl Layout {
+    /// The model is not divided.
+    pub const WHOLE: Layout = Layout { tensor: 1, pipeline: 1, interleaved: 0, stage: 0 };
+
+    /// GPUs that hold the model once.
+    pub const fn gpus(&self) -> u64 {
+        self.tensor.saturating_mul(self.pipeline)
+    }
 }
 
 /// What a configuration of DeepSpeed says of ZeRO (`zero_optimization`), its sizes in elements.
@@ -210,10 +240,26 @@ impl Cluster {
         gpus: 1,
         sharding: Sharding::Ddp,
         reshards: true,
+        reshards_root: true,
+        replicas: 1,
         reduce: ReduceDtype::Fp32,
         cpu: CpuOffload::Off,
         deepspeed: DeepSpeed::DEFAULT,
+        layout: Layout::WHOLE,
     };
+
+    /// Takes another number of GPUs; replicas that these cannot be divided into become one.
+    pub fn set_gpus(&mut self, gpus: u64) {
+        self.gpus = gpus;
+        if !self.has_whole_replicas() {
+            self.replicas = 1;
+        }
+    }
+
+    /// Whether the replicas are of one size, and each is of two GPUs or more.
+    pub fn has_whole_replicas(&self) -> bool {
+        self.replicas <= 1 || self.replicas <= self.gpus / 2 && self.gpus.is_multiple_of(self.replicas)
+    }
 
     /// Whether there are others.
     pub const fn is_many(&self) -> bool {
@@ -223,7 +269,7 @@ impl Cluster {
     /// Whether each keeps a shard of every parameter.
     pub const fn shards(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => false,
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Distributed => false,
             Sharding::Fsdp2 | Sharding::Zero3 => self.is_many(),
         }
     }
@@ -231,7 +277,9 @@ impl Cluster {
     /// Whether several GPUs share the model's parameters under FSDP2.
     pub const fn is_fsdp2(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => false,
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 | Sharding::Distributed => {
+                false
+            }
             Sharding::Fsdp2 => self.is_many(),
         }
     }
@@ -239,7 +287,7 @@ impl Cluster {
     /// Whether DeepSpeed's ZeRO shards what each keeps.
     pub const fn is_zero(&self) -> bool {
         match self.sharding {
-            Sharding::Ddp | Sharding::Fsdp2 => false,
+            Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => false,
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => self.is_many(),
         }
     }
@@ -251,6 +299,43 @@ impl Cluster {
             Overlap::On => true,
             Overlap::Off => false,
         }
+    }
+}
+
+/// What of a card is not for the tensors of the run, in MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// What others have of it: a desktop, a notebook that was left open.
+    pub used: u64,
+    /// What shall stay free.
+    pub margin: u64,
+    /// What the process takes before its first tensor; 0 for what was measured for the card's generation.
+    pub context: u64,
+}
+
+impl Reserve {
+    /// The whole card for the run.
+    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0 };
+
+    /// What others have and what shall stay free.
+    pub const fn apart(&self) -> Bytes {
+        Bytes::mib(self.used.saturating_add(self.margin))
+    }
+}
+
+/// The data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Its tokens, padding left out.
+    pub tokens: u64,
+    /// How often it is gone through.
+    pub epochs: u64,
+}
+
+impl Data {
+    /// Tokens of the whole run.
+    pub const fn trained(&self) -> u64 {
+        self.tokens.saturating_mul(self.epochs)
     }
 }
 
@@ -309,6 +394,10 @@ pub struct Scenario {
     pub gpu: GpuChoice,
     /// How many of them, and how they are used.
     pub cluster: Cluster,
+    /// What of the card is not for the run's tensors.
+    pub reserve: Reserve,
+    /// How much is trained on: time and price follow from it.
+    pub data: Data,
 }
 
 impl Default for Scenario {
@@ -354,6 +443,8 @@ impl Default for Scenario {
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,
+            reserve: Reserve::NONE,
+            data: Data { tokens: 10_000_000, epochs: 1 },
         }
     }
 }
@@ -372,7 +463,8 @@ impl Scenario {
         self.model.name()
     }
 
-    /// The chosen card; a custom amount of memory is a card of that size with nothing else known. Beside others NCCL's buffers
+    /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`]); a custom amount of memory
+    /// is a card of that size with nothing else known. Beside others NCCL's buffers
     /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
     ///
     /// # Errors
@@ -382,9 +474,14 @@ impl Scenario {
             GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
             GpuChoice::Custom(memory) => Gpu::custom(*memory),
         };
+        if self.reserve.context > 0 {
+            gpu.context = Bytes::mib(self.reserve.context);
+            gpu.context_most = gpu.context;
+        }
         if self.cluster.is_many() {
             gpu.context_most += NCCL;
         }
+        gpu.memory = gpu.memory.saturating_sub(self.reserve.apart());
         Ok(gpu)
     }
 }

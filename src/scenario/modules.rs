@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::choices::LoraTargets;
 use crate::model::Architecture;
-use crate::model::blocks::{Param, ParamRole};
+use crate::model::blocks::{Block, FeedForward, Mixer, Param, ParamRole};
 use crate::text::short;
 
 /// Every layer name that can be asked for. A name matches a layer whose path is it or ends in `.` and it, as in peft.
@@ -143,6 +144,58 @@ impl Modules {
         // a tied head is a layer too, whose weight is the embedding's
         architecture.head.linear.visit(&mut visit);
         found
+    }
+
+    /// The names of the linear layers that mix tokens: attention's.
+    pub fn of_mixers(architecture: &Architecture) -> Modules {
+        Modules::in_blocks(architecture, |block, visit| block.mixer.visit(visit))
+    }
+
+    /// The names of the linear layers of feed-forward networks.
+    pub fn of_feed_forward(architecture: &Architecture) -> Modules {
+        Modules::in_blocks(architecture, |block, visit| match &block.ffn {
+            FeedForward::Dense(mlp) => mlp.visit(visit),
+            FeedForward::Moe(moe) => moe.visit(visit),
+            FeedForward::None => {}
+        })
+    }
+
+    fn in_blocks(architecture: &Architecture, visit: impl Fn(&Block, &mut dyn FnMut(Param))) -> Modules {
+        let mut found = Modules::NONE;
+        let mut note = |param: Param| {
+            let leaf = param.name.strip_suffix(".weight").and_then(|path| path.rsplit('.').next());
+            let linear = matches!(param.role, ParamRole::LinearWeight | ParamRole::LinearSubclassWeight);
+            if let Some(more) = leaf.filter(|_| linear).and_then(|leaf| found.with(leaf)) {
+                found = more;
+            }
+        };
+        architecture.blocks.iter().for_each(|block| visit(block, &mut note));
+        found
+    }
+
+    /// The group of layers that these are all of, in a decoder whose layers all have one attention and one feed-forward network;
+    /// elsewhere a group may leave out layers that have such a name.
+    pub fn group(self, architecture: &Architecture) -> Option<LoraTargets> {
+        let is_plain = |block: &Block| {
+            matches!((&block.mixer, &block.ffn), (Mixer::Attention(_), FeedForward::Dense(_)))
+        };
+        if architecture.encoder.is_some() || !architecture.blocks.iter().all(is_plain) {
+            return None;
+        }
+        let all = Modules::of(architecture);
+        let head = Modules::NONE.with("lm_head").unwrap_or_default();
+        // where the head is tied, the embedding is a linear layer's weight too
+        let outside = head.with("embed_tokens").unwrap_or(head);
+        let linear = all.beside(outside);
+        [
+            (LoraTargets::AllLinear, linear),
+            (LoraTargets::AllLinearAndHead, Modules(linear.0 | head.0)),
+            (LoraTargets::Attention, Modules::of_mixers(architecture)),
+            (LoraTargets::Mlp, Modules::of_feed_forward(architecture)),
+        ]
+        .into_iter()
+        .find(|(_, names)| *names == self)
+        .map(|(group, _)| group)
     }
 
     /// The names that are in another set too.

@@ -157,7 +157,9 @@ mod tests {
         };
         let json = serde_json::to_string(&scenario).unwrap();
         assert!(
-            json.starts_with(r#"{"model":"meta-llama/Llama-3.1-8B","method":"lora","lora-rank":16,"#),
+            json.starts_with(
+                r#"{"task":"sft","model":"meta-llama/Llama-3.1-8B","method":"lora","lora-rank":16,"#
+            ),
             "{json}"
         );
         assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario);
@@ -176,7 +178,7 @@ mod tests {
             serde_json::from_str::<Scenario>(r#"{"batch":2,"method":"dora","seq-length":-1}"#).unwrap_err();
         let text = error.to_string();
         for part in [
-            "no key \"batch\" (use model, ",
+            "no key \"batch\" (use task, model, ",
             "method: there is no \"dora\"",
             "seq-length: -1 is out of range",
         ] {

@@ -13,6 +13,8 @@ pub(crate) enum ModelCode {
     Torchtune,
     /// Unsloth's.
     Unsloth,
+    /// Megatron-core's.
+    Megatron,
 }
 
 /// Whose head and loss follow the last hidden state.
@@ -28,6 +30,8 @@ pub(crate) enum HeadCode {
     Torchtune,
     /// Unsloth's.
     Unsloth,
+    /// Megatron-core's.
+    Megatron,
 }
 
 /// Who makes 4-bit weights, and of what.
@@ -53,6 +57,8 @@ pub(crate) enum Trainer {
     Trl,
     /// torchtune's recipes.
     Torchtune,
+    /// A loop around Megatron-core's schedules.
+    Megatron,
 }
 
 /// Where the embedding's output is made to need a gradient, so that a checkpointed layer over frozen weights has one
@@ -186,6 +192,24 @@ static UNSLOTH: Software = Software {
     adapters_source: "peft, tuners/lora/layer.py",
 };
 
+static MEGATRON: Software = Software {
+    model: ModelCode::Megatron,
+    head: HeadCode::Megatron,
+    standard_loss: LossKernel::Standard,
+    quantiser: Quantiser::Transformers,
+    trainer: Trainer::Megatron,
+    peft: false,
+    prepares_for_4_bit: false,
+    input_grads: InputGrads::None,
+    liger_kernels: false,
+    no_trained_embeddings: Some("Megatron-core has no adapters of its own"),
+    modeling_source: "Megatron-core, megatron/core/transformer; compared with the allocator's trace",
+    loss_source: "Megatron-core, megatron/core/tensor_parallel/cross_entropy.py",
+    fused_loss_source: "Megatron-core, megatron/core/fusions",
+    four_bit_source: "bitsandbytes, functional.py",
+    adapters_source: "peft, tuners/lora/layer.py",
+};
+
 impl Software {
     /// The row of a stack.
     pub fn of(stack: Stack) -> &'static Software {
@@ -196,6 +220,7 @@ impl Software {
             Stack::Litgpt => &LITGPT,
             Stack::Torchtune => &TORCHTUNE,
             Stack::Unsloth => &UNSLOTH,
+            Stack::Megatron => &MEGATRON,
         }
     }
 

@@ -4,12 +4,12 @@ use super::{cluster, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 use super::count::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Precision, Scenario, Severity, Stack, Task,
+    Precision, Reference, Scenario, Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -33,6 +33,7 @@ impl Scenario {
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
     let mut issues = Vec::new();
     let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
+    let (reserve, data) = (scenario.reserve, scenario.data);
     for (field, name, value, count) in [
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
@@ -41,10 +42,25 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
+        (Field::Replicas, "number of replicas", cluster.replicas, Count::Gpus),
         (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
         (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
         (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
-        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::Elements),
+        (Field::TensorParallel, "tensor parallel size", cluster.layout.tensor, Count::Gpus),
+        (Field::PipelineParallel, "pipeline parallel size", cluster.layout.pipeline, Count::Gpus),
+        (
+            Field::Interleaved,
+            "number of layers run at a time",
+            cluster.layout.interleaved,
+            Count::LayersOrNone,
+        ),
+        (Field::PipelineStage, "pipeline stage", cluster.layout.stage, Count::StageOrNone),
+        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
+        (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
+        (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
+        (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
+        (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
+        (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
     ] {
         if !(count.least()..=count.most()).contains(&value) {
             let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));
@@ -62,9 +78,15 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     savings::issues(scenario, architecture, &mut issues);
     cluster::issues(scenario, architecture, &mut issues);
     issues.extend(without_answer(scenario));
+    issues.extend(of_another_task(scenario));
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario.sequence));
         issues.extend(passed_over(architecture, scenario));
+    }
+    if reserve.apart() > Bytes::ZERO {
+        let message = format!("{} of the card are in use by others or stay free", reserve.apart());
+        let field = if reserve.used > 0 { Field::Used } else { Field::Margin };
+        issues.push(Issue::new(Severity::Note, field, message));
     }
     if let Ok(gpu) = scenario.gpu()
         && gpu.vendor != Vendor::Nvidia
@@ -147,11 +169,7 @@ fn unsloth(scenario: &Scenario, issues: &mut Vec<Issue>) {
 /// What a prompt comes to that is as long as its sequence: trl drops such rows, and stops where none is left.
 fn without_answer(scenario: &Scenario) -> Option<Issue> {
     let (prompt, sequence) = (scenario.answers.prompt, scenario.sequence);
-    let has_answers = match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    };
-    if !has_answers || prompt < sequence {
+    if !scenario.task.has_answers() || prompt < sequence {
         return None;
     }
     let message = format!(
@@ -160,6 +178,22 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
         grouped(sequence)
     );
     Some(Issue::warning(Field::Prompt, message).with_fix("shorten the prompt, or lengthen the sequence"))
+}
+
+/// A reference that trl's trainer for the task does not have.
+fn of_another_task(scenario: &Scenario) -> Option<Issue> {
+    let (message, fix) = match (scenario.task, scenario.answers.reference) {
+        (Task::Sft | Task::Generate, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
+        (Task::Dpo, Reference::Precomputed) | (Task::Grpo, Reference::None) => return None,
+        (Task::Dpo, Reference::None) => {
+            ("DPO holds the model against itself as it was", "have it scored in the step, or precomputed")
+        }
+        (Task::Grpo, Reference::Precomputed) => (
+            "answers that are yet to be generated cannot be scored beforehand",
+            "have them scored in the step",
+        ),
+    };
+    Some(Issue::error(Field::Reference, message).with_fix(fix))
 }
 
 /// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.

@@ -13,6 +13,8 @@ pub(super) use derivative::{
 };
 pub(super) use offload::Offload;
 
+use std::ops::Range;
+
 use super::heap::{NOTHING, StorageId};
 use super::machine::State;
 use super::tensor::{Layout, Value};
@@ -158,6 +160,15 @@ pub(super) struct Graph {
     pub offload: Option<Box<Offload>>,
     /// What layers leave for later ones in a dictionary that all of them are given, by its key.
     pub left: [Vec<StorageId>; 2],
+    /// The gradient of the tensor that it begins with, where that came from elsewhere.
+    entered: StorageId,
+}
+
+/// A graph whose backward comes after that of others.
+pub(super) struct Aside {
+    graph: Graph,
+    /// By parameter: its uses in the graph.
+    expected: Vec<u32>,
 }
 
 impl Default for Graph {
@@ -177,6 +188,7 @@ impl Default for Graph {
             held: Vec::new(),
             offload: None,
             left: Default::default(),
+            entered: NOTHING,
         }
     }
 }
@@ -203,6 +215,11 @@ impl Graph {
     /// What its nodes hold beside their saved variables; the caller frees it when the graph dies.
     pub fn take_held(&mut self) -> Vec<StorageId> {
         std::mem::take(&mut self.held)
+    }
+
+    /// The gradient of the tensor that it began with; the caller frees it.
+    pub fn take_entered(&mut self) -> StorageId {
+        std::mem::replace(&mut self.entered, NOTHING)
     }
 
     /// Where the gradients of a node's outputs wait.
@@ -314,6 +331,47 @@ impl State {
             self.graph.derivatives.push(Derivative::Fan(edges));
         }
         node
+    }
+
+    /// The edge of a tensor from elsewhere that the graph begins with: its gradient is kept.
+    pub fn entry(&mut self) -> Edge {
+        let graph = &mut self.graph;
+        let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
+        graph.pending.push(None);
+        graph.nodes.push(Node {
+            inputs: [Input::NONE; INPUTS],
+            saved: (saved, saved),
+            pending,
+            outputs: 1,
+            category: Category::Temporaries,
+            module: "",
+            role: self.heap.role,
+            frame: 0,
+            sums_columns: false,
+            brought_back: false,
+        });
+        graph.derivatives.push(Derivative::Own(Function::OfFirst(Box::new(|state, _, grad| {
+            state.retain(grad.storage);
+            state.graph.entered = grad.storage;
+            [None; INPUTS]
+        }))));
+        Edge::Node { node: graph.nodes.len() as u32 - 1, output: 0 }
+    }
+
+    /// Leaves the graph of a forward pass for later; another one begins.
+    pub fn put_aside(&mut self, own: &Range<usize>) -> Aside {
+        let expected =
+            self.params.list[own.clone()].iter_mut().map(|param| std::mem::take(&mut param.expected));
+        let expected = expected.collect();
+        Aside { graph: std::mem::take(&mut self.graph), expected }
+    }
+
+    /// Goes on with a graph that was left.
+    pub fn take_up(&mut self, aside: Aside, own: &Range<usize>) {
+        self.graph = aside.graph;
+        for (param, expected) in self.params.list[own.clone()].iter_mut().zip(aside.expected) {
+            param.expected = expected;
+        }
     }
 
     fn start_node<const N: usize>(&mut self, given: [&Input; N], outputs: u8) -> NodeRef {

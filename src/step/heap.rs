@@ -13,6 +13,7 @@ use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
 use crate::step::what::{Dims, Role, Source, What, roles};
+use crate::work::Work;
 use ledger::Ledger;
 use record::{Event, Maker, Pass, Record, storages_of};
 use repeat::OneRun;
@@ -106,6 +107,8 @@ pub(super) struct Heap {
     pub due_workspaces: [[u64; 2]; 2],
     /// The highest point of the running phase up to the moment at which its thread got its workspaces, where it got them.
     pub early: Option<Peak>,
+    /// What was computed so far.
+    pub work: Work,
 }
 
 impl Heap {
@@ -139,6 +142,33 @@ impl Heap {
             in_backward: false,
             due_workspaces: [[0; 2]; 2],
             early: None,
+            work: Work::default(),
+        }
+    }
+
+    /// Counts a product of so many elements, each the sum of `inner` products.
+    pub fn multiply(&mut self, numel: u64, inner: u64) {
+        if !self.stopped {
+            let flops = numel.saturating_mul(inner).saturating_mul(2);
+            let more = flops.saturating_mul(u64::from(self.repeating));
+            self.work.products = self.work.products.saturating_add(more);
+        }
+    }
+
+    /// Counts what a fused attention kernel multiplies.
+    pub fn attend(&mut self, flops: u64) {
+        if !self.stopped {
+            let more = flops.saturating_mul(u64::from(self.repeating));
+            self.work.attention = self.work.attention.saturating_add(more);
+        }
+    }
+
+    /// Counts an operation that writes so much, where nothing is allocated for it.
+    pub fn write(&mut self, bytes: u64) {
+        if !self.stopped {
+            let times = u64::from(self.repeating);
+            self.work.written = self.work.written.saturating_add(bytes.saturating_mul(times));
+            self.work.operations = self.work.operations.saturating_add(times);
         }
     }
 
@@ -165,6 +195,7 @@ impl Heap {
             dtype,
         });
         self.ledger.add(category, rounded(requested));
+        self.write(requested);
         if let Some(record) = &mut self.record {
             record.events.push(Event::Alloc(id));
             let (module, role) = (self.module, self.role);
@@ -268,8 +299,10 @@ impl Heap {
         id
     }
 
-    /// Allocates the result of a matrix product. The first one of a thread gets cuBLAS's workspace after it.
-    pub fn alloc_product(&mut self, numel: u64, dtype: Dtype, what: &'static What) -> StorageId {
+    /// Allocates the result of a matrix product, whose elements are each a sum of `inner` products. The first one of a thread
+    /// gets cuBLAS's workspace after it.
+    pub fn alloc_product(&mut self, numel: u64, inner: u64, dtype: Dtype, what: &'static What) -> StorageId {
+        self.multiply(numel, inner);
         let storage = self.alloc(numel, dtype, what);
         if self.due_workspaces != [[0; 2]; 2] && !self.stopped {
             self.get_workspace();
@@ -281,11 +314,11 @@ impl Heap {
     pub fn alloc_product_for(
         &mut self,
         of: StorageId,
-        numel: u64,
+        (numel, inner): (u64, u64),
         dtype: Dtype,
         what: &'static What,
     ) -> StorageId {
-        let id = self.alloc_product(numel, dtype, what);
+        let id = self.alloc_product(numel, inner, dtype, what);
         self.take_dims(id, of);
         id
     }

@@ -1,22 +1,27 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
-use super::forward::{Apart, Model, Output};
+use super::forward::stacks::megatron::Share;
+use super::forward::stacks::trl::log_probs::Asked;
+use super::forward::{Apart, Model, Output, Pass};
 use super::gradient::OnGrad;
 use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
+use super::line::{Input, Line};
 use super::machine::{Machine, State};
 use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Scorer, Training};
-use crate::memory::{Category, Iteration, Peak, Phase, Stage};
+use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Checkpointing, Mask, Offloading, Stack, StepTime};
+use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
+use crate::work::Work;
 
 static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
@@ -41,6 +46,10 @@ pub(super) struct Rounds<'a> {
     stepped: usize,
     /// The most micro-batches of a step that are run.
     most: u64,
+    /// The GPUs that do it together.
+    cluster: Cluster,
+    /// What the parts of a pipeline's stage were given last.
+    pub last_inputs: Vec<Input<'a>>,
 }
 
 /// A member in the course of a job.
@@ -83,10 +92,17 @@ impl<'a> Rounds<'a> {
             round: &ready.round,
             members: models.into_iter().map(running).collect(),
             scored: Vec::new(),
-            notes: Notes { machine, peaks: RefCell::new(Vec::with_capacity(8)) },
+            notes: Notes {
+                machine,
+                peaks: RefCell::new(Vec::with_capacity(8)),
+                work: RefCell::new(Vec::with_capacity(3)),
+                before: Cell::default(),
+            },
             ids: NOTHING,
             stepped: 0,
             most: DIFFERENT,
+            cluster: ready.cluster,
+            last_inputs: Vec::new(),
         }
     }
 
@@ -143,13 +159,15 @@ impl<'a> Rounds<'a> {
         let tensors: u64 = match (trainer, batch.mask) {
             // its labels are shifted into new ones, and no mask is made of padding
             (Trainer::Torchtune, _) => 1,
+            // its forward step makes one for each micro-batch
+            (Trainer::Megatron, _) => 0,
             (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
             (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         let batches = match trainer {
             // all micro-batches of a step at once (`get_batch_samples`)
             Trainer::Trl => times,
-            Trainer::Loop | Trainer::Torchtune => 1,
+            Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => 1,
         };
         let batches = u32::try_from(batches).unwrap_or(u32::MAX);
         for _ in 0..of_script.unwrap_or(tensors) {
@@ -215,12 +233,18 @@ impl<'a> Rounds<'a> {
     /// One act of the round, by its number.
     fn act(&mut self, index: usize, drawn: &[Batch]) {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
+        self.notes.forget_work(act);
         match self.round[index] {
+            Act::Train { member, batch, times, .. } if self.is_scheduled(member) => {
+                self.schedule(act, member, batch, if drawn.is_empty() { times } else { 1 });
+            }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
-                let times = self.different(times);
-                for number in 1..=times {
-                    self.train(act, member, batch, loss, number == times);
+                let run = self.different(times);
+                for number in 1..=run {
+                    self.notes.forget_work(act);
+                    self.train(act, member, batch, loss, number == run);
                 }
+                self.notes.repeat_work(act, times);
             }
             Act::Train { member, loss, .. } => {
                 for (number, batch) in drawn.iter().enumerate() {
@@ -229,13 +253,66 @@ impl<'a> Rounds<'a> {
             }
             Act::Update { member } => self.update(act, member),
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
-            Act::Score { member, batch } => {
+            Act::Score { member, adapted, batch, prompt, times } => {
                 let phase = Phase { act, stage: Stage::Score };
                 self.notes.begin(phase);
-                self.scored.extend(self.members[member].model.score(batch));
+                self.machine.with(|state| state.params.adapts = adapted);
+                let model = &self.members[member].model;
+                let asked = if model.member.training.is_some() { Asked::OF_REWARDS } else { Asked::NOTHING };
+                for _ in 0..self.different(times) {
+                    self.scored.extend(model.score(batch, prompt, asked));
+                }
+                self.machine.with(|state| state.params.adapts = true);
                 self.notes.end(phase);
             }
         }
+    }
+
+    /// Whether Megatron-core's schedules train it.
+    fn is_scheduled(&self, member: usize) -> bool {
+        Software::of(self.members[member].model.member.stack).trainer == Trainer::Megatron
+    }
+
+    /// A forward pass of a member's model over a batch, before it begins.
+    pub fn pass(&self, member: usize, batch: Batch) -> Pass<'_, 'a> {
+        self.members[member].model.pass(batch)
+    }
+
+    /// Which parameters on the machine are a member's.
+    pub fn params(&self, member: usize) -> Range<usize> {
+        self.members[member].model.params.clone()
+    }
+
+    /// The width of a member's hidden states.
+    pub fn hidden(&self, member: usize) -> u64 {
+        self.members[member].model.architecture.hidden
+    }
+
+    /// Where the rank stands in the pipeline of a member.
+    pub fn line(&self, member: usize) -> Line {
+        let model = &self.members[member].model;
+        Line::of(self.cluster, model.part.unwrap_or(Share::WHOLE))
+    }
+
+    /// Which rank it is, where ranks differ.
+    pub fn rank(&self) -> Option<Rank> {
+        let trained = self.round.iter().find(|act| act.batch().is_some())?;
+        self.line(trained.member()).rank(trained.times())
+    }
+
+    /// The machine that it runs on.
+    pub fn machine(&self) -> &'a Machine {
+        self.machine
+    }
+
+    /// A phase begins.
+    pub fn begin(&self, phase: Phase) {
+        self.notes.begin(phase);
+    }
+
+    /// It ends.
+    pub fn end(&self, phase: Phase) {
+        self.notes.end(phase);
     }
 
     /// `generate`. Of the passes after the prompt's no more are run than where it matters what each leaves in the allocator's
@@ -258,6 +335,14 @@ impl<'a> Rounds<'a> {
         self.notes.begin(phase);
         if training.step == StepTime::AfterBackward {
             self.machine.with(|state| {
+                if state.step_own(training.clips, !*has_state) {
+                    return;
+                }
+                let [states, gradients] = [Category::Optimizer, Category::Gradients]
+                    .map(|category| state.ledger.parts.get(category).0);
+                // a fused step writes weights and states where they are, and clipping the gradients
+                let rewritten = 1 + u64::from(training.clips);
+                state.write(states.saturating_add(gradients.saturating_mul(rewritten)));
                 state.enter_step();
                 // an engine that steps a partition takes the norm of that
                 if training.clips && state.parallel.partition().is_none() {
@@ -283,7 +368,10 @@ impl<'a> Rounds<'a> {
     fn forget_gradients(&self, member: usize) {
         let model = &self.members[member].model;
         if model.member.training.is_some_and(|training| training.grads_to_none) {
-            self.machine.with(|state| state.drop_gradients(&model.params));
+            self.machine.with(|state| {
+                state.drop_gradients(&model.params);
+                state.zero_grad();
+            });
         }
     }
 
@@ -312,12 +400,12 @@ impl<'a> Rounds<'a> {
             Loss::Labels => pass.loss(pass.hidden(), &replace),
             Loss::Preference { reference, prompt } => {
                 let labels = pass.preference_labels();
-                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, true);
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_PREFERENCES);
                 replace();
-                let scorer = match reference {
-                    Scorer::Member(index) => Some(&self.members[index].model),
-                    Scorer::WithoutAdapters => Some(&own.model),
-                    Scorer::Precomputed => None,
+                let (scorer, asked) = match reference {
+                    Scorer::Member(index) => (Some(&self.members[index].model), Asked::NOTHING),
+                    Scorer::WithoutAdapters => (Some(&own.model), Asked::OF_PREFERENCES),
+                    Scorer::Precomputed => (None, Asked::NOTHING),
                 };
                 let others = scorer.map(|scorer| {
                     let scoring = Phase { act, stage: Stage::Score };
@@ -325,7 +413,7 @@ impl<'a> Rounds<'a> {
                     self.notes.begin(scoring);
                     self.machine.with(|state| state.params.adapts = reference != Scorer::WithoutAdapters);
                     let others =
-                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, false).0);
+                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, asked).0);
                     self.machine.with(|state| state.params.adapts = true);
                     self.notes.end(scoring);
                     self.notes.begin(forward);
@@ -334,6 +422,14 @@ impl<'a> Rounds<'a> {
                 pass.enter();
                 let loss = pass.preference_loss(&scores, others.as_ref());
                 drop((labels, scores, others));
+                Output { loss, outputs: Vec::new(), shared }
+            }
+            Loss::Reward { prompt, referred } => {
+                let labels = pass.reward_labels();
+                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);
+                replace();
+                let loss = pass.reward_loss(&scores, prompt, referred);
+                drop((labels, scores));
                 Output { loss, outputs: Vec::new(), shared }
             }
         };
@@ -370,6 +466,13 @@ impl<'a> Rounds<'a> {
         });
     }
 
+    /// What the last round computed, by phase.
+    pub fn work(&self) -> Vec<(Phase, Work)> {
+        let mut work = self.notes.work.borrow().clone();
+        work.sort_by_key(|(phase, _)| *phase);
+        work
+    }
+
     /// Events up to the end of the last step, where they are recorded.
     pub fn stepped(&self) -> usize {
         self.stepped
@@ -395,12 +498,17 @@ fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
 struct Notes<'a> {
     machine: &'a Machine,
     peaks: RefCell<Vec<(Phase, Peak)>>,
+    /// What the phases of the running round computed.
+    work: RefCell<Vec<(Phase, Work)>>,
+    /// What had been computed when the running phase began.
+    before: Cell<Work>,
 }
 
 impl Notes<'_> {
     fn begin(&self, phase: Phase) {
         self.machine.with(|state| {
             state.early = None;
+            self.before.set(state.work);
             state.ledger.restart();
             state.mark(phase);
         });
@@ -408,8 +516,28 @@ impl Notes<'_> {
 
     /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
     fn end(&self, phase: Phase) {
-        let peaks = self.machine.with(|state| state.early.take().into_iter().chain([state.ledger.peak()]));
+        let (peaks, work) = self.machine.with(|state| {
+            let peaks = state.early.take().into_iter().chain([state.ledger.peak()]);
+            (peaks, state.work.since(self.before.get()))
+        });
         self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
+        let mut all = self.work.borrow_mut();
+        match all.iter_mut().find(|(own, _)| *own == phase) {
+            Some((_, own)) => *own = own.and(work),
+            None => all.push((phase, work)),
+        }
+    }
+
+    /// Forgets what an act computed, as it runs again.
+    fn forget_work(&self, act: u16) {
+        self.work.borrow_mut().retain(|(phase, _)| phase.act != act);
+    }
+
+    /// Counts what the last run of an act computed as often as it runs.
+    fn repeat_work(&self, act: u16, times: u64) {
+        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
+            *work = work.times(times);
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use super::device::Device;
+use super::forward::stacks::megatron::{Share, micro_batches};
 use super::forward::{Apart, Model, stacks};
+use super::line::Line;
 use super::machine::Machine;
 use super::parallel::{Parallel, supported};
 use super::support;
@@ -13,13 +15,14 @@ use crate::job::{Act, Batch, Job, Member};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Cluster, Lengths, Mask, Offloading};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
 pub(super) struct Ready<'a> {
     pub device: Device,
-    cluster: Cluster,
+    pub cluster: Cluster,
     /// What is done in every round, with each batch where its texts lie.
     pub round: Vec<Act>,
     /// The batch as it is asked for, before its texts are laid out, where lengths vary.
@@ -37,6 +40,14 @@ pub(super) struct Built<'a> {
     modeling: Modeling,
     /// The largest batch that it is given.
     batch: Batch,
+    /// Which part of a model of Megatron-core it is.
+    part: Option<Share>,
+}
+
+/// Refuses a number of micro-batches that a member's schedule does not take.
+fn own_micro_batches(job: &Job, member: usize) -> Result<(), Issue> {
+    let mut acts = job.round.iter().filter(|act| act.member() == member && act.batch().is_some());
+    acts.try_for_each(|act| micro_batches(job.cluster, act.times()))
 }
 
 impl<'a> Ready<'a> {
@@ -62,9 +73,14 @@ impl<'a> Ready<'a> {
                     support::generation(named, modeling, (member, *how))?;
                 }
             }
-            let architecture = stacks::architecture(named, member, batch)?;
+            let architecture = stacks::architecture(named, member, batch, job.cluster)?;
             supported(job, member, &architecture, modeling)?;
-            models.push(Built { member, named, architecture, modeling, batch });
+            let trainer = Software::of(member.stack).trainer;
+            if trainer == Trainer::Megatron {
+                own_micro_batches(job, index)?;
+            }
+            let part = (trainer == Trainer::Megatron).then(|| Share::of(job.cluster, named));
+            models.push(Built { member, named, architecture, modeling, batch, part });
         }
         let laid_out = |act: &Act| act.map_batch(|batch| batch.laid_out(job.members[act.member()].stack));
         // packed sequences are as good as full
@@ -88,9 +104,10 @@ impl<'a> Ready<'a> {
     /// An [`Issue`] where adapters are trained and no layer has one.
     pub fn load<'m>(&'m self, machine: &'m Machine, apart: Apart) -> Result<Vec<Model<'m>>, Issue> {
         let load = |built: &'m Built<'a>| {
-            let Built { member, named, architecture, modeling, batch } = built;
-            machine.with(|state| state.parallel = Parallel::of(self.cluster));
-            let model = Model::load(machine, architecture, *modeling, (member, *batch), self.device, apart);
+            let Built { member, named, architecture, modeling, batch, part } = built;
+            machine.with(|state| state.parallel = self.engine());
+            let given = (*member, *batch, *part);
+            let model = Model::load(machine, architecture, *modeling, given, self.device, apart);
             machine.with(|state| state.wrap(&model.wrapped()));
             support::adapted(&model, named).map(|()| model)
         };
@@ -100,6 +117,13 @@ impl<'a> Ready<'a> {
     /// The batch whose lengths vary, as it is asked for and where its texts lie.
     pub fn varying(&self) -> Option<(Batch, Batch)> {
         self.varying.zip(self.round.iter().find_map(Act::batch))
+    }
+
+    /// How the process works together with those on other GPUs.
+    fn engine(&self) -> Parallel {
+        let trainer =
+            self.models.first().map_or(Trainer::Loop, |built| Software::of(built.member.stack).trainer);
+        Parallel::of(self.cluster, trainer)
     }
 
     /// Whether a model generates.
@@ -114,13 +138,13 @@ impl<'a> Ready<'a> {
 
     /// Whether an engine lays out the loaded model anew.
     pub fn lays_out_anew(&self) -> bool {
-        self.cluster.is_zero()
+        self.cluster.is_zero() || self.models.iter().any(|built| built.part.is_some())
     }
 
     /// Whether the card has to hold the model while it is loaded. It is loaded whole here, as the measured runs did, and with
     /// ZeRO-3 it need not be: transformers makes every module under `deepspeed.zero.Init`, which partitions it at once.
     pub fn holds_the_loading(&self) -> bool {
-        !Parallel::of(self.cluster).partitions_loaded()
+        !self.engine().partitions_loaded()
     }
 
     /// Whether gradients go into a bucket that is reduced whenever it is full.
@@ -130,12 +154,18 @@ impl<'a> Ready<'a> {
 
     /// Whether every iteration after the first does the same.
     pub fn repeats_itself(&self) -> bool {
-        Parallel::of(self.cluster).repeats_itself()
+        self.engine().repeats_itself()
     }
 
     /// Micro-batches of the longest training of a round.
     pub fn accumulation(&self) -> u64 {
         self.round.iter().map(Act::times).max().unwrap_or(1)
+    }
+
+    /// Micro-batches of such a training that are run by a schedule of Megatron-core; none where there is no such.
+    pub fn scheduled(&self) -> Option<usize> {
+        let share = self.models.iter().find_map(|built| built.part)?;
+        Some(Line::of(self.cluster, share).micro_batches(self.accumulation()))
     }
 
     /// How many parameters the models on the machine have.

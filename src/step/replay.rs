@@ -12,6 +12,7 @@ use super::heap::{Storage, StorageId, rounded};
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
+use super::run::placed;
 use super::schedule::Schedule;
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
@@ -137,6 +138,7 @@ impl Recording {
     /// # Errors
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
+        let scenario = &*placed(architecture, scenario, gpu)?;
         Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?)
     }
 

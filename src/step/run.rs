@@ -1,5 +1,7 @@
 //! The step on behalf of all layers of a kind at once: what it needs, in microseconds.
 
+use std::borrow::Cow;
+
 use super::forward::Apart;
 use super::iteration::Rounds;
 use super::machine::Machine;
@@ -11,6 +13,7 @@ use crate::job::Job;
 use crate::memory::{Counted, Memory};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
+use crate::scenario::software::{Software, Trainer};
 use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
@@ -18,8 +21,47 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let job = Job::from(scenario);
-    summarised(&Ready::of_one(&job, architecture, gpu)?, gpu)
+    let run = |scenario: &Scenario| summarised(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, gpu);
+    let mut highest: Option<Memory> = None;
+    for stage in stages(scenario) {
+        let memory = run(&of_stage(scenario, stage))?;
+        if highest.as_ref().is_none_or(|highest| memory.needed() > highest.needed()) {
+            highest = Some(memory);
+        }
+    }
+    highest.map_or_else(|| run(scenario), Ok)
+}
+
+/// The stages of a pipeline that may need most, where it is not said which is asked for: the first has the embedding and the most
+/// micro-batches in flight, the last the head, and between them the second more in flight than any after it.
+fn stages(scenario: &Scenario) -> Vec<u64> {
+    let layout = scenario.cluster.layout;
+    if Software::of(scenario.stack).trainer != Trainer::Megatron || layout.pipeline <= 1 || layout.stage > 0 {
+        return Vec::new();
+    }
+    let mut stages = vec![1, 2, layout.pipeline];
+    stages.dedup();
+    stages
+}
+
+/// The scenario, asked of one stage.
+fn of_stage(scenario: &Scenario, stage: u64) -> Scenario {
+    let mut own = scenario.clone();
+    own.cluster.layout.stage = stage;
+    own
+}
+
+/// The scenario of the rank that needs most, where ranks differ and it is not said which is asked for.
+pub(super) fn placed<'a>(
+    architecture: &Architecture,
+    scenario: &'a Scenario,
+    gpu: &Gpu,
+) -> Result<Cow<'a, Scenario>, Issue> {
+    if stages(scenario).is_empty() {
+        return Ok(Cow::Borrowed(scenario));
+    }
+    let rank = run(architecture, scenario, gpu)?.rank;
+    Ok(rank.map_or(Cow::Borrowed(scenario), |rank| Cow::Owned(of_stage(scenario, rank.stage))))
 }
 
 /// The same of any job.
@@ -47,6 +89,8 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
+        let work = rounds.work();
+        let rank = rounds.rank();
         let memory = machine.with(|state| {
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
@@ -57,7 +101,9 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 resting: state.ledger.parts,
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
+                rank,
                 on_host: Bytes(state.parallel.on_host(&state.params)),
+                work,
             }
         });
         drop(rounds);

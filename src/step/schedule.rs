@@ -67,7 +67,8 @@ impl Schedule {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
-        if affordable < ITERATIONS * accumulated.min(DIFFERENT as usize) {
+        let fewest = ready.scheduled().unwrap_or(accumulated.min(DIFFERENT as usize));
+        if affordable < ITERATIONS.saturating_mul(fewest) {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {

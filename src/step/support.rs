@@ -50,16 +50,26 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
         match *act {
             Act::Train { member, batch, loss, .. } => {
                 trained(job, member)?;
-                if let Loss::Preference { reference, .. } = loss {
-                    preference(&job.members, member, reference, batch)?;
+                match loss {
+                    Loss::Labels => {}
+                    Loss::Preference { reference, .. } => {
+                        preference(&job.members, member, reference, batch)?;
+                    }
+                    Loss::Reward { .. } => answers(&job.members[member], batch)?,
                 }
             }
             Act::Update { member } => trained(job, member)?,
-            Act::Score { member, .. } => scores(&job.members[member])?,
+            Act::Score { member, adapted, .. } => {
+                scores(&job.members[member])?;
+                if !adapted {
+                    without_adapters(&job.members[member])?;
+                }
+            }
             Act::Generate { member, .. } => generates(&job.members[member], job.cluster.is_many())?,
         }
     }
-    let compares = |act: &Act| matches!(act, Act::Train { loss: Loss::Preference { .. }, .. });
+    let compares =
+        |act: &Act| matches!(act, Act::Train { loss: Loss::Preference { .. } | Loss::Reward { .. }, .. });
     if (job.members.len() > 1 || job.round.iter().any(compares))
         && job.members.iter().any(|member| member.offloading == Offloading::On)
     {
@@ -90,54 +100,56 @@ fn trained(job: &Job, member: usize) -> Result<(), Issue> {
 
 /// What of preferences is not modelled.
 fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch) -> Result<(), Issue> {
-    let (policy, other) = match reference {
-        Scorer::Member(other) => (&members[policy], Some(&members[other])),
-        Scorer::WithoutAdapters | Scorer::Precomputed => (&members[policy], None),
-    };
-    let of_trl = |member: &Member| Software::of(member.stack).trainer == Trainer::Trl;
-    let refusals = [
-        (
-            !of_trl(policy) || !other.is_none_or(of_trl),
-            Field::Stack,
-            "preferences are modelled as trl learns them",
-            "choose trl",
-        ),
-        (
-            other.is_some_and(|other| policy.method != Method::Full || other.method != Method::Full),
-            Field::Method,
-            "a reference model beside adapters is not modelled",
-            "choose full fine-tuning, or the model with its adapters off as its own reference",
-        ),
-        (
-            reference == Scorer::WithoutAdapters && policy.method == Method::Full,
-            Field::Reference,
-            "without adapters the model as it was is another model",
-            "choose LoRA, or a reference model",
-        ),
-        (
-            reference == Scorer::WithoutAdapters && policy.lora.trains_embeddings,
-            Field::TrainEmbeddings,
-            "trained embeddings that are off for a reference's scores are not modelled",
-            "switch train-embeddings off, or precompute the reference's scores",
-        ),
-        (
-            batch.mask.is_packed(),
-            Field::Mask,
-            "preferences are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too",
-            "choose a padded batch",
-        ),
-    ];
-    match refusals.into_iter().find(|(refused, ..)| *refused) {
-        None => other.map_or(Ok(()), scores),
-        Some((_, field, message, fix)) => Err(Issue::error(field, message).with_fix(fix)),
+    answers(&members[policy], batch)?;
+    match reference {
+        Scorer::Member(other) => {
+            let has_adapters = |member: &Member| member.method != Method::Full;
+            if has_adapters(&members[policy]) || has_adapters(&members[other]) {
+                let message = "a reference model beside adapters is not modelled";
+                let fix = "choose full fine-tuning, or the model with its adapters off as its own reference";
+                return Err(Issue::error(Field::Method, message).with_fix(fix));
+            }
+            answers(&members[other], batch)?;
+            scores(&members[other])
+        }
+        Scorer::WithoutAdapters => without_adapters(&members[policy]),
+        Scorer::Precomputed => Ok(()),
     }
+}
+
+/// What of learning from answers is not modelled.
+fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    if Software::of(member.stack).trainer != Trainer::Trl {
+        let message = "preferences and reinforcement are modelled as trl's trainers run them";
+        return refuse(Field::Stack, message, "choose trl");
+    }
+    if batch.mask.is_packed() {
+        let message = "answers are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too";
+        return refuse(Field::Mask, message, "choose a padded batch");
+    }
+    Ok(())
+}
+
+/// What of a pass with adapters off is not modelled.
+fn without_adapters(member: &Member) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    if member.method == Method::Full {
+        let message = "without adapters the model as it was is another model";
+        return refuse(Field::Reference, message, "choose LoRA, or a reference model");
+    }
+    if member.lora.trains_embeddings {
+        let message = "trained embeddings that are off for a reference's scores are not modelled";
+        return refuse(Field::TrainEmbeddings, message, "switch train-embeddings off");
+    }
+    Ok(())
 }
 
 /// What of a forward pass without a loss is not modelled.
 fn scores(member: &Member) -> Result<(), Issue> {
     match Software::of(member.stack).head {
         HeadCode::Transformers | HeadCode::Trl => Ok(()),
-        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
+        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
             let message =
                 format!("a forward pass of {} without a loss is not modelled", member.stack.label());
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))

@@ -1,8 +1,8 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Checkpointing, Cluster, CpuOffload, GpuChoice, Method, ModelChoice, Optimizer, Precision, Quantization,
-    Scenario, Sharding,
+    Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Precision,
+    Quantization, Reference, Scenario, Sharding, Stack, Task,
 };
 
 /// A scenario with a name.
@@ -35,6 +35,45 @@ pub static PRESETS: &[Preset] = &[
             precision: Precision::AmpFp16,
             sequence: 1024,
             gpu: GpuChoice::Catalogue("t4".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "8B DPO, QLoRA, 24 GB",
+        help: "Preferences on one card: the model with its adapters off is its own reference",
+        scenario: || Scenario {
+            task: Task::Dpo,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            sequence: 1024,
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "7B GRPO, LoRA, 80 GB",
+        help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
+        scenario: || Scenario {
+            task: Task::Grpo,
+            answers: Answers { prompt: 256, reference: Reference::None },
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
+            method: Method::Lora,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            batch: 8,
+            sequence: 1280,
+            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "8B chat, 24 GB",
+        help: "Generation on a gaming card: four prompts at once, with the keys and values of all their tokens",
+        scenario: || Scenario {
+            task: Task::Generate,
+            method: Method::Full,
+            precision: Precision::Bf16,
+            batch: 4,
+            sequence: 4096,
             ..Scenario::default()
         },
     },

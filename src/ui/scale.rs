@@ -80,6 +80,40 @@ pub static ELEMENTS: Scale = Scale {
 pub static ELEMENTS_OR_NONE: Scale =
     Scale { stops: &[0., 1e4, 1e5, 1e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 2e9, 5e9], least: 0., ..ELEMENTS };
 
+/// MiB of a card.
+pub static MEBIBYTES: Scale = Scale {
+    stops: &[0., 128., 256., 512., 768., 1024., 1536., 2048., 3072., 4096., 6144., 8192.],
+    least: 0.,
+    most: LARGEST,
+    whole: true,
+    one: "MiB",
+    many: "MiB",
+};
+
+/// Tokens of a data set.
+pub static DATASET: Scale = Scale {
+    stops: &[1e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 1e10, 1e11, 1e12],
+    least: 1.,
+    most: (1_u64 << 50) as f64,
+    whole: true,
+    one: "token",
+    many: "tokens",
+};
+
+/// Times that a data set is gone through.
+pub static EPOCHS: Scale = Scale {
+    stops: &[1., 2., 3., 4., 5., 8., 10.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "epoch",
+    many: "epochs",
+};
+
+/// Layers or stages, of which none is a choice.
+pub static OR_NONE: Scale =
+    Scale { stops: &[0., 1., 2., 3., 4., 5., 6., 7., 8., 12., 16.], least: 0., ..RANK };
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -188,8 +222,18 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 9] =
-        [&BATCH, &SEQUENCE, &ACCUMULATION, &GPUS, &ELEMENTS, &ELEMENTS_OR_NONE, &RANK, &BILLIONS, &CARD];
+    const ALL: [&Scale; 10] = [
+        &BATCH,
+        &SEQUENCE,
+        &ACCUMULATION,
+        &GPUS,
+        &ELEMENTS,
+        &ELEMENTS_OR_NONE,
+        &OR_NONE,
+        &RANK,
+        &BILLIONS,
+        &CARD,
+    ];
 
     #[test]
     fn stops_ascend_within_the_range_and_are_their_own_nearest() {

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
-use crate::scenario::keys::{Group, KEYS, Key, Place, ValueKind};
+use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
 
@@ -15,17 +15,21 @@ pub fn task(scenario: &Scenario) -> &'static str {
         Task::Sft => "Fine-tune",
         Task::Generate => "Generate with",
         Task::Dpo => "Train by DPO",
+        Task::Grpo => "Train by GRPO",
     }
 }
 
-/// `batch 4`, of pairs where two answers belong together.
+/// `batch 4`, or so many of what the batch is of.
 pub fn batch(scenario: &Scenario) -> String {
     let count = grouped(scenario.batch);
-    match (scenario.task.has_pairs(), scenario.batch) {
-        (false, _) => format!("batch {count}"),
-        (true, 1) => "1 pair".to_owned(),
-        (true, _) => format!("{count} pairs"),
-    }
+    let things = match (scenario.task, scenario.batch) {
+        (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
+        (Task::Dpo, 1) => "pair",
+        (Task::Dpo, _) => "pairs",
+        (Task::Grpo, 1) => "answer",
+        (Task::Grpo, _) => "answers",
+    };
+    format!("{count} {things}")
 }
 
 /// The model without its organisation: `Llama-3.1-8B`.
@@ -125,7 +129,7 @@ fn has_values(key: &Key, scenarios: &[Scenario]) -> bool {
 /// but not what QLoRA does by default.
 fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
     let is_said = |scenario: &&Scenario| {
-        key.matters(scenario) && (key.place != Place::Folded || !key.is_same(scenario, &scenario.defaults()))
+        key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, &scenario.defaults()))
     };
     scenarios.iter().any(|scenario| !key.matters(scenario)) && scenarios.iter().find(is_said).is_some()
 }

@@ -4,9 +4,10 @@ use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
 use crate::accuracy::{Band, Evidence};
+use crate::export;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
-use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict};
+use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, pace};
 use crate::scenario::{Cluster, Scenario};
 
 /// `14.5 GiB to spare`.
@@ -173,6 +174,19 @@ pub fn figures(
             help: SHOWS,
         },
     ]
+}
+
+/// How fast it is, where runs near it were measured.
+pub fn speed(scenario: &Scenario, memory: &Memory) -> Option<Figure> {
+    let pace = pace(scenario, memory).ok()?;
+    let [amount, note] = export::tokens_per_second(&pace);
+    Some(Figure {
+        name: "Speed, roughly",
+        amount,
+        note,
+        help: "Tokens per second from what the step computes and what such cards were measured to reach. The view Plan says what \
+               it rests on.",
+    })
 }
 
 /// How far the figures may be off: `±1.0%`.

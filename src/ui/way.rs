@@ -1,9 +1,12 @@
 //! The ways to bring a model of one's own, and what the page knows of the dialog in which it is brought.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 
 use super::browser;
 use super::hub;
+use crate::import::Understood;
 use crate::issue::Issue;
 
 /// How a model is brought.
@@ -15,11 +18,13 @@ pub enum Way {
     File,
     /// By its dimensions.
     Dimensions,
+    /// With all settings, as a configuration of another project.
+    Configuration,
 }
 
 impl Way {
     /// All, in the order in which they are offered.
-    pub const ALL: [Way; 3] = [Way::Hub, Way::File, Way::Dimensions];
+    pub const ALL: [Way; 4] = [Way::Hub, Way::File, Way::Dimensions, Way::Configuration];
 
     /// Its name.
     pub const fn label(self) -> &'static str {
@@ -27,6 +32,7 @@ impl Way {
             Way::Hub => "From the Hub",
             Way::File => "config.json",
             Way::Dimensions => "Dimensions",
+            Way::Configuration => "Configuration",
         }
     }
 
@@ -36,6 +42,7 @@ impl Way {
             Way::Hub => "own-id",
             Way::File => "own-config",
             Way::Dimensions => "own-hidden",
+            Way::Configuration => "own-settings",
         }
     }
 }
@@ -53,6 +60,8 @@ pub struct Own {
     pub id: RwSignal<String>,
     /// What the model is to be called; empty for a name by its kind.
     pub name: RwSignal<String>,
+    /// What was understood of the configuration that was read last.
+    pub read: RwSignal<Option<Arc<Understood>>>,
     /// What was wrong with a file that was handed over or an id that was asked for.
     pub problem: RwSignal<Vec<Issue>>,
 }
@@ -66,6 +75,7 @@ impl Own {
             way: RwSignal::new(0),
             id: RwSignal::new(String::new()),
             name: RwSignal::new(String::new()),
+            read: RwSignal::new(None),
             problem: RwSignal::new(Vec::new()),
         }
     }

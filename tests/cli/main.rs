@@ -4,6 +4,7 @@
 
 mod action;
 mod check;
+mod files;
 mod oom;
 mod plan;
 
@@ -98,6 +99,7 @@ fn params_counts_every_file_that_it_understands() {
 fn estimate_answers_without_arguments() {
     let out = says(&["estimate"]);
     let begins = "\
+Task                                         Fine-tune (SFT)
 Model                                        meta-llama/Llama-3.1-8B
 GPU                                          GeForce RTX 4090
 GPUs                                         1
@@ -249,7 +251,7 @@ fn what_is_wrong_says_what_would_be_right() {
     let run = headroom_with(&["estimate", "-"], "{\"method\":\"lora\",\"rank\":4}");
     assert_eq!(run.status, Some(2));
     assert!(
-        run.err.starts_with("error: standard input: there is no key \"rank\" (use model, method, "),
+        run.err.starts_with("error: standard input: there is no key \"rank\" (use task, model, method, "),
         "{}",
         run.err
     );
@@ -314,11 +316,16 @@ fn a_damaged_link_is_followed_with_a_note() {
 fn tables_of_several_scenarios() {
     let csv = says(&["estimate", "method=lora&2.method=full", "--csv"]);
     assert!(csv.contains("\r\nMicro-batch size,1,1\r\n"), "{csv}");
-    assert!(csv.starts_with("Model,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nGPUs,1,1\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
+    assert!(csv.starts_with("Task,Fine-tune (SFT),Fine-tune (SFT)\r\nModel,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nGPUs,1,1\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
     let needed = csv.lines().find_map(|line| line.strip_prefix("Needed,")).unwrap();
     assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
-    assert!(markdown.starts_with("|  | 1 | 2 |\n| --- | ---: | ---: |\n| Model | "), "{markdown}");
+    assert!(
+        markdown.starts_with(
+            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | "
+        ),
+        "{markdown}"
+    );
     assert!(markdown.ends_with("\n[Open in Headroom](#v=1&method=lora&2.method=full)\n"), "{markdown}");
 }
 
@@ -354,7 +361,7 @@ fn names_do_not_steer_the_terminal_or_the_spreadsheet() {
     for name in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"] {
         let plain = name.replace('!', "~!").replace('(', "~(").replace(')', "~)");
         let csv = named(&plain.replace('+', "%2B"), "--csv");
-        assert!(csv.starts_with(&format!("Model,\"'{name} (115,008 parameters)\"\r\n")), "{csv}");
+        assert!(csv.contains(&format!("\r\nModel,\"'{name} (115,008 parameters)\"\r\n")), "{csv}");
     }
     let markdown = named("a%0A<img src=x>|b", "--markdown");
     assert!(markdown.contains("| Model | a \\<img src=x>\\|b (115,008 parameters) |\n"), "{markdown}");

@@ -151,3 +151,18 @@ fn levers_and_need_say_how_many_gpus_hold_it() {
         assert_eq!((fewest["gpus"].as_u64(), &fewest["needed"]), (Some(4), &estimate["needed"]), "{command}");
     }
 }
+
+#[test]
+fn contexts_are_batches_by_lengths() {
+    let asked = ["contexts", "--model", "Qwen/Qwen3-0.6B", "--method", "full", "--precision", "bf16"];
+    let text = says(&asked);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[2], ["Tokens", "1", "2", "4", "8", "16", "32", "64"], "{text}");
+    // a prompt of 512 tokens with 512 new ones, and no longer than the model's positions
+    assert_eq!(lines[3][0], "1,024", "{text}");
+    assert_eq!(lines.last().expect("it has rows")[0], "32,768", "{text}");
+
+    let json: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
+    let needed = |row: usize, cell: usize| json["rows"][row]["cells"][cell]["needed"].as_u64().unwrap();
+    assert!(needed(0, 0) < needed(0, 1) && needed(0, 0) < needed(1, 0), "{json}");
+}

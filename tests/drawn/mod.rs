@@ -3,7 +3,7 @@
 use headroom::estimate;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
-use headroom::scenario::keys::{Count, KEYS, ValueKind};
+use headroom::scenario::keys::{Count, KEYS, Key, ValueKind};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
@@ -54,6 +54,10 @@ impl Draw {
             ValueKind::Count(Count::Gpus) => self.of(&["1", "2", "3", "8"]),
             ValueKind::Count(Count::Elements) => self.of(&["1", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
+            ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
+            ValueKind::Count(Count::DatasetTokens | Count::Epochs) => self.of(&["1", "3"]),
+            ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),
+            ValueKind::Count(Count::StageOrNone) => self.of(&["0", "0", "1", "2"]),
             ValueKind::Switch => self.of(&["on", "off"]),
             ValueKind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),
             ValueKind::Dropout => self.of(&["config", "0", "0.1", "1"]),
@@ -66,7 +70,19 @@ impl Draw {
     /// A scenario of that model with about a third of its keys drawn: with all of them hardly any would have an answer.
     pub fn scenario_of(&mut self, model: ModelChoice) -> Scenario {
         let mut scenario = Scenario { model, ..Scenario::default() };
-        for key in KEYS.iter().filter(|key| !matches!(key.kind(), ValueKind::Model | ValueKind::Lengths)) {
+        // the step is the same whatever is left of the card, and however much is trained on
+        let alters = |key: &&Key| match key.kind() {
+            ValueKind::Model | ValueKind::Lengths => false,
+            ValueKind::Count(count) => {
+                !matches!(count, Count::Mebibytes | Count::DatasetTokens | Count::Epochs)
+            }
+            ValueKind::Choice(_)
+            | ValueKind::Targets
+            | ValueKind::Switch
+            | ValueKind::Dropout
+            | ValueKind::Gpu => true,
+        };
+        for key in KEYS.iter().filter(alters) {
             let value = self.value(key.kind());
             if self.below(3) == 0 {
                 key.read(&mut scenario, value).expect("it is one of the key's values");

@@ -178,6 +178,24 @@ test("every input has a control", async ({ headroom, page }) => {
   await expect.poll(() => headroom.link().get("len"), { timeout: 20_000 }).toBe("uniform");
 });
 
+test("what of the card is not for the run has controls, and so has the data set", async ({ headroom }) => {
+  await headroom.open("?v=1&gpu=a100-sxm-80gb");
+  await headroom.unfold();
+  for (const [name, value, key] of [
+    ["Memory in use", "900", "used"],
+    ["Safety margin", "1024", "margin"],
+    ["CUDA context", "600", "ctx"],
+  ]) {
+    await headroom.box(name).fill(value);
+    await headroom.expectLink(key, value);
+  }
+  await headroom.open("?v=1&gpu=a100-sxm-80gb&view=plan");
+  await headroom.box("Data set").fill("50000000");
+  await headroom.expectLink("data", "50000000");
+  await headroom.box("Epochs").fill("3");
+  await headroom.expectLink("ep", "3");
+});
+
 test("every setting of DeepSpeed has a control", async ({ headroom, page }) => {
   await headroom.open("?v=1&m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=zero3");
   await headroom.unfold();

@@ -37,12 +37,30 @@ test("as CSV and JSON, of all scenarios", async ({ headroom }) => {
 
 test("the file that runs it, or why there is none", async ({ headroom, page }) => {
   await headroom.open("#v=1&st=trl&b=2");
-  const [name, text] = await file(headroom, "File that runs it");
+  const [name, text] = await file(headroom, "Python script");
   expect(name).toBe("train.py");
   expect(text.toString()).toContain("per_device_train_batch_size=2,");
   await headroom.open("#v=1&st=litgpt");
-  await take(headroom, "File that runs it");
+  await take(headroom, "Python script");
   await expect(page.getByText("No file: ")).toBeVisible();
+});
+
+test("from what does not fit to a configuration that runs, in three clicks", async ({ headroom, page }) => {
+  await headroom.open("#v=1&st=trl&b=32");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await page.locator(".lever").first().click();
+  const [name, text] = await file(headroom, "TRL (YAML)");
+  expect(name).toBe("sft.yaml");
+  expect(text.toString()).toContain("model_name_or_path: meta-llama/Llama-3.1-8B");
+  expect(text.toString()).toContain("trl sft --config sft.yaml");
+});
+
+test("what a project does otherwise is said", async ({ headroom, page }) => {
+  await headroom.open("#v=1&mask=padded");
+  const [name, text] = await file(headroom, "axolotl (YAML)");
+  expect(name).toBe("axolotl.yaml");
+  expect(text.toString()).toContain("# Otherwise than in the scenario: k-bit preparation: Off (On)");
+  await expect(page.getByText("otherwise than here: k-bit preparation")).toBeVisible();
 });
 
 test("the chart as a picture that stands by itself", async ({ headroom, page }) => {

@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Savings, Scenario, Stack, StepTime, Task,
+    Quantization, Reserve, Savings, Scenario, Stack, StepTime, Task,
 };
 
 impl Row {
@@ -59,6 +59,8 @@ impl Row {
             allocator: Allocator::Native,
             gpu: self.card()?,
             cluster: Cluster::ONE,
+            reserve: Reserve::NONE,
+            data: Scenario::default().data,
         })
     }
 

@@ -4,6 +4,7 @@
 //! runs written files and holds what they took against it. What a file has no line for is an [`Issue`], not a file that runs
 //! something else: each library's file names the inputs that it says.
 
+mod generate;
 mod parts;
 mod python;
 mod run;
@@ -48,10 +49,11 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     }
     let run = Run { scenario, architecture };
     let (said, write): (_, Writer) = match scenario.stack {
+        Stack::Transformers if !scenario.task.trains() => (generate::SAID, generate::script),
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
         Stack::Trl => (trl::SAID, trl::script),
         Stack::Unsloth => (unsloth::SAID, unsloth::script),
-        Stack::Torchtune | Stack::Litgpt => {
+        Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {
             let message = format!(
                 "no file is written for {}, whose recipes have files of their own",
                 scenario.stack.label()

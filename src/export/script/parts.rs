@@ -3,7 +3,6 @@
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
 use crate::issue::{Field, Issue};
-use crate::model::blocks::{Block, FeedForward, Param, ParamRole};
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision,
     WeightFormat,
@@ -143,29 +142,11 @@ impl Run<'_> {
         match self.scenario.lora.targets {
             LoraTargets::AllLinear => Some("\"all-linear\"".to_owned()),
             LoraTargets::Qv => None,
-            LoraTargets::Attention => Some(names(self.layers(|block, visit| block.mixer.visit(visit)))),
-            LoraTargets::Mlp => Some(names(self.layers(|block, visit| match &block.ffn {
-                FeedForward::Dense(mlp) => mlp.visit(visit),
-                FeedForward::Moe(moe) => moe.visit(visit),
-                FeedForward::None => {}
-            }))),
+            LoraTargets::Attention => Some(names(Modules::of_mixers(&self.architecture))),
+            LoraTargets::Mlp => Some(names(Modules::of_feed_forward(&self.architecture))),
             LoraTargets::AllLinearAndHead => Some(names(Modules::of(&self.architecture))),
             LoraTargets::Named => Some(names(self.scenario.lora.modules)),
         }
-    }
-
-    /// The names of the linear layers that a part of every block has.
-    fn layers(&self, visit: impl Fn(&Block, &mut dyn FnMut(Param))) -> Modules {
-        let mut found = Modules::NONE;
-        let mut note = |param: Param| {
-            let leaf = param.name.strip_suffix(".weight").and_then(|path| path.rsplit('.').next());
-            let linear = matches!(param.role, ParamRole::LinearWeight | ParamRole::LinearSubclassWeight);
-            if let Some(more) = leaf.filter(|_| linear).and_then(|leaf| found.with(leaf)) {
-                found = more;
-            }
-        };
-        self.architecture.blocks.iter().for_each(|block| visit(block, &mut note));
-        found
     }
 
     /// `gradient_checkpointing_kwargs`; none without checkpointing.
@@ -173,7 +154,7 @@ impl Run<'_> {
         let reentrant = match self.scenario.checkpointing {
             Checkpointing::Off => return None,
             Checkpointing::NonReentrant => false,
-            Checkpointing::Reentrant | Checkpointing::Offloaded => true,
+            Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         };
         Some(format!("{{\"use_reentrant\": {}}}", boolean(reentrant)))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::python::string;
 use crate::model::Architecture;
-use crate::scenario::{ModelChoice, Scenario};
+use crate::scenario::{ModelChoice, Scenario, Task};
 use crate::share;
 
 /// What a file is written of.
@@ -28,9 +28,16 @@ impl Run<'_> {
         let Run { scenario, .. } = self;
         let link = share::encode(std::slice::from_ref(scenario));
         // a link has no quotes, line breaks or backslashes: they are escaped in it
+        let what = if scenario.task.trains() { scenario.method.label() } else { "Text" };
         format!(
-            "# {} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
-            scenario.method.label(),
+            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            what,
+            match scenario.task {
+                Task::Sft => "",
+                Task::Dpo => " (DPO)",
+                Task::Grpo => " (GRPO)",
+                Task::Generate => "",
+            },
             crate::text::one_line(&scenario.model_name()),
             scenario.stack.label(),
             packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),

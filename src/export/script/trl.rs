@@ -1,16 +1,47 @@
-//! trl's `SFTTrainer`.
+//! trl's `SFTTrainer` and `DPOTrainer`.
 
 use super::python::{Call, boolean, string};
 use super::run::Run;
-use crate::issue::Issue;
-use crate::scenario::{Mask, Method, Offloading, Optimizer, Precision, Scenario};
+use crate::import::names::optim;
+use crate::issue::{Field, Issue};
+use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Scenario, Task};
 
 /// The inputs that it says beside those that every file says.
-pub(super) const SAID: &[&str] =
-    &["lora-dropout", "train-embeddings", "double-quant", "attention", "dropout", "activation-offloading"];
+pub(super) const SAID: &[&str] = &[
+    "task",
+    "prompt-length",
+    "reference",
+    "lora-dropout",
+    "train-embeddings",
+    "double-quant",
+    "attention",
+    "dropout",
+    "activation-offloading",
+];
+
+/// What trains for a task: the trainer, its configuration, and data of the Hub that it can be tried on.
+fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
+    let refuse =
+        |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning or preferences (DPO)"));
+    match task {
+        Task::Sft => Ok([
+            "SFTTrainer",
+            "SFTConfig",
+            "\"stanfordnlp/imdb\"  # of the Hub, with a column \"text\" or conversations",
+        ]),
+        Task::Dpo => Ok([
+            "DPOTrainer",
+            "DPOConfig",
+            "\"trl-lib/ultrafeedback_binarized\"  # of the Hub, with columns \"chosen\" and \"rejected\"",
+        ]),
+        Task::Grpo => refuse("no file is written for GRPO, whose rewards are code of one's own"),
+        Task::Generate => refuse("no file is written for a model that generates"),
+    }
+}
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
+    let [trainer, config, data] = trainer(scenario.task)?;
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "trl==1.16.*", "datasets"];
     if scenario.method != Method::Full {
         packages.push("peft==0.21.*");
@@ -22,7 +53,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
     };
-    let named = optimizer(scenario.optimizer);
+    let named = optim(scenario.optimizer);
     let own = match named {
         Some(_) => String::new(),
         None => {
@@ -41,9 +72,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         "\n".to_owned(),
         run.environment(&[]),
         imports(scenario, named.is_none()),
+        format!("from trl import {config}, {trainer}\n"),
         format!(
-            "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with a column \"text\" or conversations\n\
-             LEARNING_RATE = {}\n",
+            "\nMODEL = {}\nDATA = {data}\nLEARNING_RATE = {}\n",
             run.model(),
             if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
         ),
@@ -52,8 +83,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.config().0,
         format!("model = {}\n", run.loaded()?.written(0)),
         format!(
-            "trainer = SFTTrainer(\n    model=model,\n    args={},\n",
-            arguments(run, named, run.checkpointing()).written(1)
+            "trainer = {trainer}(\n    model=model,\n    args={},\n",
+            arguments(run, (config, named), run.checkpointing()).written(1)
         ),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
         adapters,
@@ -79,45 +110,15 @@ fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
             "from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig"
         }
     });
-    lines.push("from trl import SFTConfig, SFTTrainer");
     lines.join("\n") + "\n"
 }
 
-/// What `TrainingArguments.optim` calls it; none where it has no name for it.
-pub(super) fn optimizer(optimizer: Optimizer) -> Option<&'static str> {
-    match optimizer {
-        Optimizer::AdamW => Some("adamw_torch"),
-        Optimizer::AdamWFused => Some("adamw_torch_fused"),
-        Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
-        Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
-        Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
-        Optimizer::Sgd => Some("sgd"),
-        Optimizer::Adagrad => Some("adagrad"),
-        Optimizer::Adafactor => Some("adafactor"),
-        Optimizer::AdEmaMix => Some("ademamix"),
-        Optimizer::AdEmaMix8bit => Some("ademamix_8bit"),
-        Optimizer::PagedAdEmaMix => Some("paged_ademamix_32bit"),
-        Optimizer::PagedAdEmaMix8bit => Some("paged_ademamix_8bit"),
-        Optimizer::Lion => Some("lion_32bit"),
-        Optimizer::Lion8bit => Some("lion_8bit"),
-        Optimizer::AdamWForLoop
-        | Optimizer::AdamWEarly
-        | Optimizer::AmsGrad
-        | Optimizer::Adam
-        | Optimizer::NAdam
-        | Optimizer::SgdMomentum
-        | Optimizer::Nesterov
-        | Optimizer::RmsProp
-        | Optimizer::AdafactorTorch
-        | Optimizer::Lamb
-        | Optimizer::SparseAdam
-        | Optimizer::Shampoo
-        | Optimizer::AdaBelief => None,
-    }
-}
-
-/// `SFTConfig(…)`; checkpointing is the model's own affair where there are no arguments of it.
-pub(super) fn arguments(run: &Run<'_>, optimizer: Option<&str>, checkpointing: Option<String>) -> Call {
+/// The trainer's configuration of that name, with that name of an optimizer; checkpointing is the model's own affair where there are no arguments of it.
+pub(super) fn arguments(
+    run: &Run<'_>,
+    (config, optimizer): (&'static str, Option<&str>),
+    checkpointing: Option<String>,
+) -> Call {
     let scenario = run.scenario;
     let (bf16, fp16) = match scenario.precision {
         Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
@@ -126,17 +127,19 @@ pub(super) fn arguments(run: &Run<'_>, optimizer: Option<&str>, checkpointing: O
     };
     let offloading = (scenario.savings.offloading == Offloading::On).then_some("True");
     // rows cut from the texts one after the other are all as long; several texts in a row are packed
-    let (packing, strategy) = match scenario.mask {
-        Mask::None | Mask::Ones => (Some("True"), Some("\"wrapped\"")),
-        Mask::Padded => (None, None),
-        Mask::Packed | Mask::PaddingFree => (Some("True"), None),
+    let (packing, strategy) = match (scenario.task, scenario.mask) {
+        (Task::Dpo | Task::Grpo | Task::Generate, _) | (Task::Sft, Mask::Padded) => (None, None),
+        (Task::Sft, Mask::None | Mask::Ones) => (Some("True"), Some("\"wrapped\"")),
+        (Task::Sft, Mask::Packed | Mask::PaddingFree) => (Some("True"), None),
     };
-    Call::new("SFTConfig")
+    let precomputed = scenario.task == Task::Dpo && scenario.answers.reference == Reference::Precomputed;
+    Call::new(config)
         .keyword("output_dir", "\"out\"")
         .keyword("learning_rate", "LEARNING_RATE")
         .keyword("per_device_train_batch_size", scenario.batch)
         .keyword("gradient_accumulation_steps", scenario.accumulation)
         .keyword("max_length", scenario.sequence)
+        .keyword_if("precompute_ref_log_probs", precomputed.then_some("True"))
         .keyword_if("packing", packing)
         .keyword_if("packing_strategy", strategy)
         .keyword("bf16", bf16)

@@ -3,6 +3,7 @@
 use super::python::{Call, boolean, strings};
 use super::run::Run;
 use super::trl;
+use crate::import::names::optim;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules};
 
@@ -15,7 +16,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     if scenario.mask == Mask::Ones {
         return no(Field::Mask, "Unsloth's files leave the mask to the data collator", "choose no mask");
     }
-    let Some(optimizer) = trl::optimizer(scenario.optimizer) else {
+    let Some(optimizer) = optim(scenario.optimizer) else {
         return no(
             Field::Optimizer,
             "transformers has no name for this optimizer",
@@ -24,7 +25,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     };
     let checkpointing = match scenario.checkpointing {
         Checkpointing::Off => "False",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant => "True",
+        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Selective => "True",
         Checkpointing::Offloaded => "\"unsloth\"",
     };
     let load = Call::new("FastLanguageModel.from_pretrained")
@@ -52,7 +53,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         format!("model, tokenizer = {}\nmodel = {}\n", load.written(0), adapters.written(0)),
         format!(
             "trainer = SFTTrainer(\n    model=model,\n    processing_class=tokenizer,\n    args={},\n",
-            trl::arguments(run, Some(optimizer), None).written(1)
+            trl::arguments(run, ("SFTConfig", Some(optimizer)), None).written(1)
         ),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n)\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
     ];

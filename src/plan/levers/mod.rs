@@ -79,12 +79,27 @@ pub struct Lever {
     pub changes: Vec<Change>,
     /// What is paid for it: of several changes the dearest.
     pub cost: Cost,
+    /// How much longer the same tokens take, in percent, where runs near it were measured: less than nothing where it is faster.
+    pub slower: Option<f64>,
     /// What the changed run needs of the card.
     pub needed: Bytes,
     /// Whether it gets through.
     pub verdict: Verdict,
     /// The changed scenario.
     pub scenario: Box<Scenario>,
+}
+
+impl Lever {
+    /// `+24 %`, a dash where it is not known.
+    pub fn slower_in_words(&self) -> String {
+        self.slower.map_or_else(
+            || "–".to_owned(),
+            |percent| match percent.round() as i64 {
+                0 => "±0 %".to_owned(),
+                percent => format!("{percent:+} %"),
+            },
+        )
+    }
 }
 
 /// What can be done about a scenario.
@@ -173,6 +188,8 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
 struct Outlook {
     needed: Bytes,
     verdict: Verdict,
+    /// Seconds per token, typically, where runs near it were measured.
+    per_token: Option<f64>,
 }
 
 impl Outlook {
@@ -187,7 +204,8 @@ impl Outlook {
     }
 
     fn read(answer: &Answer) -> Option<Outlook> {
-        Some(Outlook { needed: answer.fit()?.needed, verdict: answer.verdict()? })
+        let per_token = answer.pace().map(|pace| pace.step.typical / pace.tokens.max(1) as f64);
+        Some(Outlook { needed: answer.fit()?.needed, verdict: answer.verdict()?, per_token })
     }
 
     fn fits(self) -> bool {
@@ -219,11 +237,12 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
-    let Outlook { needed, verdict } = Outlook::of(&after)?;
+    let Outlook { needed, verdict, per_token } = Outlook::of(&after)?;
+    let slower = per_token.zip(base.per_token).map(|(after, before)| (after / before - 1.0) * 100.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
     let helps = verdict == Verdict::Fits && !base.fits();
     let changes = Change::between(before, &after, key);
-    (saves || helps).then(|| Lever { changes, cost, needed, verdict, scenario: Box::new(after) })
+    (saves || helps).then(|| Lever { changes, cost, slower, needed, verdict, scenario: Box::new(after) })
 }
 
 /// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then

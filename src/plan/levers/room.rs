@@ -86,7 +86,7 @@ fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use
     if after == *before {
         return None;
     }
-    let Outlook { needed, verdict } = Outlook::of(&after)?;
+    let Outlook { needed, verdict, .. } = Outlook::of(&after)?;
     let changes = Change::between(before, &after, key);
     (verdict == Verdict::Fits).then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
 }

@@ -3,7 +3,7 @@
 use super::Cost;
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, Offloading,
-    Optimizer, Precision, ReduceDtype, Scenario, Sharding, Stack, StepTime, WeightFormat,
+    Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -72,6 +72,11 @@ pub(super) static RULES: &[Rule] = &[
         if !s.training_loop.clips {
             s.savings.step = StepTime::InBackward;
         }
+    }),
+    // the data set is scored once either way
+    once("reference", Cost::Nothing, |s| match s.task {
+        Task::Dpo => s.answers.reference = Reference::Precomputed,
+        Task::Sft | Task::Grpo | Task::Generate => {}
     }),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Trl)),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Liger)),
@@ -182,8 +187,13 @@ pub(super) static RULES: &[Rule] = &[
             s.lora.rank /= 2;
         }
     }),
+    once("reference", Cost::Training, |s| match s.task {
+        Task::Grpo => s.answers.reference = Reference::None,
+        Task::Sft | Task::Dpo | Task::Generate => {}
+    }),
     stepwise("seq-length", Cost::Training, |s| {
-        if s.sequence >= 2 * SHORTEST {
+        let prompt = if s.task.has_answers() { s.answers.prompt } else { 0 };
+        if s.sequence >= 2 * SHORTEST && s.sequence / 2 > prompt {
             s.sequence /= 2;
         }
     }),

@@ -70,6 +70,18 @@ pub enum Place {
     Front,
     /// Rarely changed: in an export where it is not at its default.
     Folded,
+    /// The same, and on the page in the view Plan, beside what follows from it.
+    Planned,
+}
+
+impl Place {
+    /// Whether an export names it whatever its value.
+    pub const fn is_always_said(self) -> bool {
+        match self {
+            Place::Surface | Place::Front => true,
+            Place::Folded | Place::Planned => false,
+        }
+    }
 }
 
 /// How a value is read, written and said.

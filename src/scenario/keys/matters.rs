@@ -16,15 +16,15 @@ pub(super) fn when_trained(scenario: &Scenario) -> bool {
 /// The input makes a difference where the model generates.
 pub(super) fn with_generation(scenario: &Scenario) -> bool {
     match scenario.task {
-        Task::Sft | Task::Dpo => false,
+        Task::Sft | Task::Dpo | Task::Grpo => false,
         Task::Generate => true,
     }
 }
 
-/// Whether the model's dropouts run: trl's preference trainers switch them off (`disable_dropout`).
+/// Whether the model's dropouts run: `DPOConfig` switches them off (`disable_dropout`).
 pub(super) fn with_dropout(scenario: &Scenario) -> bool {
     match scenario.task {
-        Task::Sft => true,
+        Task::Sft | Task::Grpo => true,
         Task::Dpo | Task::Generate => false,
     }
 }
@@ -33,20 +33,9 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario)
 }
 
-/// Whether sequences are a prompt and an answer, which alone is scored.
+/// Whether the model can be held against itself as it was.
 pub(super) fn with_answers(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    }
-}
-
-/// Whether the model is held against itself as it was.
-pub(super) fn with_reference(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Generate => false,
-        Task::Dpo => true,
-    }
+    scenario.task.has_answers()
 }
 
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {
@@ -54,11 +43,27 @@ pub(super) fn with_adapters(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn on_many(scenario: &Scenario) -> bool {
-    scenario.cluster.is_many()
+    scenario.cluster.is_many() || with_megatron(scenario)
+}
+
+pub(super) fn with_megatron(scenario: &Scenario) -> bool {
+    Software::of(scenario.stack).trainer == Trainer::Megatron
+}
+
+pub(super) fn in_stages(scenario: &Scenario) -> bool {
+    with_megatron(scenario) && scenario.cluster.layout.pipeline > 1
+}
+
+pub(super) fn with_reduction(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) || with_megatron(scenario)
 }
 
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2()
+}
+
+pub(super) fn with_resharding(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) && scenario.cluster.reshards
 }
 
 pub(super) fn with_shards(scenario: &Scenario) -> bool {
@@ -105,6 +110,7 @@ pub(super) fn checkpointing_band(scenario: &Scenario) -> &'static str {
         Checkpointing::Off => "kept",
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
         Checkpointing::Offloaded => "recomputed-offloaded",
+        Checkpointing::Selective => "recomputed-attention",
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
-    always, any, attention_band, checkpointing_band, on_many, when_trained, with_4_bit, with_adapters,
-    with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_reference, with_shards, with_zero, with_zero3,
+    always, any, attention_band, checkpointing_band, in_stages, on_many, when_trained, with_4_bit,
+    with_adapters, with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation,
+    with_lora_dropout, with_megatron, with_pefts_adapters, with_preparation, with_reduction, with_resharding,
+    with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -40,13 +41,45 @@ const fn of_deepspeed(
     }
 }
 
+/// What of a card is not for the run's tensors: its names, label and help.
+const fn of_card([link, name, label, help]: [&'static str; 4], field: Field, value: Value) -> Key {
+    Key {
+        link,
+        name,
+        label,
+        help,
+        field,
+        group: Group::Model,
+        place: Place::Folded,
+        value,
+        matters: always,
+        band: any,
+    }
+}
+
+/// What time and price depend on, and memory does not.
+const fn of_data([link, name, label, help]: [&'static str; 4], field: Field, value: Value) -> Key {
+    Key {
+        link,
+        name,
+        label,
+        help,
+        field,
+        group: Group::Batch,
+        place: Place::Planned,
+        value,
+        matters: always,
+        band: any,
+    }
+}
+
 /// Every key, in the order in which they are written.
 pub static KEYS: &[Key] = &[
     Key {
         link: "task",
         name: "task",
         label: "Task",
-        help: "What is done with the model: fine-tuning on texts, or on answers that are preferred to others, or generating text (inference)",
+        help: "What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)",
         field: Field::Task,
         group: Group::Model,
         place: Place::Surface,
@@ -54,7 +87,7 @@ pub static KEYS: &[Key] = &[
         matters: always,
         band: |scenario| match scenario.task {
             Task::Sft => "",
-            Task::Dpo | Task::Generate => scenario.task.slug(),
+            Task::Dpo | Task::Grpo | Task::Generate => scenario.task.slug(),
         },
     },
     Key {
@@ -259,7 +292,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Reference, answers.reference),
-        matters: with_reference,
+        matters: with_answers,
         band: any,
     },
     Key {
@@ -495,9 +528,10 @@ pub static KEYS: &[Key] = &[
                 && match scenario.checkpointing {
                     Checkpointing::Off => true,
                     // transformers then fills none
-                    Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-                        false
-                    }
+                    Checkpointing::NonReentrant
+                    | Checkpointing::Reentrant
+                    | Checkpointing::Offloaded
+                    | Checkpointing::Selective => false,
                 }
         },
         band: any,
@@ -571,15 +605,87 @@ pub static KEYS: &[Key] = &[
         band: any,
     },
     Key {
+        link: "rootreshard",
+        name: "reshard-root",
+        label: "Reshard the root",
+        help: "Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)",
+        field: Field::ReshardsRoot,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.reshards_root),
+        matters: with_resharding,
+        band: any,
+    },
+    Key {
+        link: "replicas",
+        name: "replicas",
+        label: "Replicas",
+        help: "How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine",
+        field: Field::Replicas,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, cluster.replicas),
+        matters: with_fsdp2,
+        band: any,
+    },
+    Key {
         link: "reduce",
         name: "reduce-dtype",
         label: "Gradient reduction",
-        help: "The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))",
+        help: "The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32)",
         field: Field::ReduceDtype,
         group: Group::Model,
         place: Place::Folded,
         value: choice!(ReduceDtype, cluster.reduce),
-        matters: with_fsdp2,
+        matters: with_reduction,
+        band: any,
+    },
+    Key {
+        link: "tp",
+        name: "tp",
+        label: "Tensor parallel",
+        help: "Among how many GPUs Megatron divides each layer (tensor_model_parallel_size)",
+        field: Field::TensorParallel,
+        group: Group::Model,
+        place: Place::Front,
+        value: count!(Gpus, cluster.layout.tensor),
+        matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "pp",
+        name: "pp",
+        label: "Pipeline stages",
+        help: "Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other",
+        field: Field::PipelineParallel,
+        group: Group::Model,
+        place: Place::Front,
+        value: count!(Gpus, cluster.layout.pipeline),
+        matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "vpp",
+        name: "layers-per-virtual-stage",
+        label: "Layers of a virtual stage",
+        help: "How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not",
+        field: Field::Interleaved,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(LayersOrNone, cluster.layout.interleaved),
+        matters: in_stages,
+        band: any,
+    },
+    Key {
+        link: "stage",
+        name: "pipeline-stage",
+        label: "Stage shown",
+        help: "The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most",
+        field: Field::PipelineStage,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(StageOrNone, cluster.layout.stage),
+        matters: in_stages,
         band: any,
     },
     Key {
@@ -594,6 +700,51 @@ pub static KEYS: &[Key] = &[
         matters: with_shards,
         band: any,
     },
+    of_card(
+        [
+            "used",
+            "used-mib",
+            "Memory in use",
+            "MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)",
+        ],
+        Field::Used,
+        count!(Mebibytes, reserve.used),
+    ),
+    of_card(
+        [
+            "margin",
+            "margin-mib",
+            "Safety margin",
+            "MiB of the card that shall stay free, for what an estimate cannot know",
+        ],
+        Field::Margin,
+        count!(Mebibytes, reserve.margin),
+    ),
+    of_card(
+        [
+            "ctx",
+            "context-mib",
+            "CUDA context",
+            "MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)",
+        ],
+        Field::Context,
+        count!(Mebibytes, reserve.context),
+    ),
+    of_data(
+        [
+            "data",
+            "dataset-tokens",
+            "Data set",
+            "Tokens of the data set: how long the run takes follows from it",
+        ],
+        Field::DatasetTokens,
+        count!(DatasetTokens, data.tokens),
+    ),
+    of_data(
+        ["ep", "epochs", "Epochs", "How often the data set is gone through"],
+        Field::Epochs,
+        count!(Epochs, data.epochs),
+    ),
     of_deepspeed(
         [
             "zbucket",
@@ -635,7 +786,7 @@ pub static KEYS: &[Key] = &[
             "How many elements of weights ZeRO-3 keeps gathered at most before it gathers no more ahead (stage3_max_live_parameters)",
         ],
         Field::LiveParameters,
-        count!(Elements, cluster.deepspeed.live),
+        count!(ElementsOrNone, cluster.deepspeed.live),
         with_zero3,
     ),
     of_deepspeed(

@@ -12,7 +12,7 @@ use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
 use crate::memory::Category;
 use crate::step::heap::{NOTHING, Repeat, StorageId};
 use crate::step::machine::{Machine, State};
-use crate::step::tensor::{Layout, Tensor};
+use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{ENGINE, What, roles, torch};
 
 static GRADIENT_SUM: What =
@@ -339,13 +339,30 @@ impl Machine {
     /// Walks the graph backwards from `loss`. Where a checkpointed layer is reached, `recompute` runs its forward once
     /// more: it is given the layer and its input.
     pub fn backward<'m>(&'m self, loss: Tensor<'m>, recompute: &dyn Fn(usize, Tensor<'m>)) {
-        let Edge::Node { node: last, output } = loss.value.edge else { return };
+        self.backward_from(&loss, None, recompute);
+        drop(loss);
+    }
+
+    /// The same from any tensor; from one that is no loss its gradient is given.
+    pub fn backward_from<'m>(
+        &'m self,
+        from: &Tensor<'m>,
+        given: Option<&Tensor<'m>>,
+        recompute: &dyn Fn(usize, Tensor<'m>),
+    ) {
+        let Edge::Node { node: last, output } = from.value.edge else { return };
         self.with(|state| {
             state.in_backward = true;
             state.graph.derivatives.truncate(last as usize + 1);
-            let storage =
-                state.alloc_as(Category::Temporaries, loss.value.bytes(), loss.value.dtype, &torch::ONES);
-            let seed = Grad::new(storage, loss.value.numel, loss.value.dtype, Layout::Tokens);
+            let Value { numel, dtype, .. } = from.value;
+            let storage = match given {
+                Some(given) => {
+                    state.retain(given.value.storage);
+                    given.value.storage
+                }
+                None => state.alloc_as(Category::Temporaries, from.value.bytes(), dtype, &torch::ONES),
+            };
+            let seed = Grad::new(storage, numel, dtype, Layout::Tokens);
             state.give(Edge::Node { node: last, output }, seed);
         });
         let (mut left, mut running) = (0..last + 1, Vec::new());
@@ -360,7 +377,6 @@ impl Machine {
             state.graph.clear();
             state.in_backward = false;
         });
-        drop(loss);
     }
 
     fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {

@@ -110,6 +110,12 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         store(bytes, &torch::SIN);
         return;
     }
+    if let (Some(dim), ModelCode::Megatron) = (rotary, code) {
+        for _ in 0..loader.parts {
+            store(dim / 2 * 4, &INV_FREQ);
+        }
+        return;
+    }
     if let (Some(dim), Code::Qwen) = (rotary, loader.modeling.code) {
         store(dim / 2 * 4, &INV_FREQ);
         // the cache is made for twice the positions that are asked for

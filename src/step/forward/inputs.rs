@@ -189,6 +189,11 @@ impl<'a> Pass<'_, 'a> {
             ModelCode::Litgpt => self.litgpt_inputs(),
             ModelCode::Torchtune => self.torchtune_inputs(),
             ModelCode::Unsloth => self.unsloth_inputs(),
+            // its schedule runs it
+            ModelCode::Megatron => {
+                let hidden = self.machine.unassigned().unmodelled("Megatron-core outside of its schedules");
+                (Embedded { hidden, kept: false, positions: None, locals: Vec::new() }, Shared::none())
+            }
         }
     }
 

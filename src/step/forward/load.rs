@@ -6,6 +6,7 @@ use super::families::{self, gemma4};
 use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
 use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
+use super::stacks::megatron::Share;
 use super::stacks::torchtune::positions::Positions;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
@@ -80,12 +81,12 @@ impl<'a> Model<'a> {
         machine: &'a Machine,
         architecture: &'a Architecture,
         modeling: Modeling,
-        (member, batch): (&'a Member, Batch),
+        (member, batch, part): (&'a Member, Batch, Option<Share>),
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
         machine.with(|state| {
-            Model::load_into((machine, state), architecture, modeling, (member, batch), device, apart)
+            Model::load_into((machine, state), architecture, modeling, (member, batch, part), device, apart)
         })
     }
 
@@ -93,7 +94,7 @@ impl<'a> Model<'a> {
         (machine, state): (&'a Machine, &mut State),
         architecture: &'a Architecture,
         modeling: Modeling,
-        (member, batch): (&'a Member, Batch),
+        (member, batch, part): (&'a Member, Batch, Option<Share>),
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
@@ -118,6 +119,7 @@ impl<'a> Model<'a> {
         let mut loader = Loader {
             member,
             batch,
+            parts: part.map_or(1, |part| part.times),
             sandwich,
             modeling,
             state,
@@ -125,7 +127,9 @@ impl<'a> Model<'a> {
             times: 1,
             positions: match software.model {
                 ModelCode::Torchtune => Positions::of(architecture, member),
-                ModelCode::Transformers | ModelCode::Unsloth | ModelCode::Litgpt => None,
+                ModelCode::Transformers | ModelCode::Unsloth | ModelCode::Litgpt | ModelCode::Megatron => {
+                    None
+                }
             },
             has_quantised: false,
             adapted: false,
@@ -181,7 +185,22 @@ impl<'a> Model<'a> {
             (Quantiser::Transformers, Method::Full | Method::Lora)
             | (Quantiser::Unsloth | Quantiser::Fabric | Quantiser::Torchao, _) => None,
         };
+        let mut part_groups = Vec::new();
         let kinds = match encoder {
+            None if let Some(part) = part => {
+                let mut kinds = Vec::new();
+                for layers in architecture.order.chunks(part.layers.max(1)) {
+                    let first = kinds.len();
+                    // the last layer's gradient may come from another stage, whose schedule holds it
+                    kinds.extend(if part.is_whole() {
+                        layer_groups(layers, whole, false)
+                    } else {
+                        layer_groups_but_last(layers, whole, 1)
+                    });
+                    part_groups.push(first..kinds.len());
+                }
+                kinds
+            }
             None if last.is_some() => layer_groups_but_last(&architecture.order, whole, 1),
             Some(_) => layer_groups_but_last(&architecture.order, whole, 1),
             None if code == Code::Deberta => layer_groups_but_last(&architecture.order, whole, 1),
@@ -268,7 +287,10 @@ impl<'a> Model<'a> {
             machine,
             params,
             // Unsloth asks for the reentrant kind whatever is chosen
-            reentrant: member.checkpointing.is_reentrant() || software.model == ModelCode::Unsloth,
+            // and Megatron-core's own function is of that kind
+            reentrant: member.checkpointing.is_reentrant()
+                || software.model == ModelCode::Unsloth
+                || software.model == ModelCode::Megatron && checkpoints,
             architecture,
             member,
             modeling,
@@ -284,6 +306,8 @@ impl<'a> Model<'a> {
             autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,
             fills_cache: families::fills_cache(modeling, architecture, member),
+            part,
+            part_groups,
         }
     }
 }

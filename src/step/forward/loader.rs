@@ -49,6 +49,8 @@ pub(super) struct Loader<'a> {
     pub member: &'a Member,
     /// The largest batch that it will be given.
     pub batch: Batch,
+    /// How many parts of the model there are that run by themselves.
+    pub parts: usize,
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
     pub(super) sandwich: bool,

@@ -34,6 +34,7 @@ use crate::step::what::roles;
 use std::cell::RefCell;
 use std::ops::{Deref, Range};
 
+use self::stacks::trl::log_probs::Asked;
 use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
@@ -55,6 +56,7 @@ pub(super) use families::fills_cache;
 use generate::Generating;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use layer_groups::Apart;
+use stacks::megatron::Share;
 
 /// Layers that run as one body `times` times.
 pub(super) struct LayerGroup {
@@ -93,6 +95,10 @@ pub(super) struct Model<'a> {
     pub shards: bool,
     /// Whether the forward pass fills a cache of keys and values.
     pub fills_cache: bool,
+    /// Which part of a model of Megatron-core it is.
+    pub part: Option<Share>,
+    /// The groups of layers of each time that it runs.
+    pub part_groups: Vec<Range<usize>>,
 }
 
 /// One forward pass of a model: what it is given, and what it holds while it runs.
@@ -182,19 +188,19 @@ impl<'a> Model<'a> {
         result
     }
 
-    /// A forward pass without gradients and without a loss; returns the log-probabilities of the batch's labels, where it is
-    /// those that the code makes.
-    pub fn score(&self, batch: Batch) -> Option<Tensor<'a>> {
+    /// A forward pass without gradients and without a loss; returns the log-probabilities of what follows the prompts, where it
+    /// is those that the code makes.
+    pub fn score(&self, batch: Batch, prompt: u64, asked: Asked) -> Option<Tensor<'a>> {
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
             match Software::of(self.member.stack).head {
-                HeadCode::Trl => Some(pass.label_log_probs(hidden, 1, false).0.into_log_probs()),
+                HeadCode::Trl => Some(pass.label_log_probs(hidden, prompt, asked).0.into_log_probs()),
                 HeadCode::Transformers => {
                     pass.logits_alone(hidden);
                     None
                 }
                 // refused by `support`
-                HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
+                HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
                     Some(hidden.states.unmodelled("a forward pass without a loss"))
                 }
             }
@@ -210,6 +216,7 @@ impl<'a> Model<'a> {
             repeated: repeated
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
+            parts: self.megatron_parts(),
             on_cpu: self.shards && self.member.method == Method::Qlora,
         }
     }
@@ -296,6 +303,7 @@ impl<'a> Pass<'_, 'a> {
             HeadCode::Litgpt => self.litgpt_head(states, replace),
             HeadCode::Torchtune => self.torchtune_head(states, replace),
             HeadCode::Unsloth => self.unsloth_head(states, replace),
+            HeadCode::Megatron => (states.unmodelled("Megatron-core outside of its schedules"), Vec::new()),
         });
         drop(ids);
         outputs.append(&mut self.cache.borrow_mut());
@@ -356,6 +364,7 @@ impl<'a> Pass<'_, 'a> {
                 // its variable lives on beside the normed one: the head's code does both
                 ModelCode::Torchtune => hidden,
                 ModelCode::Unsloth => hidden.unsloth_normed(&norm),
+                ModelCode::Megatron => hidden,
             };
         }
         hidden = self.machine.leave_module(Module::DECODER, hidden);
@@ -397,7 +406,7 @@ impl<'a> Pass<'_, 'a> {
             return hidden.clone();
         }
         match self.checkpointing() {
-            Checkpointing::Off => self.layer(layer, hidden, shared),
+            Checkpointing::Off | Checkpointing::Selective => self.layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
                 if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {

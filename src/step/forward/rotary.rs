@@ -72,7 +72,7 @@ impl<'a> Pass<'_, 'a> {
     fn frequencies(&self, numel: u64) -> Tensor<'a> {
         let dims = self.position_dims();
         let storage = self.machine.with(|state| {
-            let storage = state.alloc_product(numel, Dtype::F32, &FREQS);
+            let storage = state.alloc_product(numel, 1, Dtype::F32, &FREQS);
             state.note_dims(storage, dims);
             storage
         });

@@ -4,7 +4,7 @@
 //! `ParamWrapper` for adapters of parameters that are no layer's own.
 
 use super::linear::Adapter;
-use super::matmul::mm_backward;
+use super::matmul::{mm_backward, multiplications};
 use super::scan::permute_backward;
 use super::views::reshape_backward;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
@@ -59,8 +59,11 @@ impl<'m> Tensor<'m> {
         let groups = expert.experts;
         x.apply(|state, x| {
             let w = &weight.value;
-            let node =
-                state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, groups));
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let multiplied = numel.saturating_mul(expert.input);
+            let node = state.node([x, w], move |state, node, grad| {
+                grouped_backward(state, node, grad, (groups, multiplied))
+            });
             if x.requires_grad() {
                 state.save_view(node, &w.transposed());
             }
@@ -68,7 +71,7 @@ impl<'m> Tensor<'m> {
             if w.requires_grad() {
                 state.save(node, x.storage);
             }
-            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            state.multiply(numel, expert.input);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
@@ -85,10 +88,13 @@ impl<'m> Tensor<'m> {
     fn looped(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
         self.apply(|state, x| {
             let w = &weight.value;
-            let node = state.node([x, w], looped_backward);
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let multiplied = numel.saturating_mul(expert.input);
+            let node =
+                state.node([x, w], move |state, node, grad| looped_backward(state, node, grad, multiplied));
             state.save(node, x.storage);
             state.save(node, w.storage);
-            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            state.multiply(numel, expert.input);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
@@ -96,9 +102,10 @@ impl<'m> Tensor<'m> {
 }
 
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+fn looped_backward(state: &mut State, node: &Node, grad: &Grad, multiplied: u64) -> Results {
     let [x, weight, _] = node.inputs;
     let [own, other] = [x, weight].map(|input| {
+        state.multiply(multiplied, 1);
         let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
     });
@@ -114,11 +121,17 @@ fn looped_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
-fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, groups: u64) -> Results {
+fn grouped_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &Grad,
+    (groups, multiplied): (u64, u64),
+) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
     for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
         if input.wants() {
+            state.multiply(multiplied, 1);
             let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
@@ -139,7 +152,8 @@ impl State {
         if right.requires_grad() {
             self.save(node, a);
         }
-        let storage = self.alloc_product(numel, dtype, &torch::MATMUL);
+        let inner = multiplications([left.numel, right.numel, numel]) / numel.max(1);
+        let storage = self.alloc_product(numel, inner, dtype, &torch::MATMUL);
         self.release(a);
         self.release(b);
         Value::plain(storage, numel, dtype).at(node.output(0))
@@ -188,7 +202,9 @@ impl<'m> Delta<'m> {
         let weight = machine.weight(expert.weight);
         let adapted = match self {
             Delta::Whole(delta) => weight.add(delta),
-            Delta::Factors([left, right]) => weight.folded(left, right),
+            Delta::Factors([left, right]) => {
+                weight.folded(left, right, expert.adapter.map_or(0, |adapter| adapter.rank))
+            }
         };
         machine.with(|state| {
             let dims = state.params.get(expert.weight).dims();
@@ -209,16 +225,19 @@ impl<'m> Tensor<'m> {
 
     /// `torch.baddbmm(W, left, right, alpha=scaling)` outside autocast; the left factor is permuted, so cuBLAS is given a
     /// copy of it.
-    fn folded(&self, left: &Tensor<'m>, right: &Tensor<'m>) -> Tensor<'m> {
+    fn folded(&self, left: &Tensor<'m>, right: &Tensor<'m>, rank: u64) -> Tensor<'m> {
         self.apply(|state, weight| {
             let (l, r) = (&left.value, &right.value);
-            let node = state.node([weight, l, r], fold_backward);
+            let node =
+                state.node([weight, l, r], move |state, node, grad| fold_backward(state, node, grad, rank));
             if r.requires_grad() {
                 state.save(node, l.storage);
             }
             if l.requires_grad() {
                 state.save(node, r.storage);
             }
+            // a product of the factors for each expert
+            state.multiply(weight.numel, rank);
             let storage = state.alloc_for(weight.storage, weight.numel, weight.dtype, &ADAPTED_WEIGHT);
             state.scratch(l.numel.saturating_mul(l.dtype.bytes()), &ADAPTED_FACTOR);
             Value { storage, edge: node.output(0), ..*weight }
@@ -227,8 +246,10 @@ impl<'m> Tensor<'m> {
 }
 
 /// `baddbmm`'s backward: both factors, scaled; the left one is copied again.
-fn fold_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+fn fold_backward(state: &mut State, node: &Node, grad: &Grad, rank: u64) -> Results {
     let [_, left, right] = node.inputs;
+    // both factors
+    (0..2).for_each(|_| state.multiply(grad.numel, rank));
     let mut results: Results = [None; INPUTS];
     let make = |state: &mut State, numel: u64| state.alloc(numel, grad.dtype, &FACTOR);
     let left_raw = make(state, left.numel);

@@ -4,6 +4,7 @@
 //! Source: deepspeed/runtime/zero/linear.py (`LinearFunctionForZeroStage3`) of DeepSpeed 0.19.8.
 
 use super::linear::{Shape, WEIGHT_GRADIENT, dense_gradient};
+use super::matmul::multiplications;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
@@ -34,7 +35,7 @@ impl State {
         let node = self.node([x, &weight, &bias], backward);
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
+        let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
         self.take_rows(storage, x.storage, rows);
         self.save_view(node, x);
         self.save(node, held);
@@ -50,12 +51,14 @@ fn backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, bias] = node.inputs;
     *grad = dense_gradient(state, *grad);
     let mut results: Results = [None; INPUTS];
+    let rows = multiplications([x.numel, weight.numel, grad.numel]) / weight.numel.max(1);
     if x.wants() {
-        let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+        let product = (x.numel, grad.numel / rows.max(1));
+        let storage = state.alloc_product_for(x.storage, product, grad.dtype, &torch::INPUT_GRADIENT);
         results[0] = Some(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens));
     }
     if weight.wants() {
-        let storage = state.alloc_product(weight.numel, grad.dtype, &WEIGHT_GRADIENT);
+        let storage = state.alloc_product(weight.numel, rows, grad.dtype, &WEIGHT_GRADIENT);
         results[1] = Some(Grad::new(storage, weight.numel, grad.dtype, Layout::Tokens));
     }
     if bias.wants() {

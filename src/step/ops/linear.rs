@@ -1,6 +1,7 @@
 //! Linear layers: plain, 4-bit, and with a LoRA adapter.
 
 use super::four_bit::Quantised;
+use super::matmul::multiplications;
 use super::pointwise::add_backward;
 pub(in crate::step) use super::shape::Shape;
 use super::shape::{INPUT, OUTPUT};
@@ -93,7 +94,7 @@ impl State {
             self.save_view(node, &x);
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
+        let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
         self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         self.release(x.storage);
         self.release(weight.storage);
@@ -146,7 +147,7 @@ impl State {
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
-        let storage = self.alloc_product(numel, x.dtype, &torch::LINEAR);
+        let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
         self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         for argument in [x, weight, bias] {
             self.release(argument.storage);
@@ -331,17 +332,19 @@ pub(super) fn dense_gradient(state: &mut State, grad: Grad) -> Grad {
 fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [x, weight, bias] = node.inputs;
     *grad = dense_gradient(state, *grad);
+    let rows = multiplications([x.numel, weight.numel, grad.numel]) / weight.numel.max(1);
     let mut results: Results = [None; INPUTS];
     if weight.wants() && !bias.wants() {
-        results[1] = Some(weight_grad(state, &weight, grad.dtype));
+        results[1] = Some(weight_grad(state, &weight, rows, grad.dtype));
     }
     if x.wants() {
-        let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+        let product = (x.numel, grad.numel / rows.max(1));
+        let storage = state.alloc_product_for(x.storage, product, grad.dtype, &torch::INPUT_GRADIENT);
         // of more than two dimensions it is a view of the product's
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });
     }
     if weight.wants() && bias.wants() {
-        results[1] = Some(weight_grad(state, &weight, grad.dtype));
+        results[1] = Some(weight_grad(state, &weight, rows, grad.dtype));
     }
     if bias.wants() {
         results[2] = Some(share(state, grad));
@@ -349,9 +352,9 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     results
 }
 
-fn weight_grad(state: &mut State, weight: &Input, dtype: Dtype) -> Grad {
+fn weight_grad(state: &mut State, weight: &Input, rows: u64, dtype: Dtype) -> Grad {
     let numel = weight.numel;
-    let storage = state.alloc_product(numel, dtype, &WEIGHT_GRADIENT);
+    let storage = state.alloc_product(numel, rows, dtype, &WEIGHT_GRADIENT);
     Grad { view: true, ..Grad::new(storage, numel, dtype, Layout::Tokens) }
 }
 

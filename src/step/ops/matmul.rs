@@ -38,14 +38,18 @@ impl Machine {
         let (b, a) = (cast(b), cast(a));
         let bias = bias.map(cast);
         let product = self.tensor(|state| {
-            let node = state.node([&Input::NONE, &a.value, &b.value], baddbmm_backward);
+            // queries by keys
+            let inner = inner_of(a.value.numel, state.length, numel);
+            let node = state.node([&Input::NONE, &a.value, &b.value], move |state, node, grad| {
+                baddbmm_backward(state, node, grad, numel.saturating_mul(inner))
+            });
             if b.value.requires_grad() {
                 state.save_view(node, &a.value);
             }
             if a.value.requires_grad() {
                 state.save_view(node, &b.value);
             }
-            let storage = state.alloc_product(numel, a.value.dtype, &BADDBMM);
+            let storage = state.alloc_product(numel, inner, a.value.dtype, &BADDBMM);
             let dims = state.by_queries();
             state.note_dims(storage, dims);
             let layout = if a.value.layout == Layout::Either { Layout::Either } else { Layout::Heads };
@@ -117,7 +121,13 @@ impl State {
             (true, false) => Layout::Tokens,
             (true, true) => Layout::Columns,
         };
-        let node = self.node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, layout));
+        let inner = match second {
+            Second::Plain => self.length,
+            Second::Transposed | Second::Keys => inner_of(a.numel, self.length, numel),
+        };
+        let multiplied = numel.saturating_mul(inner);
+        let node = self
+            .node([&a, &b], move |state, node, grad| bmm_backward(state, node, grad, (layout, multiplied)));
         if a.requires_grad() {
             let layout = if transposed { Layout::Columns } else { b.layout };
             self.save_view(node, &Value { layout, ..b });
@@ -126,12 +136,12 @@ impl State {
             self.save_view(node, &a);
         }
         let storage = if second == Second::Keys {
-            let storage = self.alloc_product(numel, a.dtype, &SCORES);
+            let storage = self.alloc_product(numel, inner, a.dtype, &SCORES);
             let dims = self.by_queries();
             self.note_dims(storage, dims);
             storage
         } else {
-            let storage = self.alloc_product(numel, a.dtype, &torch::MATMUL);
+            let storage = self.alloc_product(numel, inner, a.dtype, &torch::MATMUL);
             self.take_product(storage, a.storage);
             storage
         };
@@ -147,24 +157,48 @@ impl State {
     }
 }
 
-/// The gradient of an operand, where it wants one.
-pub(in crate::step) fn product_backward(state: &mut State, operand: &Input, grad: &Grad) -> Option<Grad> {
+/// How many numbers a product multiplies that has three matrices of so many elements: each of the three dimensions is one of
+/// two of them.
+pub(in crate::step) fn multiplications([one, other, product]: [u64; 3]) -> u64 {
+    (one as f64 * other as f64 * product as f64).sqrt().round() as u64
+}
+
+/// Over how many products each element of a result of `numel` elements is a sum, where the first operand has `operand` elements
+/// and the result is so many wide.
+fn inner_of(operand: u64, width: u64, numel: u64) -> u64 {
+    operand.saturating_mul(width) / numel.max(1)
+}
+
+/// The gradient of an operand, where it wants one: of as many multiplications as the product itself.
+pub(in crate::step) fn product_backward(
+    state: &mut State,
+    operand: &Input,
+    grad: &Grad,
+    multiplied: u64,
+) -> Option<Grad> {
     operand.wants().then(|| {
-        let storage = state.alloc_product_for(operand.storage, operand.numel, grad.dtype, &torch::MATMUL);
+        let product = (operand.numel, multiplied / operand.numel.max(1));
+        let storage = state.alloc_product_for(operand.storage, product, grad.dtype, &torch::MATMUL);
         Grad::new(storage, operand.numel, grad.dtype, Layout::Heads)
     })
 }
 
-/// A batched product of views of tensors with more dimensions; `layout` is how the second operand's gradient lies.
-pub(in crate::step) fn bmm_backward(state: &mut State, node: &Node, grad: &Grad, layout: Layout) -> Results {
+/// A batched product of views of tensors with more dimensions; `layout` is how the second operand's gradient lies, beside how
+/// many numbers are `multiplied`.
+pub(in crate::step) fn bmm_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &Grad,
+    (layout, multiplied): (Layout, u64),
+) -> Results {
     let [first, second, _] = node.inputs;
     let of = |input: Input, layout: Layout| {
         let one_head = input.layout == Layout::Either && layout == Layout::Heads;
         if one_head { Layout::Either } else { layout }
     };
-    let other = product_backward(state, &second, grad);
+    let other = product_backward(state, &second, grad, multiplied);
     let other = other.map(|other| Grad { layout: of(second, layout), view: true, ..other });
-    let own = product_backward(state, &first, grad);
+    let own = product_backward(state, &first, grad, multiplied);
     let own = own.map(|own| Grad { layout: of(first, Layout::Heads), view: true, ..own });
     [own, other, None]
 }
@@ -183,16 +217,17 @@ pub(in crate::step) fn unbatched_backward(state: &mut State, grad: &Grad, batch:
 /// A product of two matrices.
 pub(in crate::step) fn mm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     let [first, second, _] = node.inputs;
-    let other = product_backward(state, &second, grad);
-    let own = product_backward(state, &first, grad);
+    let multiplied = multiplications([first.numel, second.numel, grad.numel]);
+    let other = product_backward(state, &second, grad, multiplied);
+    let own = product_backward(state, &first, grad, multiplied);
     [own, other, None]
 }
 
 /// The factor of `baddbmm` scales the gradients of both operands.
-fn baddbmm_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+fn baddbmm_backward(state: &mut State, node: &Node, grad: &Grad, multiplied: u64) -> Results {
     let [_, second, third] = node.inputs;
     let mut scaled = |operand: &Input| {
-        let raw = product_backward(state, operand, grad)?;
+        let raw = product_backward(state, operand, grad, multiplied)?;
         let result = like(state, &raw, &torch::MUL);
         state.release(raw.storage);
         Some(result)

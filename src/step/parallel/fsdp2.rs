@@ -48,9 +48,13 @@ const COMPUTE: Dtype = Dtype::Bf16;
 
 /// What FSDP2 keeps beside the shards.
 pub(in crate::step) struct Fsdp2 {
+    /// The ranks that have one model in shards.
     world: u64,
-    /// `reshard_after_forward`.
+    /// Whether others have it, too: a mesh of two dimensions.
+    is_replicated: bool,
+    /// `reshard_after_forward` of the layers and of the root.
     reshards: bool,
+    reshards_root: bool,
     /// `reduce_dtype`.
     reduce: Dtype,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
@@ -78,14 +82,18 @@ struct Unit {
     gathered: Vec<StorageId>,
     /// The gradient of all its shards.
     grad: StorageId,
+    /// What was added up across replicas, until backward is over (`AllReduceState`).
+    all_reduced: StorageId,
 }
 
 impl Fsdp2 {
     /// Before there is a model.
     pub fn of(cluster: Cluster) -> Fsdp2 {
         Fsdp2 {
-            world: cluster.gpus,
+            world: cluster.gpus / cluster.replicas.max(1),
+            is_replicated: cluster.replicas > 1,
             reshards: cluster.reshards,
+            reshards_root: cluster.reshards && cluster.reshards_root,
             reduce: match cluster.reduce {
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => Dtype::Bf16,
@@ -125,6 +133,7 @@ impl Fsdp2 {
             before,
             gathered: Vec::new(),
             grad: NOTHING,
+            all_reduced: NOTHING,
         };
         for (index, layer) in model.layers.iter().enumerate() {
             for id in layer.clone() {
@@ -247,7 +256,8 @@ impl Fsdp2 {
 
     /// `post_forward`: the whole parameters go. With the root's the last gathered output does, too.
     pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
-        if self.reshards {
+        let goes = if unit == self.root() { self.reshards_root } else { self.reshards };
+        if goes {
             self.reshard(heap, unit);
         }
         if unit == self.root() {
@@ -350,13 +360,18 @@ impl Fsdp2 {
         // the list is emptied from its end, but a variable of the loop holds its last one
         let last = grads.pop().unwrap_or(NOTHING);
         grads.into_iter().rev().for_each(|grad| heap.release(grad));
-        let scattered = |heap: &mut Heap, dtype: Dtype| {
+        let scattered = |heap: &mut Heap, stream: Stream, dtype: Dtype| {
             let bytes = numel.saturating_mul(dtype.bytes());
-            heap.alloc_on(Stream::Scatters, Category::Gradients, bytes, dtype, &SHARDED)
+            heap.alloc_on(stream, Category::Gradients, bytes, dtype, &SHARDED)
         };
-        let mut output = scattered(heap, self.reduce);
+        let mut output = scattered(heap, Stream::Scatters, self.reduce);
+        if self.is_replicated {
+            heap.retain(output);
+            self.units[unit].all_reduced = output;
+        }
         if stored != self.reduce {
-            let cast = scattered(heap, stored);
+            let cast_on = if self.is_replicated { Stream::Reduces } else { Stream::Scatters };
+            let cast = scattered(heap, cast_on, stored);
             heap.release(std::mem::replace(&mut output, cast));
         }
         heap.release(last);
@@ -372,6 +387,9 @@ impl Fsdp2 {
     /// `_root_post_backward_final_callback`: the root's turn, whose inputs need no gradient.
     pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params) {
         self.reduce(heap, params, self.root());
+        for unit in &mut self.units {
+            heap.release(std::mem::replace(&mut unit.all_reduced, NOTHING));
+        }
         heap.release(std::mem::replace(&mut self.reduced, NOTHING));
     }
 

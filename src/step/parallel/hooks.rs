@@ -98,14 +98,14 @@ impl Machine {
             return body(input);
         }
         let value = self.with(|state| {
-            match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.enter(&mut state.heap, &state.params, unit),
+            if let Some(fsdp) = state.parallel.units() {
+                fsdp.enter(&mut state.heap, &state.params, unit);
             }
             // RegisterPostBackwardFunction
-            state.on_gradient(&input.value, move |state| match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.reduce(&mut state.heap, &mut state.params, unit),
+            state.on_gradient(&input.value, move |state| {
+                if let Some(fsdp) = state.parallel.units() {
+                    fsdp.reduce(&mut state.heap, &mut state.params, unit);
+                }
             })
         });
         let output = body(&input.with(|own| *own = value));
@@ -115,13 +115,13 @@ impl Machine {
     /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
-            match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.leave(&mut state.heap, unit),
+            if let Some(fsdp) = state.parallel.units() {
+                fsdp.leave(&mut state.heap, unit);
             }
-            state.on_gradient(&output.value, move |state| match &mut state.parallel {
-                Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => {}
-                Parallel::Fsdp2(fsdp) => fsdp.enter_backward(&mut state.heap, &state.params, unit),
+            state.on_gradient(&output.value, move |state| {
+                if let Some(fsdp) = state.parallel.units() {
+                    fsdp.enter_backward(&mut state.heap, &state.params, unit);
+                }
             })
         });
         output.with(|own| *own = value)
@@ -129,11 +129,7 @@ impl Machine {
 
     /// The model's forward pass is over: its loss, whose gradient begins the backward pass. So many modules are around it.
     pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>, wrappers: u32) -> Tensor<'m> {
-        let root = self.with(|state| match &state.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => None,
-            Parallel::Fsdp2(fsdp) => Some(fsdp.root()),
-        });
-        match root {
+        match self.with(|state| state.parallel.units().map(|fsdp| fsdp.root())) {
             None => (0..=wrappers).fold(loss, |loss, number| self.leave_module(Module::root(number), loss)),
             Some(root) => self.leave_unit(root, loss),
         }

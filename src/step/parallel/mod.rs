@@ -12,6 +12,7 @@ mod ddp;
 mod fsdp2;
 mod gather;
 mod hooks;
+mod megatron;
 mod supported;
 mod zero;
 mod zero3;
@@ -23,10 +24,13 @@ use super::machine::State;
 use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use hooks::Module;
+use megatron::Megatron;
+pub(super) use megatron::PartParam;
 pub(super) use supported::supported;
 use zero::Zero;
 use zero3::Zero3;
@@ -37,6 +41,7 @@ pub fn is_engines(what: &What) -> bool {
         || fsdp2::OWN.contains(&what)
         || zero::OWN.contains(&what)
         || zero3::OWN.contains(&what)
+        || megatron::OWN.contains(&what)
 }
 
 /// A model on the machine, as an engine wraps it.
@@ -47,6 +52,9 @@ pub(super) struct Wrapped {
     pub layers: Vec<Range<ParamId>>,
     /// The first and the last layer of each body that stands for several runs.
     pub repeated: Vec<(usize, usize)>,
+    /// Of a model of Megatron-core: the parameters of each part that runs at a time, in the order of its modules, each as often
+    /// as it is there.
+    pub parts: Vec<Vec<PartParam>>,
     /// Whether it was loaded into the CPU's memory.
     pub on_cpu: bool,
 }
@@ -65,13 +73,18 @@ pub(super) enum Parallel {
     Zero(Box<Zero>),
     /// Each has a partition of every parameter: modules are gathered when they run, DeepSpeed's ZeRO-3.
     Zero3(Box<Zero3>),
+    /// Each has a part of the model, with buffers and masters of its own: Megatron-core, on one GPU too.
+    Megatron(Box<Megatron>),
 }
 
 impl Parallel {
-    /// How the ranks of a cluster train a model.
-    pub fn of(cluster: Cluster) -> Parallel {
+    /// How the ranks of a cluster train a model with the software of that trainer.
+    pub fn of(cluster: Cluster, trainer: Trainer) -> Parallel {
         match cluster.sharding {
+            _ if trainer == Trainer::Megatron => Parallel::Megatron(Box::new(Megatron::of(cluster))),
             _ if cluster.gpus <= 1 => Parallel::Alone,
+            // refused by `supported`
+            Sharding::Distributed => Parallel::Alone,
             Sharding::Ddp => Parallel::Ddp(Box::default()),
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
             Sharding::Zero1 | Sharding::Zero2 => Parallel::Zero(Box::new(Zero::of(cluster))),
@@ -79,10 +92,26 @@ impl Parallel {
         }
     }
 
+    /// The engine that has layers for units, which are gathered as a whole.
+    pub fn units(&mut self) -> Option<&mut Fsdp2> {
+        match self {
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => None,
+            Parallel::Fsdp2(fsdp) => Some(fsdp),
+        }
+    }
+
     /// Whether layers are units that are gathered as a whole.
     pub fn has_units(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => false,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => false,
             Parallel::Fsdp2(_) => true,
         }
     }
@@ -106,7 +135,11 @@ impl Parallel {
     /// Whether what a rank keeps of the model is in the CPU's memory.
     pub fn keeps_on_host(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => false,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => false,
             Parallel::Fsdp2(fsdp) => fsdp.offloads(),
         }
     }
@@ -114,7 +147,11 @@ impl Parallel {
     /// Bytes of the CPU's memory that a rank takes.
     pub fn on_host(&self, params: &Params) -> u64 {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => 0,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => 0,
             Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
         }
     }
@@ -122,7 +159,11 @@ impl Parallel {
     /// The storage of a parameter that a module gathered.
     pub fn gathered(&self, id: ParamId) -> StorageId {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => NOTHING,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => NOTHING,
             Parallel::Zero3(zero) => zero.gathered(id),
         }
     }
@@ -131,14 +172,18 @@ impl Parallel {
     pub fn has_own_type(&self) -> bool {
         match self {
             Parallel::Alone | Parallel::Ddp(_) => false,
-            Parallel::Fsdp2(_) | Parallel::Zero(_) | Parallel::Zero3(_) => true,
+            Parallel::Fsdp2(_) | Parallel::Zero(_) | Parallel::Zero3(_) | Parallel::Megatron(_) => true,
         }
     }
 
     /// How often the optimizer steps: all parameters at once, or one tensor of partitions after the other.
     pub fn steps(&self) -> usize {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => 1,
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => 1,
             Parallel::Zero3(zero) => zero.groups(),
         }
     }
@@ -146,7 +191,7 @@ impl Parallel {
     /// Elements of the one tensor that the optimizer steps in place of the parameters, where there is such.
     pub fn partition(&self) -> Option<u64> {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => None,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => None,
             Parallel::Zero(zero) => Some(zero.partition()),
             Parallel::Zero3(zero) => Some(zero.group()),
         }
@@ -155,7 +200,7 @@ impl Parallel {
     /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
     pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> (Kept, Dtype) {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
             Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
@@ -172,7 +217,7 @@ impl Parallel {
     /// tell them from others.
     pub fn kept_packed(&self, numel: u64) -> (u64, Kept) {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {
                 let bytes = numel.div_ceil(2);
                 (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
             }
@@ -186,7 +231,7 @@ impl Parallel {
     /// Whether a parameter is there for an operation to read.
     pub fn is_there(&self, id: ParamId) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) => true,
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => true,
             Parallel::Fsdp2(fsdp) => fsdp.is_gathered(id),
             Parallel::Zero3(zero) => zero.is_gathered(id),
         }
@@ -195,17 +240,21 @@ impl Parallel {
     /// What one repetition of a layer leaves to the next, beside what autograd does.
     pub fn carried(&self) -> [StorageId; 3] {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => [NOTHING; 3],
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => [NOTHING; 3],
             Parallel::Fsdp2(fsdp) => fsdp.carried(),
         }
     }
 
-    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, and ZeRO-3 gathers
-    /// ahead.
+    /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, ZeRO-3 gathers
+    /// ahead, and Megatron's first forward pass makes buffers that stay.
     pub fn repeats_itself(&self) -> bool {
         match self {
             Parallel::Alone | Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
-            Parallel::Ddp(_) | Parallel::Zero3(_) => false,
+            Parallel::Ddp(_) | Parallel::Zero3(_) | Parallel::Megatron(_) => false,
         }
     }
 }
@@ -224,6 +273,7 @@ impl State {
             }
             Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
             Parallel::Zero3(zero) => zero.wrap(&mut self.heap, &mut self.params, model),
+            Parallel::Megatron(engine) => engine.wrap(&mut self.heap, &mut self.params, model),
         }
     }
 
@@ -234,13 +284,14 @@ impl State {
             Parallel::Ddp(ddp) => ddp.arrived(param),
             Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
+            Parallel::Megatron(_) => Megatron::arrived(&mut self.heap, &mut self.params, param),
         }
     }
 
     /// The model's forward pass begins.
     pub fn enter_forward(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Zero(_) => {}
+            Parallel::Alone | Parallel::Zero(_) | Parallel::Megatron(_) => {}
             Parallel::Ddp(ddp) => {
                 if ddp.enter_forward(&mut self.heap, &self.params) {
                     self.meet_unmodelled(
@@ -259,7 +310,7 @@ impl State {
     /// The backward pass is through.
     pub fn leave_backward(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) => {}
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.leave_backward(&mut self.heap, &mut self.params),
             Parallel::Zero(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
             Parallel::Zero3(zero) => zero.leave_backward(&mut self.heap, &mut self.params),
@@ -269,7 +320,7 @@ impl State {
     /// The optimizer is about to read the gradients.
     pub fn enter_step(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) => {}
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
             Parallel::Zero(zero) => zero.enter_step(&mut self.heap),
             Parallel::Zero3(zero) => zero.enter_step(&mut self.heap, &self.params),
@@ -279,7 +330,11 @@ impl State {
     /// It is about to step for that time.
     pub fn enter_partition(&mut self, number: usize) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => {}
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => {}
             Parallel::Zero3(zero) => zero.enter_group(&mut self.heap, number),
         }
     }
@@ -287,7 +342,7 @@ impl State {
     /// It has stepped so.
     pub fn leave_partition(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) => {}
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => {}
             Parallel::Zero(zero) => zero.leave_step(&mut self.heap),
             Parallel::Zero3(zero) => zero.leave_group(&mut self.heap),
         }
@@ -296,8 +351,26 @@ impl State {
     /// The optimizer has stepped.
     pub fn leave_step(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => {}
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => {}
             Parallel::Zero3(zero) => zero.leave_step(&mut self.heap),
         }
+    }
+
+    /// `optimizer.zero_grad()` of an engine that keeps gradients of its own.
+    pub fn zero_grad(&mut self) {
+        if let Parallel::Megatron(engine) = &mut self.parallel {
+            engine.zero_grad(&mut self.heap);
+        }
+    }
+
+    /// Steps, where the engine's optimizer has tensors of its own; whether it has.
+    pub fn step_own(&mut self, clips: bool, is_first: bool) -> bool {
+        let Parallel::Megatron(engine) = &mut self.parallel else { return false };
+        engine.step(&mut self.heap, clips, is_first);
+        true
     }
 }

@@ -1,10 +1,11 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
 use crate::issue::{Field, Issue};
-use crate::job::{Job, Member};
+use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LossKernel, Method, Offloading, Optimizer, Precision, Sharding,
     Stack, StepTime,
@@ -17,6 +18,25 @@ pub(in crate::step) fn supported(
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), Issue> {
+    // what else it refuses lies with its modules
+    if Software::of(member.stack).trainer == Trainer::Megatron {
+        let trains = |act: &Act| matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. });
+        return if job.members.len() > 1 || !job.round.iter().all(trains) {
+            let message = "Megatron-core is followed where it trains one model on labels";
+            Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning"))
+        } else if job.cluster.cpu != CpuOffload::Off {
+            let message = "weights and optimizers in the CPU's memory are not modelled of Megatron-core";
+            Err(Issue::error(Field::CpuOffload, message).with_fix("keep all on the GPUs"))
+        } else {
+            Ok(())
+        };
+    }
+    let layout = job.cluster.layout;
+    if layout.gpus() > 1 {
+        let field = if layout.tensor > 1 { Field::TensorParallel } else { Field::PipelineParallel };
+        let message = format!("{} does not divide a model among GPUs", member.stack.label());
+        return Err(Issue::error(field, message).with_fix("choose Megatron-core, or sizes of 1"));
+    }
     if !job.cluster.is_many() {
         return Ok(());
     }
@@ -40,7 +60,7 @@ pub(in crate::step) fn supported(
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant => {}
-        Checkpointing::Reentrant | Checkpointing::Offloaded => {
+        Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
         }
@@ -53,7 +73,8 @@ pub(in crate::step) fn supported(
         );
     }
     match (job.cluster.sharding, job.cluster.cpu) {
-        (Sharding::Ddp, _) | (Sharding::Fsdp2, CpuOffload::Off | CpuOffload::All) => {}
+        (Sharding::Ddp | Sharding::Distributed, _) | (Sharding::Fsdp2, CpuOffload::Off | CpuOffload::All) => {
+        }
         (Sharding::Fsdp2, CpuOffload::Optimizer) => {
             let what = "FSDP2's CPUOffloadPolicy with weights on the GPU, which it has no word for,";
             return refuse(Field::CpuOffload, what.into(), "offload weights and optimizer, or nothing");
@@ -74,6 +95,11 @@ pub(in crate::step) fn supported(
             refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
         }
         Sharding::Ddp => Ok(()),
+        Sharding::Distributed => refuse(
+            Field::Sharding,
+            "Megatron's distributed optimizer under another library".into(),
+            "choose ZeRO-1",
+        ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             sharded(job.cluster, member, training.optimizer, architecture, modeling).map_err(
                 |(field, what, fix)| {

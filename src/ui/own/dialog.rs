@@ -3,7 +3,7 @@
 use leptos::html;
 use leptos::prelude::*;
 
-use super::{dimensions, file, remote};
+use super::{configuration, dimensions, file, remote};
 use crate::ui::browser;
 use crate::ui::state::State;
 use crate::ui::way::Way;
@@ -42,7 +42,7 @@ pub fn draw(state: State) -> AnyView {
             on:close=move |_| own.open.set(false)
         >
             <div class="own-head">
-                <h2 id="own-title">"Bring your own model"</h2>
+                <h2 id="own-title">"Bring your own model or configuration"</h2>
                 <button
                     type="button"
                     class="remove"
@@ -58,6 +58,7 @@ pub fn draw(state: State) -> AnyView {
             <div hidden=part(Way::Hub)>{remote::draw(state)}</div>
             <div hidden=part(Way::File)>{file::draw(state)}</div>
             <div hidden=part(Way::Dimensions)>{dimensions::draw(state)}</div>
+            <div hidden=part(Way::Configuration)>{configuration::draw(state)}</div>
         </dialog>
     }
     .into_any()

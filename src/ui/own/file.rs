@@ -10,6 +10,8 @@ use wasm_bindgen::JsCast;
 use web_sys::{File, HtmlInputElement};
 
 use super::bring::{bring, finish};
+use super::configuration;
+use crate::import;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::model::read::check_length;
@@ -23,17 +25,24 @@ use crate::ui::way::Way;
 /// How long the keys must rest before the text is read.
 const REST: u32 = 200;
 
-/// Takes a file as the model; what is wrong with it is said in the dialog.
+/// Takes a file, as the model where it is a `config.json`, else as a configuration; what is wrong with it is said in the dialog.
 pub fn take(state: State, file: File) {
     let own = state.own;
     spawn_local(async move {
         let name = file.name();
         // `config.json` is what all of them are called.
         let stem = name.strip_suffix(".json").filter(|stem| *stem != "config").unwrap_or_default();
-        let taken = browser::read(&file).await.and_then(|config| bring(state, stem, &config));
+        // a `.json` that is neither is most likely meant to be a model's
+        let is_model =
+            |text: &str| import::is_model(text) || name.starts_with("config") && name.ends_with(".json");
+        let (way, taken) = match browser::read(&file).await {
+            Ok(text) if is_model(&text) => (Way::File, bring(state, stem, &text)),
+            Ok(text) => (Way::Configuration, configuration::apply(state, &text)),
+            Err(issue) => (Way::File, Err(issue)),
+        };
         if let Err(issue) = taken {
             own.complain(&Issue { message: format!("{name}: {}", issue.message), ..issue });
-            own.show(Some(Way::File));
+            own.show(Some(way));
         }
     });
 }

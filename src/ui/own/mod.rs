@@ -1,9 +1,11 @@
-//! Bringing a model of one's own: by its id on the Hub, its `config.json`, or its dimensions.
+//! Bringing what one has: a model by its id on the Hub, its `config.json` or its dimensions, or a whole configuration of another
+//! project.
 //!
 //! The dialog is drawn when it is asked for the first time and stays from then on, so that nothing that was typed into it
 //! is ever lost.
 
 mod bring;
+mod configuration;
 mod dialog;
 mod dimensions;
 mod file;
@@ -16,10 +18,11 @@ use super::browser;
 use super::hub;
 use super::state::State;
 use super::summary;
+use super::way::Way;
 use crate::model::catalogue;
 use crate::scenario::ModelChoice;
 
-/// Takes a `config.json` or a memory snapshot that is dropped anywhere on the page.
+/// Takes a `config.json`, a configuration or a memory snapshot that is dropped anywhere on the page.
 pub fn accept_drops(state: State) {
     let take = move |dropped: web_sys::File| match snapshot::is_one(&dropped.name()) {
         true => snapshot::take(state, dropped),
@@ -53,6 +56,14 @@ pub fn OwnModel() -> impl IntoView {
             on:click=show
         >
             "Use a config.json or Hub id"
+        </button>
+        <button
+            type="button"
+            class="own-button"
+            aria-haspopup="dialog"
+            on:click=move |_| state.own.show(Some(Way::Configuration))
+        >
+            "Read a training configuration"
         </button>
         {dialog}
     }

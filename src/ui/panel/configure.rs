@@ -17,9 +17,17 @@ fn is_on_surface(key: &Key) -> bool {
     key.place == Place::Surface
 }
 
+/// Whether an input is folded away.
+fn is_folded_away(key: &Key) -> bool {
+    match key.place {
+        Place::Front | Place::Folded => true,
+        Place::Surface | Place::Planned => false,
+    }
+}
+
 /// Whether an issue names an input that is folded away.
 fn is_folded(field: Field) -> bool {
-    Key::of(field).is_some_and(|key| !is_on_surface(key))
+    Key::of(field).is_some_and(is_folded_away)
 }
 
 /// All controls of the active scenario.
@@ -47,8 +55,8 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning and DPO. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are \
-                 not estimated yet."
+                "Supervised fine-tuning, DPO, GRPO whose answers a server generates, and generation. Figures are per GPU: of one, or of several \
+                 under DDP, FSDP2 or ZeRO."
             </p>
         </form>
     }
@@ -57,7 +65,7 @@ pub fn Configure() -> impl IntoView {
 /// The folded inputs that are not at their default.
 pub fn changed(scenario: &Scenario) -> Vec<&'static Key> {
     let defaults = scenario.defaults();
-    KEYS.iter().filter(|key| !is_on_surface(key) && key.is_changed(scenario, &defaults)).collect()
+    KEYS.iter().filter(|key| is_folded_away(key) && key.is_changed(scenario, &defaults)).collect()
 }
 
 /// `2 changed`; nothing where none is.
@@ -113,7 +121,7 @@ fn Rest() -> impl IntoView {
 #[component]
 fn Controls(group: Group) -> impl IntoView {
     let state = State::of_page();
-    let keys = move || KEYS.iter().filter(move |key| key.group == group && !is_on_surface(key));
+    let keys = move || KEYS.iter().filter(move |key| key.group == group && is_folded_away(key));
     let idle = Signal::derive(move || {
         state.current().scenario.with(|scenario| !keys().any(|key| key.matters(scenario)))
     });

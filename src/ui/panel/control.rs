@@ -90,6 +90,10 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Gpus => &scale::GPUS,
         Count::Elements => &scale::ELEMENTS,
         Count::ElementsOrNone => &scale::ELEMENTS_OR_NONE,
+        Count::Mebibytes => &scale::MEBIBYTES,
+        Count::DatasetTokens => &scale::DATASET,
+        Count::Epochs => &scale::EPOCHS,
+        Count::LayersOrNone | Count::StageOrNone => &scale::OR_NONE,
     }
 }
 

@@ -5,9 +5,9 @@ use leptos::prelude::*;
 use crate::ui::controls::explained;
 
 /// What is estimated.
-const ESTIMATES: &str = "It estimates supervised fine-tuning and preference training (DPO), with PyTorch and the training library that is chosen. Figures are per GPU: \
-                 of one, or of several under DDP, FSDP2 or ZeRO. GRPO and inference are not estimated yet. What a card needs is what the allocator \
-                 hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately.";
+const ESTIMATES: &str = "It estimates fine-tuning, training on preferences (DPO) and on rewards (GRPO), and generation, with PyTorch and the \
+                         software that is chosen. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. What a card needs is \
+                         what the allocator hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately.";
 
 /// What one should know about the page.
 #[component]

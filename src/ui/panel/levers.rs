@@ -63,7 +63,7 @@ pub fn Changes() -> impl IntoView {
             <Table
                 caption="Changes that save memory"
                 class="lever-table"
-                columns=Signal::stored(columns(["Change", "Costs", "Saves", "Needs", "Verdict"]))
+                columns=Signal::stored(columns(["Change", "Costs", "Time", "Saves", "Needs", "Verdict"]))
                 rows=rows
                 busy=Signal::derive(move || is_behind(state))
             />
@@ -195,6 +195,7 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
             head: Cell { act: Some(act), ..Cell::of(words.join(", ")) },
             cells: vec![
                 Cell { class: "words", ..Cell::of(lever.cost.label()) },
+                Cell::of(lever.slower_in_words()),
                 Cell::of(unit.difference(found.needed, lever.needed)),
                 Cell::of(unit.amount(lever.needed)),
                 Cell::of(lever.verdict.label()),

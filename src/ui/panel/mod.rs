@@ -23,6 +23,8 @@ mod readout;
 mod rows;
 mod sentence;
 mod take;
+mod thumb;
+mod time;
 mod timeline;
 mod verdict;
 mod views;

@@ -7,6 +7,8 @@ use super::fit::Models;
 use super::levers::Changes;
 use super::need::Cards;
 use super::ranks::Layouts;
+use super::thumb::Thumb;
+use super::time::Time;
 
 /// The questions that a plan answers.
 #[component]
@@ -16,11 +18,13 @@ pub fn Plan() -> impl IntoView {
             <div class="column">
                 <Curves />
                 <Layouts />
+                <Time />
                 <Changes />
             </div>
             <div class="column">
                 <Cards />
                 <Models />
+                <Thumb />
             </div>
         </div>
     }

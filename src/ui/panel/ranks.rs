@@ -6,8 +6,9 @@ use super::chart::Chart;
 use super::need::open;
 use super::rows::pieces;
 use crate::estimate::estimate;
+use crate::memory::{Memory, Rank};
 use crate::plan::{GPU_COUNTS, Layout as OnGpus, Verdict};
-use crate::scenario::{Cluster, Scenario, Sharding};
+use crate::scenario::{Cluster, Scenario, Sharding, Stack};
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::controls::{Cell, Column, Row, Table};
 use crate::ui::desk::Place;
@@ -20,6 +21,9 @@ use crate::units::{Bytes, grouped};
 /// How many GPUs have a bar of their own.
 const DRAWN: u64 = 8;
 
+/// How many stages of a pipeline have.
+const MOST_STAGES: u64 = 32;
+
 /// What every GPU holds, where there are several.
 #[component]
 pub fn Ranks() -> impl IntoView {
@@ -29,8 +33,9 @@ pub fn Ranks() -> impl IntoView {
     let told = move || {
         let unit = state.unit();
         let told = |needed, capacity, batch| together(cluster.get(), needed, capacity, batch, unit);
-        state.current().answer(|scenario, memory, gpu| {
-            told(memory.needed(), gpu.memory, scenario.batch.saturating_mul(scenario.accumulation))
+        state.current().answer(|scenario, memory, gpu| match memory.rank {
+            Some(rank) => staged(cluster.get(), rank),
+            None => told(memory.needed(), gpu.memory, scenario.batch.saturating_mul(scenario.accumulation)),
         })
     };
     let silent = move || {
@@ -51,20 +56,50 @@ fn bars(state: State, width: u32) -> String {
     let unit = state.unit();
     let layout = Layout { width, bar: 14, gap: 6, names: 56, amounts: 76, labelled: false };
     let drawn = state.current().answer(|scenario, memory, gpu| {
-        let bars = (0..scenario.cluster.gpus.min(DRAWN)).map(|rank| Bar {
-            name: format!("GPU {rank}"),
+        let bar = |name, memory: &Memory| Bar {
+            name,
             segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
             faded: false,
+        };
+        let Some(rank) = memory.rank else {
+            let bars = (0..scenario.cluster.gpus.min(DRAWN)).map(|rank| bar(format!("GPU {rank}"), memory));
+            let told = "Bars of the memory at the peak of every GPU, all alike";
+            return draw(&bars.collect::<Vec<_>>(), unit, layout, told);
+        };
+        let stages = 1..=rank.stages.min(MOST_STAGES);
+        let bars = stages.filter_map(|stage| {
+            let name = format!("stage {}", grouped(stage));
+            if stage == rank.stage {
+                return Some(bar(name, memory));
+            }
+            let mut other = scenario.clone();
+            other.cluster.layout.stage = stage;
+            Some(bar(name, &estimate(&other).memory?))
         });
         draw(
             &bars.collect::<Vec<_>>(),
             unit,
             layout,
-            "Bars of the memory at the peak of every GPU, all alike",
+            "Bars of the memory at the peak of a GPU of every stage",
         )
     });
     drawn.unwrap_or_default()
+}
+
+/// Which stage is answered for, and what the others are.
+fn staged(cluster: Cluster, rank: Rank) -> String {
+    let each = cluster.gpus / rank.stages.max(1);
+    let leads = if cluster.layout.stage == 0 { "needs most, and its figures are shown" } else { "is shown" };
+    let beyond = match rank.stages.checked_sub(MOST_STAGES) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" {} more stages are not drawn.", grouped(more)),
+    };
+    let gpus = if each == 1 { "one GPU".to_owned() } else { format!("{} GPUs, all alike", grouped(each)) };
+    format!(
+        "A GPU of {}, {leads}. Each stage has {gpus}; the bars of other stages are of their tensors.{beyond}",
+        rank.words()
+    )
 }
 
 /// What all GPUs need together, so that nobody takes the figure of one for it.
@@ -89,11 +124,21 @@ fn counts() -> impl Iterator<Item = u64> {
     GPU_COUNTS.into_iter().filter(|gpus| (2..=32).contains(gpus))
 }
 
+/// The engines that go with the scenario's training library.
+fn engines(scenario: &Scenario) -> impl Iterator<Item = Sharding> + use<> {
+    let megatron = scenario.stack == Stack::Megatron;
+    Sharding::ALL.iter().copied().filter(move |sharding| match sharding {
+        Sharding::Ddp => true,
+        Sharding::Distributed => megatron,
+        Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => !megatron,
+    })
+}
+
 /// The scenario under an engine on so many GPUs, with the precision that they usually have unless another was chosen.
 fn under(scenario: &Scenario, sharding: Sharding, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
-        scenario.cluster.gpus = gpus;
+        scenario.cluster.set_gpus(gpus);
         scenario.cluster.sharding = sharding;
     });
     other
@@ -109,8 +154,8 @@ pub fn Layouts() -> impl IntoView {
         move || state.current().scenario.with(|scenario| under(scenario, Sharding::ALL[0], 2)),
         |scenario| {
             let ask = |sharding, gpus| Question::Point(Box::new(under(scenario, sharding, gpus)));
-            let row = |sharding: &Sharding| counts().map(|gpus| ask(*sharding, gpus)).collect::<Vec<_>>();
-            Sharding::ALL.iter().flat_map(row).collect()
+            let row = |sharding: Sharding| counts().map(|gpus| ask(sharding, gpus)).collect::<Vec<_>>();
+            engines(scenario).flat_map(row).collect()
         },
         Place::Layout,
         |answer| {
@@ -122,13 +167,13 @@ pub fn Layouts() -> impl IntoView {
         let unit = state.unit();
         let points: Vec<_> = found.heard.get();
         state.current().scenario.with(|scenario| {
-            let row = |(index, sharding): (usize, &Sharding)| {
+            let row = |(index, sharding): (usize, Sharding)| {
                 let cell = |(column, gpus): (usize, u64)| {
                     let point = points.get(index * counts().count() + column).copied().flatten();
-                    cell(state, under(scenario, *sharding, gpus), point, unit)
+                    cell(state, under(scenario, sharding, gpus), point, unit)
                 };
                 Row {
-                    class: if scenario.cluster.is_many() && scenario.cluster.sharding == *sharding {
+                    class: if scenario.cluster.is_many() && scenario.cluster.sharding == sharding {
                         "own"
                     } else {
                         ""
@@ -138,7 +183,7 @@ pub fn Layouts() -> impl IntoView {
                     ..Row::default()
                 }
             };
-            Sharding::ALL.iter().enumerate().map(row).collect::<Vec<_>>()
+            engines(scenario).enumerate().map(row).collect::<Vec<_>>()
         })
     });
     let columns = Signal::derive(|| {
@@ -219,6 +264,7 @@ fn fewest(state: State, scenario: &Scenario, layout: &OnGpus, unit: Unit) -> imp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario;
     use crate::share;
 
     #[test]
@@ -229,6 +275,19 @@ mod tests {
         assert!(told.contains("need 160.0 GiB of 384.0 GiB and take 64 sequences per step"), "{told}");
         let two = together(Cluster { gpus: 2, ..cluster }, Bytes::gib(10.), Bytes::gib(24.), 1, Unit::Binary);
         assert!(two.starts_with("All do the same"), "{two}");
+    }
+
+    #[test]
+    fn stages_are_told_apart() {
+        let layout = scenario::Layout { tensor: 2, pipeline: 4, ..scenario::Layout::WHOLE };
+        let cluster = Cluster { gpus: 16, layout, ..Cluster::ONE };
+        let rank = Rank { stage: 1, stages: 4, in_flight: 4, interleaved: false };
+        let told = staged(cluster, rank);
+        assert!(
+            told.starts_with("A GPU of stage 1 of 4, which holds the embedding and 4 micro-batches"),
+            "{told}"
+        );
+        assert!(told.contains("Each stage has 4 GPUs, all alike"), "{told}");
     }
 
     #[test]

@@ -26,6 +26,11 @@ const PIECES: [Piece; 7] = [
 
 /// `QLoRA, rank 16`.
 fn method(scenario: &Scenario) -> String {
+    if !scenario.task.trains() {
+        let weights =
+            if scenario.method == Method::Qlora { "4-bit weights" } else { scenario.precision.label() };
+        return weights.to_owned();
+    }
     let rank = grouped(scenario.lora.rank);
     match scenario.method {
         Method::Full => "full fine-tuning".to_owned(),

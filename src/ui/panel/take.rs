@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::answer;
-use crate::export::{SCRIPT_NAME, script};
+use crate::export::{Configuration, configuration};
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
@@ -54,7 +54,6 @@ pub fn Take(
         item("Copy link", Box::new(link)),
         item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
         item("Copy code to embed", Box::new(frame)),
-        item("File that runs it", Box::new(move || program(state))),
         item("Download CSV", Box::new(move || export(state, Form::Csv))),
         item("Download JSON", Box::new(move || export(state, Form::Json))),
         item("Step for memory_viz", Box::new(move || export(state, Form::MemoryViz))),
@@ -62,6 +61,8 @@ pub fn Take(
         item("Chart as PNG", Box::new(move || picture(state, true))),
         item("Print", Box::new(browser::print)),
     ];
+    let files =
+        Configuration::ALL.map(|which| item(which.choice().label, Box::new(move || file(state, which))));
     view! {
         <button type="button" class="tool" popovertarget="take" aria-haspopup="true">
             "Export"
@@ -69,6 +70,8 @@ pub fn Take(
         </button>
         <ul class="menu" id="take" popover="auto" aria-label="Export">
             {items}
+            <li class="menu-title">"Files that run it"</li>
+            {files}
         </ul>
         <button type="button" class="tool strong roomy" on:click=move |_| copied()>
             "Copy link"
@@ -86,11 +89,16 @@ fn copy(state: State, text: &str, told: &'static str) {
     });
 }
 
-/// The Python file that runs the scenario on screen, or why there is none.
-fn program(state: State) {
+/// The file that runs the scenario on screen, with what it does otherwise, or why there is none.
+fn file(state: State, which: Configuration) {
     let scenario = untrack(|| state.current().scenario.get());
-    match script(&scenario) {
-        Ok(text) => browser::save(SCRIPT_NAME, "text/x-python", &text),
+    match configuration(&scenario, which) {
+        Ok(written) => {
+            browser::save(which.file(), which.mime(), &written.text);
+            if !written.differs.is_empty() {
+                state.tell(&format!("{}: otherwise than here: {}", which.file(), written.differs.join("; ")));
+            }
+        }
         Err(issue) => state.tell(&format!("No file: {issue}")),
     }
 }

@@ -110,7 +110,13 @@ fn answer(
             </div>
             {meter}
         </div>
-        <dl class="figures">{verdict::figures(memory, (gpu, scenario.cluster), detail, unit).into_iter().map(figure).collect::<Vec<_>>()}</dl>
+        <dl class="figures">
+            {verdict::figures(memory, (gpu, scenario.cluster), detail, unit)
+                .into_iter()
+                .chain(verdict::speed(scenario, memory))
+                .map(figure)
+                .collect::<Vec<_>>()}
+        </dl>
     }
 }
 

@@ -6,6 +6,9 @@ from typing import Any, Dict, Literal, TypedDict, Union
 class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
+    #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
+    task: Literal["sft", "dpo", "grpo", "generate"]
+
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
 
@@ -42,11 +45,26 @@ class Scenario(TypedDict, total=False):
     #: The optimizer, where its implementation changes the memory also the implementation
     optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
-    #: Sequences in one forward pass: activations and logits grow with it
+    #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
     batch_size: int
 
     #: Tokens per sequence, padding included
     seq_length: int
+
+    #: Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored
+    prompt_length: int
+
+    #: Where the scores of the model as it was come from
+    reference: Literal["scored", "none", "precomputed"]
+
+    #: The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens)
+    new_tokens: int
+
+    #: What is kept of the keys and values of earlier tokens
+    kv_cache: Literal["dynamic", "static", "off"]
+
+    #: How the next token is chosen
+    sampling: Literal["greedy", "sampled"]
 
     #: How long the sequences are; where they vary, batches are padded to their longest
     lengths: str
@@ -55,7 +73,7 @@ class Scenario(TypedDict, total=False):
     gradient_accumulation: int
 
     #: Whether activations are recomputed in backward
-    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded"]
+    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective"]
 
     #: The attention implementation
     attention: Literal["sdpa", "eager", "flash", "efficient", "math", "cudnn", "flash-attention-2"]
@@ -76,7 +94,7 @@ class Scenario(TypedDict, total=False):
     clip_gradients: bool
 
     #: Whose code runs the model
-    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt"]
+    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
 
     #: How the output head and the loss are computed
     loss: Literal["standard", "full", "liger", "cut", "chunked"]
@@ -100,13 +118,49 @@ class Scenario(TypedDict, total=False):
     gpus: int
 
     #: What each of several GPUs keeps of the model
-    shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+    shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3", "dist-opt"]
 
     #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
     reshard_after_forward: bool
 
-    #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype))
+    #: Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)
+    reshard_root: bool
+
+    #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
+    replicas: int
+
+    #: The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32)
     reduce_dtype: Literal["fp32", "bf16"]
+
+    #: Among how many GPUs Megatron divides each layer (tensor_model_parallel_size)
+    tp: int
+
+    #: Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other
+    pp: int
+
+    #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
+    layers_per_virtual_stage: int
+
+    #: The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most
+    pipeline_stage: int
+
+    #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
+    cpu_offload: Literal["off", "optimizer", "all"]
+
+    #: MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)
+    used_mib: int
+
+    #: MiB of the card that shall stay free, for what an estimate cannot know
+    margin_mib: int
+
+    #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
+    context_mib: int
+
+    #: Tokens of the data set: how long the run takes follows from it
+    dataset_tokens: int
+
+    #: How often the data set is gone through
+    epochs: int
 
     #: How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size²
     reduce_bucket: int

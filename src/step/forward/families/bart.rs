@@ -161,7 +161,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
         match self.checkpointing() {
-            Checkpointing::Off => self.bart_layer(layer, hidden, shared),
+            Checkpointing::Off | Checkpointing::Selective => self.bart_layer(layer, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage =
                     |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(0, |own| own.value.storage);

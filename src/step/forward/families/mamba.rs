@@ -10,7 +10,7 @@ use crate::step::autograd::{Grad, Input, Node, Results};
 use crate::step::machine::State;
 use crate::step::ops::linear::Weight;
 use crate::step::ops::matmul::bmm_backward;
-use crate::step::ops::matmul::{Product, Second, mm_backward};
+use crate::step::ops::matmul::{Product, Second, mm_backward, multiplications};
 use crate::step::ops::pointwise::mul_backward;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -100,8 +100,10 @@ impl<'a> Pass<'_, 'a> {
         }
         weight.apply(|state, w| {
             let x = &transposed.value;
+            let multiplied = multiplications([w.numel, x.numel, numel]);
+            state.multiply(multiplied, 1);
             let node = state.node([&Input::NONE, x], move |state, node, grad| {
-                bmm_backward(state, node, grad, Layout::Heads)
+                bmm_backward(state, node, grad, (Layout::Heads, multiplied))
             });
             state.save(node, w.storage);
             let whole = Value { numel, layout: Layout::Heads, shape: Layout::Heads, ..*x };

@@ -143,7 +143,7 @@ impl<'a> Pass<'_, 'a> {
             given.cross_bias = made.cross.or(given.cross_bias.take());
         };
         match self.checkpointing() {
-            Checkpointing::Off => {
+            Checkpointing::Off | Checkpointing::Selective => {
                 let (output, made) = run();
                 note(made);
                 output

@@ -96,6 +96,11 @@ impl State {
         let direct = x.dtype == stored && dtype == x.dtype;
         let length = chunk(rows, shape);
         let buffer = if direct { self.logits_of(length, shape.output, dtype) } else { NOTHING };
+        // logits, the input's gradient, the weight's
+        let numel = rows.saturating_mul(shape.output);
+        (0..2 + u64::from(trained)).for_each(|_| self.multiply(numel, shape.input));
+        // the logits are written and become their own gradient
+        (0..2).for_each(|_| self.write(numel.saturating_mul(dtype.bytes())));
         for length in lengths(rows, length) {
             let logits = if direct { NOTHING } else { self.liger_logits(x, (length, shape), stored, dtype) };
             let inputs = length.saturating_mul(shape.input);
@@ -163,6 +168,7 @@ impl State {
         let rows = x.numel / shape.input.max(1);
         let parameter = self.weight(weight);
         let node = self.node([x, &parameter], move |state, node, _| cut_backward(state, node, shape));
+        self.multiply(rows.saturating_mul(shape.output), shape.input);
         // `_build_flat_valids`: sequence and position of every target, then one number for both
         let mask = self.alloc_for(x.storage, rows, Dtype::Bool, &TARGET_MASK);
         let wide = self.alloc(rows.saturating_mul(2), Dtype::I64, &torch::NONZERO);
@@ -211,6 +217,8 @@ fn cut_backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     state.release(indices);
     let mut gradient = |wanted: &Input| {
         wanted.wants().then(|| {
+            // the logits once more, and the gradient from them
+            (0..2).for_each(|_| state.multiply(input.numel, shape.output));
             let storage = state.alloc_for(wanted.storage, wanted.numel, input.dtype, &CUT_GRADIENT);
             Grad::new(storage, wanted.numel, input.dtype, Layout::Tokens)
         })

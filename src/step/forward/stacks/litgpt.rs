@@ -22,7 +22,7 @@ use crate::step::ops::attention::{Arguments, Kernel};
 use crate::step::ops::indexing::index_copy_backward;
 use crate::step::ops::linear::{self, ADAPTED, Adapter};
 use crate::step::ops::loss;
-use crate::step::ops::matmul::product_backward;
+use crate::step::ops::matmul::{multiplications, product_backward};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -452,7 +452,9 @@ fn convolution_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Resu
         state.alloc_for(own.storage, own.numel, grad.dtype, &torch::CONTIGUOUS),
         like(state, grad, &torch::CONTIGUOUS).storage,
     ];
-    let results = [product_backward(state, &own, grad), product_backward(state, &other, grad), None];
+    let multiplied = multiplications([own.numel, other.numel, grad.numel]);
+    let results = [&own, &other].map(|operand| product_backward(state, operand, grad, multiplied));
+    let results = [results[0], results[1], None];
     copies.into_iter().for_each(|storage| state.release(storage));
     results
 }

@@ -7,6 +7,7 @@ mod common;
 pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
+pub(in crate::step) mod megatron;
 pub(in crate::step::forward) mod torchtune;
 pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
@@ -19,7 +20,7 @@ use crate::job::{Batch, Member};
 use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::Software;
-use crate::scenario::{Checkpointing, LossKernel, Stack};
+use crate::scenario::{Checkpointing, Cluster, LossKernel, Stack};
 pub(super) use common::loss_kernel;
 
 /// The architecture as the member's stack builds it.
@@ -30,6 +31,7 @@ pub(in crate::step) fn architecture<'a>(
     architecture: &'a Architecture,
     member: &Member,
     batch: Batch,
+    cluster: Cluster,
 ) -> Result<Cow<'a, Architecture>, Issue> {
     checkpointing(member)?;
     loss(architecture, member)?;
@@ -41,19 +43,38 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
         Stack::Unsloth => unsloth::architecture(architecture, member, batch).map(Cow::Owned),
+        Stack::Megatron => megatron::architecture(architecture, member, batch, cluster).map(Cow::Owned),
     }
 }
 
-/// Refuses Unsloth's checkpoints where it is not Unsloth that makes them.
+/// Refuses Unsloth's and Megatron's checkpoints where another stack is to make them.
 fn checkpointing(member: &Member) -> Result<(), Issue> {
     match (member.checkpointing, member.stack) {
         (
             Checkpointing::Offloaded,
-            Stack::Transformers | Stack::Trl | Stack::Liger | Stack::Litgpt | Stack::Torchtune,
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Litgpt
+            | Stack::Torchtune
+            | Stack::Megatron,
         ) => {
             let message = "checkpoints in CPU memory are Unsloth's";
             Err(Issue::error(Field::Checkpointing, message)
                 .with_fix("choose Unsloth, or gradient checkpointing on"))
+        }
+        (
+            Checkpointing::Selective,
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Litgpt
+            | Stack::Torchtune
+            | Stack::Unsloth,
+        ) => {
+            let message = "to recompute attention alone is Megatron's";
+            Err(Issue::error(Field::Checkpointing, message)
+                .with_fix("choose Megatron-core, or gradient checkpointing on"))
         }
         _ => Ok(()),
     }

@@ -22,6 +22,8 @@ use crate::step::what::{Source, What, roles, torch};
 
 static LOG_SIGMOID: What = What::step("log_sigmoid", "the logarithm of a sigmoid");
 static LABEL_MASK: What = What::own("label mask", "which tokens have a label, one byte each", Source::Loss);
+static TOKEN_IDS: What = What::own("token ids", "the prompt's and the answer's, side by side", Source::Loss);
+static MASK: What = What::own("mask", "the prompt's and the answer's, side by side", Source::Loss);
 static PROMPT: What = What::own("prompt", "which tokens are of the prompt, one byte each", Source::Loss);
 
 /// Refuses what trl refuses, or what was not compared.
@@ -119,14 +121,13 @@ impl<'a> Pass<'_, 'a> {
         Scored { log_probs, others, mask }
     }
 
-    /// What a trained model (`metrics` are logged of it) or a reference says of the answers behind prompts of that length.
+    /// What is asked of the answers behind prompts of that length.
     pub fn label_log_probs(
         &self,
         hidden: Hidden<'a>,
         prompt: u64,
-        metrics: bool,
+        asked: Asked,
     ) -> (Scored<'a>, Given<Shared<Value>>) {
-        let asked = Asked { entropy: metrics, mean_logits: metrics, is_top1: metrics };
         let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
         let labels = self.batch.tokens().saturating_sub(unscored);
         let scored = self
@@ -173,6 +174,37 @@ impl<'a> Pass<'_, 'a> {
             let delta = chosen.minus(rejected);
             let losses = delta.scale().keeping_input(&LOG_SIGMOID).negate();
             losses.sum_rows(half)
+        })
+    }
+
+    /// `torch.cat([prompt_ids, completion_ids])`, the same of the masks and what is labelled of it, of trainer/grpo_trainer.py.
+    pub fn reward_labels(&self) -> [Tensor<'a>; 3] {
+        self.machine.as_category(Category::Batch, &roles::HEAD, || {
+            [&TOKEN_IDS, &MASK, &torch::LABELS]
+                .map(|what| self.of_tokens(self.batch.tokens(), Dtype::I64, what))
+        })
+    }
+
+    /// The loss of trainer/grpo_trainer.py `_compute_loss`: how much likelier each token of an answer has become, that within
+    /// bounds, both times the answer's advantage, the lesser of them. Whose levels, normalisers and bounds are other (GSPO,
+    /// DAPO, Dr. GRPO) makes tensors of the same sizes or of less.
+    pub fn reward_loss(&self, scored: &Scored<'a>, prompt: u64, referred: bool) -> Tensor<'a> {
+        let answers = self.batch.length.saturating_sub(prompt).saturating_mul(self.batch.sequences);
+        self.machine.as_category(Category::Logits, &roles::HEAD, || {
+            let scores = scored.log_probs.slice(answers);
+            // those of the round's earlier passes
+            let earlier = self.machine.unassigned().with(|value| value.numel = answers);
+            let ratio = scores.minus(&earlier).keeping_output(&torch::EXP);
+            let bounded = ratio.keeping_input(&torch::CLAMP);
+            let least = ratio.scale().mul(&bounded.scale());
+            let weighted = least.negate().scale();
+            let loss = if referred {
+                let divergence = earlier.minus(&scores).keeping_output(&torch::EXP);
+                weighted.add(&divergence.add_number().scale())
+            } else {
+                weighted
+            };
+            loss.scale().sum_rows(answers)
         })
     }
 

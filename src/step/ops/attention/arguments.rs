@@ -44,6 +44,14 @@ pub(in crate::step) struct Scores {
 }
 
 impl Scores {
+    /// Floating-point operations of a kernel that makes the scores and the output from them; those above a `causal` diagonal
+    /// are left out, and those between texts of a row.
+    pub fn flops(&self, causal: bool) -> u64 {
+        let dims = self.head_dim.saturating_add(self.value_dim);
+        let all = self.numel().saturating_mul(dims).saturating_mul(2) / self.texts.max(1);
+        if causal { all / 2 } else { all }
+    }
+
     /// Elements of the output.
     pub fn outputs(&self) -> u64 {
         self.rows().saturating_mul(self.value_dim)

@@ -100,9 +100,14 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
     let output = machine.tensor(|state| {
         let wanting = bias.as_ref().map(|bias| bias.value).filter(Input::wants);
         let scores = Scores { bias: wanting, dropout: given.dropout, ..scores };
+        let flops = scores.flops(given.causal);
+        state.attend(flops);
         let inputs = [&q.value, &k.value, &v.value];
-        let node =
-            state.node(inputs, move |state, node, grad| attention_backward(state, node, grad, &scores));
+        let node = state.node(inputs, move |state, node, grad| {
+            // the scores once more, and four products for the gradients
+            state.attend(flops.saturating_mul(5) / 2);
+            attention_backward(state, node, grad, &scores)
+        });
         state.expect_gradient(scores.bias);
         // saved variables are named in alphabetical order: attn_bias, key, query, value; the package's in its own
         let operands = if scores.kernel == Kernel::Package { [&q, &k, &v] } else { [&k, &q, &v] };

@@ -38,12 +38,13 @@ impl State {
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
+        let product = (numel, shape.input);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
-            self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT)
+            self.alloc_product_for(x.storage, product, quantised.compute, &torch::LINEAR_4BIT)
         } else {
             let weight = self.dequantised(shape, quantised, true);
-            let storage = self.alloc_product_for(x.storage, numel, quantised.compute, &torch::LINEAR_4BIT);
+            let storage = self.alloc_product_for(x.storage, product, quantised.compute, &torch::LINEAR_4BIT);
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
         };
@@ -88,7 +89,8 @@ fn backward_4bit(state: &mut State, node: &Node, grad: &Grad, shape: Shape, quan
     let x = node.inputs[0];
     let [_, scales, weight] = state.dequantised(shape, quantised, false);
     state.release(scales);
-    let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+    let storage =
+        state.alloc_product_for(x.storage, (x.numel, shape.output), grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -115,7 +115,7 @@ impl State {
             self.node([x, &packed], move |state, node, grad| nf4_backward(state, node, grad, shape, origin));
         let weight = self.original_weight(shape, origin);
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        let storage = self.alloc_product_for(x.storage, numel, x.dtype, &torch::LINEAR_4BIT);
+        let storage = self.alloc_product_for(x.storage, (numel, shape.input), x.dtype, &torch::LINEAR_4BIT);
         self.release(weight);
         self.release(packed.storage);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
@@ -153,7 +153,8 @@ impl State {
 fn nf4_backward(state: &mut State, node: &Node, grad: &Grad, shape: Shape, origin: Dtype) -> Results {
     let x = node.inputs[0];
     let weight = state.original_weight(shape, origin);
-    let storage = state.alloc_product_for(x.storage, x.numel, grad.dtype, &torch::INPUT_GRADIENT);
+    let storage =
+        state.alloc_product_for(x.storage, (x.numel, shape.output), grad.dtype, &torch::INPUT_GRADIENT);
     state.release(weight);
     only(Grad::new(storage, x.numel, grad.dtype, Layout::Tokens))
 }

@@ -60,6 +60,15 @@ pub(in crate::step) struct Asked {
     pub is_top1: bool,
 }
 
+impl Asked {
+    /// The log-probability alone: what a reference model is asked.
+    pub const NOTHING: Asked = Asked { entropy: false, mean_logits: false, is_top1: false };
+    /// What `DPOTrainer` logs of its model.
+    pub const OF_PREFERENCES: Asked = Asked { entropy: true, mean_logits: true, is_top1: true };
+    /// What `GRPOTrainer` logs of its model.
+    pub const OF_REWARDS: Asked = Asked { entropy: true, mean_logits: false, is_top1: false };
+}
+
 /// What is told of each row.
 pub(in crate::step) struct Scores<'m> {
     pub log_probs: Tensor<'m>,
@@ -120,6 +129,9 @@ impl State {
         let statistics: Vec<StorageId> =
             (0..STATISTICS).map(|_| self.alloc(rows, Dtype::F32, &LOGIT_STATISTICS)).collect();
         let buffer = self.tile(rows, compute);
+        let numel = rows.saturating_mul(shape.output);
+        self.multiply(numel, shape.input);
+        self.write(numel.saturating_mul(compute.bytes()));
         let mut hidden = NOTHING;
         for length in lengths(rows, ROWS) {
             let next = self.cast_part(length.saturating_mul(shape.input), x.dtype, compute);
@@ -201,6 +213,11 @@ fn log_probs_backward(
         }
     });
     let buffer = state.tile(rows, compute);
+    // every tile once more, and from it a gradient for each that wants one
+    let numel = rows.saturating_mul(shape.output);
+    let products = 1 + [&input, &weight].into_iter().filter(|wanted| wanted.wants()).count();
+    (0..products).for_each(|_| state.multiply(numel, shape.input));
+    (0..2).for_each(|_| state.write(numel.saturating_mul(compute.bytes())));
     let (mut hidden, mut part) = (NOTHING, NOTHING);
     for length in lengths(rows, ROWS) {
         let next = state.cast_part(length.saturating_mul(shape.input), input.dtype, compute);

@@ -236,17 +236,27 @@ impl State {
         let dtype = x.dtype;
         let weight = self.weight(layer.weight.id());
         let numel = rows.saturating_mul(layer.shape.output);
-        let output = self.alloc_product_for(x.storage, numel, dtype, what);
+        let output = self.alloc_product_for(x.storage, (numel, layer.shape.input), dtype, what);
         self.release(weight.storage);
         if let Some(adapter) = layer.adapter {
             let a = self.adapter_copy(adapter.a, dtype);
-            let low = self.alloc_product_for(x.storage, rows.saturating_mul(adapter.rank), dtype, &ADAPTER);
+            let low = (rows.saturating_mul(adapter.rank), layer.shape.input);
+            let low = self.alloc_product_for(x.storage, low, dtype, &ADAPTER);
+            self.multiply(numel, adapter.rank);
             self.release(a);
             let b = self.adapter_copy(adapter.b, dtype);
             self.release(b);
             self.release(low);
         }
         output
+    }
+
+    /// Counts the products of a layer's backward: its input's gradient through the weight and through the adapter, and those of
+    /// the adapter's factors.
+    fn multiply_backward(&mut self, rows: u64, layer: &Layer) {
+        let (input, output) = (layer.shape.input, layer.shape.output);
+        self.multiply(rows.saturating_mul(input), output);
+        self.multiply(rows.saturating_mul(ranks(layer)), input.saturating_add(output).saturating_mul(2));
     }
 
     /// `A.to(dtype)`.
@@ -340,12 +350,9 @@ fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let rows = input.numel / gate.shape.input.max(1);
     let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
     let copies = copies(state, layers, dtype);
-    let inner = state.alloc_product_for(
-        input.storage,
-        rows.saturating_mul(down.shape.input),
-        dtype,
-        &PRODUCT_GRADIENT,
-    );
+    layers.iter().for_each(|layer| state.multiply_backward(rows, layer));
+    let inner = (rows.saturating_mul(down.shape.input), 0);
+    let inner = state.alloc_product_for(input.storage, inner, dtype, &PRODUCT_GRADIENT);
     state.scratch(low(down), &ADAPTER);
     let grads = [down, gate, up].map(|layer| state.adapter_gradients(std::slice::from_ref(layer), dtype));
     state.scratch(low(down), &ADAPTER);
@@ -376,7 +383,9 @@ fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let lows: Vec<StorageId> = layers
         .iter()
         .map(|layer| {
-            state.alloc_product_for(input.storage, rows.saturating_mul(ranks(layer)), dtype, &ADAPTER)
+            state.multiply_backward(rows, layer);
+            let low = (rows.saturating_mul(ranks(layer)), 0);
+            state.alloc_product_for(input.storage, low, dtype, &ADAPTER)
         })
         .collect();
     for layer in layers {
@@ -400,10 +409,11 @@ fn out_backward(state: &mut State, layer: &Layer, input: Input) -> Grad {
     let layers = std::slice::from_ref(layer);
     let copies = copies(state, layers, dtype);
     let grads = state.adapter_gradients(layers, dtype);
-    let down = state.alloc_product(low, dtype, &ADAPTER);
+    state.multiply_backward(rows, layer);
+    let down = state.alloc_product(low, 0, dtype, &ADAPTER);
     state.scratch(low.saturating_mul(dtype.bytes()), &ADAPTER);
     let weight = state.dequantised_anew(layer, dtype);
-    let own = state.alloc_product_for(input.storage, input.numel, dtype, &torch::MATMUL);
+    let own = state.alloc_product_for(input.storage, (input.numel, 0), dtype, &torch::MATMUL);
     state.release(weight);
     for storage in copies.into_iter().chain([down]) {
         state.release(storage);

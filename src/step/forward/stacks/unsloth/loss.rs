@@ -111,6 +111,10 @@ impl State {
         let splits = shape.output.div_ceil(SPLIT);
         let tiled = wide && splits > 2 && rows >= fewest && self.device.capability >= 80;
         let logit = if wide { Dtype::F32 } else { dtype };
+        // the logits and the input's gradient from what is written over them
+        let numel = rows.saturating_mul(shape.output);
+        (0..2).for_each(|_| self.multiply(numel, shape.input));
+        (0..2).for_each(|_| self.write(numel.saturating_mul(logit.bytes())));
         let kept = if tiled {
             self.unsloth_tiles(rows, shape, dtype, tile(rows, shape.output, small))
         } else {
@@ -149,7 +153,7 @@ impl State {
                 let partial = splits.saturating_mul(7).saturating_mul(length);
                 self.scratch(partial.saturating_mul(4), &TILE_SUMS);
             }
-            let next = self.alloc_product(inputs, Dtype::F32, &torch::CHUNK_GRADIENT);
+            let next = self.alloc_product(inputs, 0, Dtype::F32, &torch::CHUNK_GRADIENT);
             self.release(std::mem::replace(&mut made, next));
             if hidden != Dtype::F32 {
                 self.scratch(inputs.saturating_mul(hidden.bytes()), &torch::CAST);

@@ -1,0 +1,49 @@
+//! Rows measured of one rank of a Megatron-core job: their cases give a model's dimensions and how it is divided, which are put
+//! here into the words of all other cases.
+
+use serde_json::{Map, Value, json};
+
+/// The case of a row in the words of [`super::truth`], where it is one of Megatron-core.
+pub(super) fn translated(case: &Value) -> Option<Value> {
+    let own = case.as_object().filter(|case| case.contains_key("distopt"))?;
+    let number = |key: &str, default: u64| own.get(key).and_then(Value::as_u64).unwrap_or(default);
+    let (world, stages) = (number("world", 8), number("pp", 1).max(1));
+    let mut out = Map::new();
+    let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
+    put(
+        "config",
+        json!({
+            "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
+            "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),
+            "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
+            "tie_word_embeddings": own.get("tied"),
+        }),
+    );
+    put("stack", json!("megatron"));
+    put("dtype", json!("amp_bf16"));
+    put("weights", json!("bf16"));
+    put("attention", json!("eager"));
+    // ranks are counted through a stage's GPUs first
+    let each = (world / stages).max(1);
+    put("stage", json!(number("rank", 0) / each + 1));
+    for (key, value) in own {
+        let value = value.clone();
+        let (key, value) = match (key.as_str(), &value) {
+            ("hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk", _) => {
+                continue;
+            }
+            // one of each expert, or none of any
+            ("ep", Value::Number(number)) if number.as_u64() == Some(1) => continue,
+            ("world", _) => ("gpus", value),
+            ("vp", _) => ("vpp", value),
+            ("micro", _) => ("grad_accumulation", value),
+            ("recompute", Value::Null) => ("gradient_checkpointing", json!("none")),
+            ("recompute", _) => ("gradient_checkpointing", value),
+            ("distopt", Value::Bool(on)) => ("shard", json!(if *on { "dist-opt" } else { "ddp" })),
+            ("fp32_reduce", Value::Bool(on)) => ("reduce_dtype", json!(if *on { "fp32" } else { "bf16" })),
+            (key, _) => (key, value),
+        };
+        put(key, value);
+    }
+    Some(Value::Object(out))
+}

@@ -1,0 +1,128 @@
+//! `headroom import`: configurations of other projects, and what was understood of them.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use serde_json::{Value, json};
+
+use super::input::{read, read_all};
+use super::output::Output;
+use crate::import::{self, Understood};
+use crate::scenario::Scenario;
+use crate::share;
+
+/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, accelerate and DeepSpeed, and says
+/// what was understood
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// The files, each over what those before it said; - for standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath, required = true)]
+    files: Vec<PathBuf>,
+    /// The scenario that they are read over: its card, and whatever they say nothing of; a share link or its query string
+    #[arg(long, value_name = "LINK")]
+    over: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the scenario alone, as a file that every other subcommand reads
+    #[arg(long, conflicts_with = "json")]
+    scenario: bool,
+}
+
+/// The files one after the other over a scenario, with what was understood of each.
+pub(super) fn files(
+    files: &[PathBuf],
+    base: Scenario,
+) -> Result<(Scenario, Vec<(String, Understood)>), String> {
+    let mut scenario = base;
+    let mut all = Vec::new();
+    for path in files {
+        let (name, understood) = one(path, &scenario)?;
+        scenario = understood.scenario.clone();
+        all.push((name, understood));
+    }
+    Ok((scenario, all))
+}
+
+fn one(path: &Path, base: &Scenario) -> Result<(String, Understood), String> {
+    let name = if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
+    let text = if path.as_os_str() == "-" {
+        read_all(std::io::stdin(), import::LONGEST)
+    } else {
+        read(path, import::LONGEST)
+    };
+    let understood = text.and_then(|text| import::read(&text, base).map_err(|error| error.to_string()));
+    Ok((name.clone(), understood.map_err(|problem| format!("{name}: {problem}"))?))
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let base = match &arguments.over {
+        None => Scenario::default(),
+        Some(link) => share::decode(link).scenarios.into_iter().next().unwrap_or_default(),
+    };
+    let (scenario, all) = files(&arguments.files, base)?;
+    let link = share::encode(std::slice::from_ref(&scenario));
+    if arguments.scenario {
+        return Ok(Output::of(format!("{:#}\n", json!(scenario))));
+    }
+    if arguments.json {
+        let read: Vec<Value> = all.iter().map(|(name, understood)| to_json(name, understood)).collect();
+        return Ok(Output::of(format!(
+            "{:#}\n",
+            json!({ "read": read, "link": link, "scenario": scenario })
+        )));
+    }
+    let mut out = String::new();
+    for (name, understood) in &all {
+        out.push_str(&to_text(name, understood));
+    }
+    out.push_str(&format!("link  headroom estimate '{link}'\n"));
+    Ok(Output::of(out))
+}
+
+/// What was not followed, for standard error.
+pub(super) fn notices(all: &[(String, Understood)]) -> impl Iterator<Item = String> {
+    all.iter().flat_map(|(name, understood)| {
+        understood.left.iter().map(move |left| format!("{name}: {}: {}", left.said, left.why))
+    })
+}
+
+fn to_json(name: &str, understood: &Understood) -> Value {
+    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
+    let applied = taken.iter().map(|one| json!({ "key": one.key, "value": one.value, "said": one.said }));
+    let assumed = assumed.iter().map(|one| json!({ "key": one.key, "value": one.value, "why": one.why }));
+    let left = left.iter().map(|one| json!({ "said": one.said, "why": one.why }));
+    json!({
+        "file": name,
+        "format": format.label(),
+        "applied": applied.collect::<Vec<_>>(),
+        "assumed": assumed.collect::<Vec<_>>(),
+        "without_effect": idle,
+        "not_understood": left.collect::<Vec<_>>(),
+    })
+}
+
+fn to_text(name: &str, understood: &Understood) -> String {
+    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
+    let mut out = format!("{name}: {}\n", format.label());
+    let mut section = |title: &str, rows: Vec<[&str; 3]>| {
+        if rows.is_empty() {
+            return;
+        }
+        out.push_str(&format!("\n{title}\n"));
+        let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let (first, second) = (wide(0), wide(1));
+        for [label, value, said] in rows {
+            out.push_str(format!("  {label:first$}  {value:second$}  {said}").trim_end());
+            out.push('\n');
+        }
+    };
+    section("applied", taken.iter().map(|one| [one.label, &one.value, &one.said]).collect());
+    section("assumed", assumed.iter().map(|one| [one.label, &one.value, &one.why]).collect());
+    section("not understood", left.iter().map(|one| [one.said.as_str(), &one.why, ""]).collect());
+    if !idle.is_empty() {
+        out.push_str(&format!("\nwithout effect on memory\n  {}\n", idle.join(", ")));
+    }
+    out.push('\n');
+    out
+}

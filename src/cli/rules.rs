@@ -1,0 +1,82 @@
+//! `headroom rules`: what rules of thumb say of a run, beside what it takes.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::input::Input;
+use super::output::Output;
+use super::table::aligned;
+use crate::export::Answer;
+use crate::rules::{Figures, RULES, Rule, level};
+use crate::scenario::Scenario;
+use crate::text::one_line;
+use crate::units::Bytes;
+
+/// Shows what rules of thumb say that a run takes, beside what it does take, and where each goes wrong
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// Print JSON; amounts in bytes
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    input: Input,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let architecture = scenario.architecture().map_err(|issue| issue.to_string())?;
+    let answer = Answer::of(scenario);
+    let memory = answer.estimate.memory.as_ref().ok_or_else(|| answer.refusal().to_string())?;
+    let figures = Figures::of(&answer.scenario, &architecture);
+    let mut output = Output::of(match arguments.json {
+        true => to_json(&figures, memory.needed()),
+        false => to_text(&answer.scenario, &figures, memory.needed()),
+    });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    Ok(output)
+}
+
+fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
+    let mut rows = vec![["Rule of thumb", "Says", "Of what is needed"].map(str::to_owned).to_vec()];
+    for rule in RULES {
+        let total = rule.total(figures);
+        let share = format!("{:.0} %", total.percent_of(needed));
+        rows.push(vec![rule.name.to_owned(), total.to_string(), share]);
+    }
+    let line =
+        |rule: &Rule| format!("{}: {}\n  {}\n  From: {}\n", rule.name, rule.formula, rule.wrong, rule.source);
+    let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
+    let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
+    format!(
+        "{} needs {needed}, which is {}\n\n{}\n{}\n{watch}",
+        one_line(&scenario.model_name()),
+        level(needed),
+        aligned(&rows),
+        RULES.iter().map(line).collect::<String>()
+    )
+}
+
+fn to_json(figures: &Figures, needed: Bytes) -> String {
+    let rule = |rule: &Rule| -> Value {
+        let terms = rule.terms(figures).into_iter().map(|(name, bytes)| (name.to_owned(), json!(bytes)));
+        json!({
+            "slug": rule.slug,
+            "name": rule.name,
+            "formula": rule.formula,
+            "says": rule.total(figures),
+            "terms": serde_json::Map::from_iter(terms),
+            "wrong": rule.wrong,
+            "source": rule.source,
+        })
+    };
+    let value = json!({
+        "schema": "headroom-rules/1",
+        "needed": needed,
+        "level": level(needed),
+        "rules": RULES.iter().map(rule).collect::<Vec<_>>(),
+    });
+    format!("{value:#}\n")
+}

@@ -1,0 +1,124 @@
+//! axolotl's YAML.
+
+use super::lines::Lines;
+use super::trl::attention;
+use super::{Run, Targets};
+use crate::import::names::AXOLOTL_KERNELS;
+use crate::issue::Issue;
+use crate::scenario::{Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack};
+
+pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
+    let scenario = run.scenario;
+    let mut lines = Lines::default();
+    lines.text("base_model", &run.model());
+    let liger = scenario.stack == Stack::Liger;
+    let (fused, cut) = match scenario.savings.loss {
+        LossKernel::Standard => (liger, false),
+        LossKernel::Liger => (true, false),
+        LossKernel::Cut => (false, true),
+        LossKernel::Full | LossKernel::Chunked => (false, false),
+    };
+    let mut plugins = Vec::new();
+    if liger || fused {
+        plugins.push("axolotl.integrations.liger.LigerPlugin");
+    }
+    if cut {
+        plugins.push("axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin");
+    }
+    if !plugins.is_empty() {
+        lines.list("plugins", &plugins);
+    }
+    if liger || fused {
+        for name in ["liger_rope", "liger_rms_norm", "liger_glu_activation"] {
+            lines.set(name, liger);
+        }
+        lines.set("liger_fused_linear_cross_entropy", fused);
+    }
+    if cut {
+        lines.set("cut_cross_entropy", true);
+    }
+    lines.set("attn_implementation", attention(scenario.attention));
+    lines.about("data");
+    lines.set("datasets", "[{path: tatsu-lab/alpaca, type: alpaca}]");
+    lines.set("sequence_len", scenario.sequence);
+    match scenario.mask {
+        Mask::PaddingFree | Mask::Packed => lines.set("sample_packing", true),
+        Mask::Padded => lines.set("sample_packing", false),
+        // texts of a row's length each are the data's affair, and are padded where they are not
+        Mask::None | Mask::Ones => {}
+    }
+    lines.about("what is trained");
+    lines.set("load_in_4bit", scenario.method == Method::Qlora);
+    match scenario.method {
+        Method::Full => {}
+        Method::Lora => lines.set("adapter", "lora"),
+        Method::Qlora => lines.set("adapter", "qlora"),
+    }
+    if scenario.method.has_adapters() {
+        let lora = scenario.lora;
+        lines.set("lora_r", lora.rank);
+        lines.set("lora_alpha", lora.rank.saturating_mul(2));
+        lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        match run.targets() {
+            Targets::Default => {}
+            Targets::All => lines.set("lora_target_linear", true),
+            Targets::Names(names) => lines.list("lora_target_modules", &names),
+        }
+        if let Some(saved) = run.saved() {
+            lines.list("lora_modules_to_save", &saved);
+        }
+        // on where nothing is said, and not predicted
+        for name in AXOLOTL_KERNELS {
+            lines.set(name, false);
+        }
+        if !lora.fp32_adapters {
+            lines.set("peft_autocast_adapter_dtype", false);
+        }
+        if scenario.method == Method::Qlora && !scenario.quantization.double_quant {
+            lines.table("bnb_config_kwargs", |lines| lines.set("bnb_4bit_use_double_quant", false));
+        }
+    }
+    lines.about("training");
+    lines.set("micro_batch_size", scenario.batch);
+    lines.set("gradient_accumulation_steps", scenario.accumulation);
+    lines.set("num_epochs", 1);
+    lines.set("learning_rate", if scenario.method == Method::Full { "0.00002" } else { "0.0002" });
+    lines.set("lr_scheduler", "cosine");
+    lines.set("optimizer", run.optim()?);
+    lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    let (bf16, fp16) = run.mixed();
+    lines.set("bf16", bf16);
+    lines.set("fp16", fp16);
+    let checkpoints = scenario.checkpointing != Checkpointing::Off;
+    lines.set("gradient_checkpointing", checkpoints);
+    if checkpoints {
+        lines.table("gradient_checkpointing_kwargs", |lines| {
+            lines.set("use_reentrant", scenario.checkpointing.is_reentrant());
+        });
+    }
+    if scenario.savings.offloading == Offloading::On {
+        lines.set("activation_offloading", true);
+    }
+    if scenario.cluster.is_fsdp2() {
+        lines.set("fsdp_version", 2);
+        lines.table("fsdp_config", |lines| {
+            lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+            lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
+            lines.set("reshard_after_forward", scenario.cluster.reshards);
+            lines.set("state_dict_type", "FULL_STATE_DICT");
+        });
+    }
+    lines.set("output_dir", "out");
+    let deepspeed = match scenario.cluster.sharding {
+        Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 if scenario.cluster.is_many() => {
+            " --deepspeed deepspeed.json"
+        }
+        Sharding::Zero1
+        | Sharding::Zero2
+        | Sharding::Zero3
+        | Sharding::Ddp
+        | Sharding::Fsdp2
+        | Sharding::Distributed => "",
+    };
+    Ok((format!("{}axolotl train axolotl.yaml{deepspeed}", run.variable(true)), lines.finish()))
+}

@@ -1,0 +1,127 @@
+//! How the work is shared: accelerate's YAML and DeepSpeed's JSON.
+
+use serde_json::json;
+
+use super::Run;
+use super::lines::Lines;
+use crate::issue::{Field, Issue};
+use crate::scenario::{CpuOffload, Overlap, Sharding};
+
+pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
+    let cluster = run.scenario.cluster;
+    let mut lines = Lines::default();
+    lines.set("compute_environment", "LOCAL_MACHINE");
+    lines.set("debug", false);
+    let kind = match (cluster.is_many(), cluster.sharding) {
+        (false, _) => "'NO'",
+        // Megatron-core's own is launched otherwise: it is read back as DDP, and so refused
+        (true, Sharding::Ddp | Sharding::Distributed) => "MULTI_GPU",
+        (true, Sharding::Fsdp2) => "FSDP",
+        (true, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3) => "DEEPSPEED",
+    };
+    lines.set("distributed_type", kind);
+    if cluster.is_fsdp2() {
+        lines.table("fsdp_config", |lines| {
+            lines.set("fsdp_version", 2);
+            lines.set("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+            lines.set("fsdp_cpu_ram_efficient_loading", true);
+            lines.set("fsdp_offload_params", cluster.cpu == CpuOffload::All);
+            lines.set("fsdp_reshard_after_forward", cluster.reshards);
+            lines.set("fsdp_state_dict_type", "SHARDED_STATE_DICT");
+        });
+    }
+    let stage = stage(cluster.sharding).filter(|_| cluster.is_many());
+    if let Some(stage) = stage {
+        lines.table("deepspeed_config", |lines| {
+            lines.set("deepspeed_multinode_launcher", "standard");
+            let (optimizer, weights) = offload(cluster.cpu);
+            lines.set("offload_optimizer_device", if optimizer { "cpu" } else { "none" });
+            lines.set("offload_param_device", if weights { "cpu" } else { "none" });
+            lines.set("zero3_init_flag", stage == 3);
+            lines.set("zero3_save_16bit_model", stage == 3);
+            lines.set("zero_stage", stage);
+        });
+    }
+    lines.set("downcast_bf16", "'no'");
+    lines.set("machine_rank", 0);
+    lines.set("main_training_function", "main");
+    let (bf16, fp16) = run.mixed();
+    lines.set(
+        "mixed_precision",
+        match (bf16, fp16) {
+            (true, _) => "bf16",
+            (false, true) => "fp16",
+            (false, false) => "'no'",
+        },
+    );
+    lines.set("num_machines", 1);
+    lines.set("num_processes", cluster.gpus);
+    lines.set("rdzv_backend", "static");
+    lines.set("same_network", true);
+    lines.set("use_cpu", false);
+    let command = format!("{}accelerate launch --config_file accelerate.yaml train.py", run.variable(false));
+    Ok((command, lines.finish()))
+}
+
+/// Whether optimizer state and weights are in the CPU's memory.
+fn offload(cpu: CpuOffload) -> (bool, bool) {
+    match cpu {
+        CpuOffload::Off => (false, false),
+        CpuOffload::Optimizer => (true, false),
+        CpuOffload::All => (true, true),
+    }
+}
+
+fn stage(sharding: Sharding) -> Option<u64> {
+    match sharding {
+        Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => None,
+        Sharding::Zero1 => Some(1),
+        Sharding::Zero2 => Some(2),
+        Sharding::Zero3 => Some(3),
+    }
+}
+
+pub(super) fn deepspeed(run: &Run<'_>) -> Result<(String, String), Issue> {
+    let cluster = run.scenario.cluster;
+    let Some(stage) = stage(cluster.sharding).filter(|_| cluster.is_many()) else {
+        let issue =
+            Issue::error(Field::Sharding, "DeepSpeed's file says how ZeRO shards, and nothing is sharded so");
+        return Err(issue.with_fix("choose several GPUs and ZeRO"));
+    };
+    let own = cluster.deepspeed;
+    let mut zero = json!({
+        "stage": stage,
+        "reduce_bucket_size": own.reduce_bucket,
+        "contiguous_gradients": own.contiguous,
+    });
+    match own.overlap {
+        Overlap::Auto => {}
+        Overlap::On => zero["overlap_comm"] = true.into(),
+        Overlap::Off => zero["overlap_comm"] = false.into(),
+    }
+    let (optimizer, weights) = offload(cluster.cpu);
+    if optimizer {
+        zero["offload_optimizer"] = json!({ "device": "cpu", "pin_memory": true });
+    }
+    if weights {
+        zero["offload_param"] = json!({ "device": "cpu", "pin_memory": true });
+    }
+    if stage == 3 {
+        zero["stage3_prefetch_bucket_size"] = own.prefetch_bucket.into();
+        zero["stage3_param_persistence_threshold"] = own.persistence.into();
+        zero["stage3_max_live_parameters"] = own.live.into();
+        zero["stage3_gather_16bit_weights_on_model_save"] = true.into();
+    }
+    // what the trainer's arguments say is filled in from there (transformers/integrations/deepspeed.py)
+    let file = json!({
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "zero_allow_untested_optimizer": true,
+        "bf16": { "enabled": "auto" },
+        "fp16": { "enabled": "auto" },
+        "zero_optimization": zero,
+    });
+    Ok((String::new(), format!("{file:#}\n")))
+}

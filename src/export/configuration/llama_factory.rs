@@ -1,0 +1,99 @@
+//! LLaMA-Factory's YAML.
+
+use super::lines::Lines;
+use super::{Run, Targets};
+use crate::issue::{Field, Issue};
+use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack};
+
+pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
+    let scenario = run.scenario;
+    let mut lines = Lines::default();
+    lines.text("model_name_or_path", &run.model());
+    lines.set(
+        "flash_attn",
+        match scenario.attention {
+            AttentionKernel::Eager => "disabled",
+            AttentionKernel::FlashAttn => "fa2",
+            AttentionKernel::Sdpa
+            | AttentionKernel::Flash
+            | AttentionKernel::Efficient
+            | AttentionKernel::Math
+            | AttentionKernel::Cudnn => "sdpa",
+        },
+    );
+    match scenario.stack {
+        Stack::Liger => lines.set("enable_liger_kernel", true),
+        Stack::Unsloth => lines.set("use_unsloth", true),
+        Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
+    }
+    lines.about("data");
+    lines.set("stage", "sft");
+    lines.set("do_train", true);
+    lines.set("dataset", "alpaca_en_demo");
+    lines.set("template", "default");
+    lines.set("cutoff_len", scenario.sequence);
+    match scenario.mask {
+        Mask::None | Mask::Ones => lines.set("packing", true),
+        Mask::Packed => lines.set("neat_packing", true),
+        Mask::Padded | Mask::PaddingFree => lines.set("packing", false),
+    }
+    lines.about("what is trained");
+    lines.set("finetuning_type", if scenario.method == Method::Full { "full" } else { "lora" });
+    if scenario.method == Method::Qlora {
+        lines.set("quantization_bit", 4);
+        lines.set("quantization_method", "bnb");
+        lines.set("double_quantization", scenario.quantization.double_quant);
+    }
+    if scenario.method.has_adapters() {
+        let lora = scenario.lora;
+        lines.set("lora_rank", lora.rank);
+        lines.set("lora_alpha", lora.rank.saturating_mul(2));
+        lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        match run.targets() {
+            Targets::All => lines.set("lora_target", "all"),
+            Targets::Names(names) => lines.set("lora_target", names.join(",")),
+            Targets::Default => {
+                let issue =
+                    Issue::error(Field::LoraTargets, "LLaMA-Factory has no line for peft's default layers");
+                return Err(issue.with_fix("name them, q_proj,v_proj, or choose all linear layers"));
+            }
+        }
+        if let Some(saved) = run.saved() {
+            lines.set("additional_target", saved.join(","));
+        }
+    }
+    lines.about("training");
+    lines.set("per_device_train_batch_size", scenario.batch);
+    lines.set("gradient_accumulation_steps", scenario.accumulation);
+    lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
+    lines.set("num_train_epochs", 1);
+    lines.set("optim", run.optim()?);
+    lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    match scenario.precision {
+        Precision::Bf16 => lines.set("pure_bf16", true),
+        Precision::Fp32
+        | Precision::Fp16
+        | Precision::AmpBf16
+        | Precision::AmpBf16Weights
+        | Precision::AmpFp16 => {
+            let (bf16, fp16) = run.mixed();
+            lines.set("bf16", bf16);
+            lines.set("fp16", fp16);
+        }
+    }
+    match scenario.checkpointing {
+        Checkpointing::Off => lines.set("disable_gradient_checkpointing", true),
+        Checkpointing::NonReentrant => lines.set("use_reentrant_gc", false),
+        Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
+            lines.set("use_reentrant_gc", true)
+        }
+    }
+    lines.set("output_dir", "out");
+    lines.set("report_to", "none");
+    let run_it = if scenario.cluster.is_many() {
+        "accelerate launch --config_file accelerate.yaml src/train.py"
+    } else {
+        "llamafactory-cli train"
+    };
+    Ok((format!("{}{run_it} llama-factory.yaml", run.variable(false)), lines.finish()))
+}

@@ -1,0 +1,316 @@
+//! The scenario as a configuration of another project.
+//!
+//! What is written is read back ([`crate::import`]) before it is handed out: a setting that the file has no line for is an
+//! [`Issue`], and what the project itself does otherwise is said in the file, which names the scenario that it runs.
+
+mod axolotl;
+mod launch;
+mod lines;
+mod llama_factory;
+mod torchtune;
+mod trl;
+
+use std::sync::Arc;
+
+use crate::estimate::estimate;
+use crate::import::{self, Understood};
+use crate::issue::{Field, Issue};
+use crate::model::{Architecture, Objective};
+use crate::scenario::choices::Choice;
+use crate::scenario::keys::{KEYS, Key};
+use crate::scenario::{Allocator, LoraTargets, ModelChoice, Modules, Precision, Scenario};
+use crate::share;
+use crate::text::one_line;
+
+/// Which project's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Configuration {
+    /// A script of transformers, trl or Unsloth: [`super::script`].
+    Python,
+    /// trl's command.
+    Trl,
+    /// axolotl.
+    Axolotl,
+    /// LLaMA-Factory.
+    LlamaFactory,
+    /// torchtune.
+    Torchtune,
+    /// accelerate's launcher.
+    Accelerate,
+    /// DeepSpeed.
+    DeepSpeed,
+}
+
+impl Configuration {
+    /// All, in the order in which they are offered.
+    pub const ALL: [Configuration; 7] = [
+        Configuration::Python,
+        Configuration::Trl,
+        Configuration::Axolotl,
+        Configuration::LlamaFactory,
+        Configuration::Torchtune,
+        Configuration::Accelerate,
+        Configuration::DeepSpeed,
+    ];
+
+    /// What they are called, in the same order.
+    pub const CHOICES: [Choice; 7] = [
+        Choice {
+            slug: "python",
+            label: "Python script",
+            help: "Runs by itself, with the training library that is chosen.",
+        },
+        Choice { slug: "trl", label: "TRL (YAML)", help: "For trl sft --config." },
+        Choice { slug: "axolotl", label: "axolotl (YAML)", help: "For axolotl train." },
+        Choice { slug: "llama-factory", label: "LLaMA-Factory (YAML)", help: "For llamafactory-cli train." },
+        Choice { slug: "torchtune", label: "torchtune (YAML)", help: "For tune run." },
+        Choice {
+            slug: "accelerate",
+            label: "accelerate (YAML)",
+            help: "How many GPUs share the work, for accelerate launch.",
+        },
+        Choice {
+            slug: "deepspeed",
+            label: "DeepSpeed (JSON)",
+            help: "ZeRO's settings, for any trainer that takes them.",
+        },
+    ];
+
+    /// What it is called.
+    pub const fn choice(self) -> Choice {
+        Configuration::CHOICES[self as usize]
+    }
+
+    /// The file's name.
+    pub const fn file(self) -> &'static str {
+        match self {
+            Configuration::Python => super::SCRIPT_NAME,
+            Configuration::Trl => "sft.yaml",
+            Configuration::Axolotl => "axolotl.yaml",
+            Configuration::LlamaFactory => "llama-factory.yaml",
+            Configuration::Torchtune => "torchtune.yaml",
+            Configuration::Accelerate => "accelerate.yaml",
+            Configuration::DeepSpeed => "deepspeed.json",
+        }
+    }
+
+    /// What a browser is told that it is.
+    pub const fn mime(self) -> &'static str {
+        match self {
+            Configuration::Python => "text/x-python",
+            Configuration::DeepSpeed => "application/json",
+            Configuration::Trl
+            | Configuration::Axolotl
+            | Configuration::LlamaFactory
+            | Configuration::Torchtune
+            | Configuration::Accelerate => "application/yaml",
+        }
+    }
+
+    /// The inputs that are another file's affair, or no file's: the card, how long the texts are.
+    fn leaves_open(self, name: &str) -> bool {
+        let cluster = ["gpus", "shard", "reshard-after-forward", "cpu-offload", "replicas", "reshard-root"]
+            .contains(&name);
+        let zero = [
+            "reduce-bucket",
+            "prefetch-bucket",
+            "persistence-threshold",
+            "max-live-parameters",
+            "contiguous-gradients",
+            "overlap-comm",
+        ]
+        .contains(&name);
+        let outside = ["gpu", "lengths"].contains(&name);
+        match self {
+            // a command line before the file sets the variable
+            Configuration::Axolotl | Configuration::LlamaFactory | Configuration::Torchtune => {
+                outside || cluster || zero || name == "allocator"
+            }
+            Configuration::Python | Configuration::Trl => outside || cluster || zero,
+            Configuration::Accelerate => !cluster,
+            Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
+        }
+    }
+}
+
+/// A written configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The file.
+    pub text: String,
+    /// What the project does otherwise than the scenario: one clause each. The file says it too.
+    pub differs: Vec<String>,
+}
+
+/// What a file is written of.
+struct Run<'s> {
+    scenario: &'s Scenario,
+    architecture: Arc<Architecture>,
+}
+
+/// Which layers get adapters, as files name them.
+enum Targets {
+    /// peft's default for the family.
+    Default,
+    /// `all-linear`.
+    All,
+    /// By name.
+    Names(Vec<&'static str>),
+}
+
+impl Run<'_> {
+    fn model(&self) -> String {
+        self.scenario.model_name()
+    }
+
+    fn targets(&self) -> Targets {
+        let names = |modules: Modules| Targets::Names(modules.iter().collect());
+        match self.scenario.lora.targets {
+            LoraTargets::AllLinear => Targets::All,
+            LoraTargets::Qv => Targets::Default,
+            LoraTargets::Attention => names(Modules::of_mixers(&self.architecture)),
+            LoraTargets::Mlp => names(Modules::of_feed_forward(&self.architecture)),
+            LoraTargets::AllLinearAndHead => names(Modules::of(&self.architecture)),
+            LoraTargets::Named => names(self.scenario.lora.modules),
+        }
+    }
+
+    /// The copies that are trained whole, as `modules_to_save` names them.
+    fn saved(&self) -> Option<[&str; 2]> {
+        let own = [self.architecture.embeddings.tokens.name, self.architecture.head.linear.name];
+        self.scenario.lora.trains_embeddings.then_some(own)
+    }
+
+    /// `bf16` and `fp16` of transformers' arguments.
+    fn mixed(&self) -> (bool, bool) {
+        match self.scenario.precision {
+            Precision::AmpBf16 | Precision::AmpBf16Weights => (true, false),
+            Precision::AmpFp16 => (false, true),
+            Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => (false, false),
+        }
+    }
+
+    /// The variable that is set before the command, with a space after it; nothing where the project sets it itself so.
+    fn variable(&self, sets_it: bool) -> &'static str {
+        match (self.scenario.allocator, sets_it) {
+            (Allocator::Expandable, false) => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ",
+            (Allocator::Native, true) => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False ",
+            (Allocator::Expandable, true) | (Allocator::Native, false) => "",
+        }
+    }
+
+    /// The name of the optimizer in transformers' arguments.
+    fn optim(&self) -> Result<&'static str, Issue> {
+        crate::import::names::optim(self.scenario.optimizer).ok_or_else(|| {
+            Issue::error(Field::Optimizer, "transformers' arguments have no name for this optimizer")
+                .with_fix("choose AdamW or 8-bit AdamW")
+        })
+    }
+}
+
+/// The scenario as a configuration of that project.
+///
+/// ```
+/// use headroom::export::{Configuration, configuration};
+/// use headroom::scenario::Scenario;
+///
+/// let written = configuration(&Scenario::default(), Configuration::Axolotl)?;
+/// assert!(written.text.contains("adapter: qlora"), "{}", written.text);
+/// # Ok::<(), headroom::issue::Issue>(())
+/// ```
+///
+/// # Errors
+/// An [`Issue`] where the scenario has no answer, or a setting that such a file has no line for.
+pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Written, Issue> {
+    if which == Configuration::Python {
+        return Ok(Written { text: super::script(scenario)?, differs: Vec::new() });
+    }
+    if let Some(issue) = estimate(scenario).errors().next() {
+        return Err(issue.clone());
+    }
+    let architecture = scenario.architecture()?;
+    if matches!(scenario.model, ModelChoice::Size(_)) {
+        let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");
+        return Err(issue.with_fix("choose a model by name, or bring its config.json"));
+    }
+    if architecture.head.objective != Objective::CausalLm {
+        let issue = Issue::error(Field::Model, "configurations are written for decoders only");
+        return Err(issue.with_fix("choose a causal language model"));
+    }
+    let run = Run { scenario, architecture };
+    let (command, body) = match which {
+        Configuration::Python | Configuration::Trl => trl::write(&run)?,
+        Configuration::Axolotl => axolotl::write(&run)?,
+        Configuration::LlamaFactory => llama_factory::write(&run)?,
+        Configuration::Torchtune => torchtune::write(&run)?,
+        Configuration::Accelerate => launch::accelerate(&run)?,
+        Configuration::DeepSpeed => launch::deepspeed(&run)?,
+    };
+    let (runs, differs) = read_back(&run, which, &body)?;
+    // JSON has no comments
+    let text = if which == Configuration::DeepSpeed {
+        body
+    } else {
+        header(&run, which, &command, &runs, &differs) + &body
+    };
+    Ok(Written { text, differs })
+}
+
+/// The beginning of a file: what it is, how it is run, what is otherwise in it than in the scenario, what it takes.
+fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, differs: &[String]) -> String {
+    let name = one_line(&run.model());
+    let mut text = format!(
+        "# {} of {name}, for {}, written by Headroom.\n# {command}\n",
+        run.scenario.method.label(),
+        which.choice().label,
+    );
+    for clause in differs {
+        text.push_str(&format!("# Otherwise than in the scenario: {}\n", one_line(clause)));
+    }
+    let link = share::encode(std::slice::from_ref(runs));
+    text.push_str(&format!("# What it takes of a GPU: headroom estimate '{link}'\n\n"));
+    text
+}
+
+/// What the file says, as [`crate::import`] understands it: the scenario that it runs, and what the project does otherwise.
+fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenario, Vec<String>), Issue> {
+    let scenario = run.scenario;
+    let mut base = Scenario::default();
+    for key in KEYS.iter().filter(|key| which.leaves_open(key.name) || key.name == "model") {
+        key.copy(&mut base, scenario);
+    }
+    let project = which.choice().label;
+    let understood = import::read(body, &base);
+    let Understood { scenario: mut read, assumed, left, .. } =
+        understood.map_err(|error| Issue::error(Field::Link, error.to_string()))?;
+    if let Some(left) = left.first() {
+        let message = format!("a file for {project} has no line for this: {}: {}", left.said, left.why);
+        return Err(Issue::error(Field::Link, message).with_fix("choose another file"));
+    }
+    for key in KEYS.iter().filter(|key| which.leaves_open(key.name)) {
+        key.copy(&mut read, scenario);
+    }
+    // other words for the same run: layers by name that are all of a group, a mask of ones that is dropped
+    let memory = estimate(&read).memory;
+    let matters = |key: &Key| {
+        let mut other = read.clone();
+        key.copy(&mut other, scenario);
+        estimate(&other).memory != memory
+    };
+    let differing =
+        KEYS.iter().filter(|key| key.matters(&read) && !key.is_same(scenario, &read) && matters(key));
+    let mut differs = Vec::new();
+    for key in differing {
+        // how a batch is filled is the data collator's affair, which each project has of its own
+        let is_the_projects =
+            key.field == Field::Mask || assumed.iter().any(|assumed| assumed.key == key.name);
+        if !is_the_projects {
+            let message = format!("a file for {project} has no line for this setting: {}", key.label);
+            return Err(Issue::error(key.field, message)
+                .with_fix(format!("choose {} there, or another file", key.words(&read))));
+        }
+        differs.push(format!("{}: {} ({})", key.label, key.words(&read), key.words(scenario)));
+    }
+    Ok((read, differs))
+}

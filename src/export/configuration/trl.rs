@@ -1,0 +1,95 @@
+//! trl's command: `trl sft --config`.
+
+use super::lines::Lines;
+use super::{Run, Targets};
+use crate::issue::Issue;
+use crate::scenario::{
+    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack,
+};
+
+pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
+    let scenario = run.scenario;
+    let mut lines = Lines::default();
+    lines.text("model_name_or_path", &run.model());
+    lines.set(
+        "dtype",
+        match scenario.precision {
+            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "float32",
+            Precision::Bf16 | Precision::AmpBf16Weights => "bfloat16",
+            Precision::Fp16 => "float16",
+        },
+    );
+    lines.set("attn_implementation", attention(scenario.attention));
+    lines.about("data: of the Hub, with a column \"text\" or conversations");
+    lines.set("dataset_name", "stanfordnlp/imdb");
+    lines.set("max_length", scenario.sequence);
+    match scenario.mask {
+        Mask::None | Mask::Ones => {
+            lines.set("packing", true);
+            lines.set("packing_strategy", "wrapped");
+        }
+        Mask::Padded => lines.set("packing", false),
+        Mask::Packed | Mask::PaddingFree => lines.set("packing", true),
+    }
+    lines.about("what is trained");
+    lines.set("use_peft", scenario.method.has_adapters());
+    if scenario.method.has_adapters() {
+        let lora = scenario.lora;
+        lines.set("lora_r", lora.rank);
+        lines.set("lora_alpha", lora.rank.saturating_mul(2));
+        lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        match run.targets() {
+            Targets::Default => {}
+            Targets::All => lines.list("lora_target_modules", &["all-linear"]),
+            Targets::Names(names) => lines.list("lora_target_modules", &names),
+        }
+        if let Some(saved) = run.saved() {
+            lines.list("lora_modules_to_save", &saved);
+        }
+    }
+    if scenario.method == Method::Qlora {
+        lines.set("load_in_4bit", true);
+        lines.set("bnb_4bit_quant_type", "nf4");
+        lines.set("use_bnb_nested_quant", scenario.quantization.double_quant);
+    }
+    lines.about("training");
+    lines.set("per_device_train_batch_size", scenario.batch);
+    lines.set("gradient_accumulation_steps", scenario.accumulation);
+    lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
+    lines.set("optim", run.optim()?);
+    lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    let (bf16, fp16) = run.mixed();
+    lines.set("bf16", bf16);
+    lines.set("fp16", fp16);
+    let checkpoints = scenario.checkpointing != Checkpointing::Off;
+    lines.set("gradient_checkpointing", checkpoints);
+    if checkpoints {
+        lines.table("gradient_checkpointing_kwargs", |lines| {
+            lines.set("use_reentrant", scenario.checkpointing.is_reentrant());
+        });
+    }
+    lines.set("activation_offloading", scenario.savings.offloading == Offloading::On);
+    if scenario.stack == Stack::Liger {
+        lines.set("use_liger_kernel", true);
+    }
+    lines.set("output_dir", "out");
+    lines.set("report_to", "none");
+    if scenario.allocator == Allocator::Expandable {
+        lines.table("env", |lines| lines.text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
+    }
+    let launch = if scenario.cluster.is_many() { " --accelerate_config accelerate.yaml" } else { "" };
+    Ok((format!("trl sft --config sft.yaml{launch}"), lines.finish()))
+}
+
+/// What transformers calls it; kernels of PyTorch have no line of their own.
+pub(super) fn attention(kernel: AttentionKernel) -> &'static str {
+    match kernel {
+        AttentionKernel::Eager => "eager",
+        AttentionKernel::FlashAttn => "flash_attention_2",
+        AttentionKernel::Sdpa
+        | AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Math
+        | AttentionKernel::Cudnn => "sdpa",
+    }
+}

@@ -1,0 +1,116 @@
+//! How long a run takes, in words and as JSON.
+
+use serde_json::{Value, json};
+
+use crate::plan::{Pace, Span};
+use crate::scenario::Scenario;
+use crate::units::grouped;
+
+/// What is said of a run's speed: a name and words for each line.
+pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String)> {
+    let speed = pace.tokens_per_second();
+    let tokens = scenario.data.trained();
+    let mut lines = vec![
+        ("Tokens per second", between(speed, |figure| grouped(rounded(figure)))),
+        ("Optimizer step", duration(pace.step)),
+        ("Data set", format!("{}, {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0)))),
+    ];
+    if let (Some(dollars), Some(machine)) = (pace.dollars(tokens), pace.machine) {
+        let price = between(dollars, |figure| format!("{figure:.2}"));
+        lines
+            .push(("Price", format!("{price} $ ({} {}, {})", machine.provider, machine.name, machine.dated)));
+    }
+    lines.push(("Time goes to", shares(pace)));
+    lines.push(("Rests on", pace.rests_on()));
+    lines
+}
+
+/// `2,600 tokens/s`, and between which figures that lies.
+pub fn tokens_per_second(pace: &Pace) -> [String; 2] {
+    let [typical, least, most] = {
+        let Span { least, typical, most } = pace.tokens_per_second();
+        [typical, least, most].map(|figure| grouped(rounded(figure)))
+    };
+    [format!("{typical} tokens/s"), format!("{least} to {most}")]
+}
+
+/// `10,000,000 tokens`, with its epochs where there are several.
+fn tokens_of(scenario: &Scenario) -> String {
+    let data = scenario.data;
+    let times = if data.epochs == 1 { String::new() } else { format!(" × {} epochs", grouped(data.epochs)) };
+    format!("{} tokens{times}", grouped(data.tokens))
+}
+
+/// `matrix products 70 %, attention 10 %, memory 20 %`.
+fn shares(pace: &Pace) -> String {
+    let spent = pace.spent;
+    let whole = pace.step.typical.max(f64::MIN_POSITIVE);
+    let parts = [
+        ("matrix products", spent.products),
+        ("attention", spent.attention),
+        ("moving memory", spent.memory),
+        ("waiting for Python", spent.waiting),
+    ];
+    let said = parts.iter().filter(|(_, seconds)| seconds / whole >= 0.005);
+    said.map(|(name, seconds)| format!("{name} {:.0} %", seconds / whole * 100.0))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// `2,700 (2,200 to 3,400)`.
+fn between(span: Span, write: impl Fn(f64) -> String) -> String {
+    format!("{} ({} to {})", write(span.typical), write(span.least), write(span.most))
+}
+
+/// A duration in the unit that suits the typical one.
+pub fn duration(seconds: Span) -> String {
+    let (unit, name) = match seconds.typical {
+        under if under < 1.0 => (1e-3, "ms"),
+        under if under < 120.0 => (1.0, "s"),
+        under if under < 7_200.0 => (60.0, "min"),
+        under if under < 172_800.0 => (3_600.0, "h"),
+        _ => (86_400.0, "days"),
+    };
+    let write = |figure: f64| {
+        let figure = figure / unit;
+        let places = usize::from(figure < 10.0);
+        format!("{figure:.places$}")
+    };
+    format!("{} {name} ({} to {})", write(seconds.typical), write(seconds.least), write(seconds.most))
+}
+
+/// To two digits: more are not known.
+fn rounded(figure: f64) -> u64 {
+    let scale = 10f64.powf((figure.max(1.0).log10().floor() - 1.0).max(0.0));
+    ((figure / scale).round() * scale) as u64
+}
+
+/// The same as JSON: seconds, tokens per second, hours and dollars.
+pub fn pace_json(scenario: &Scenario, pace: &Pace) -> Value {
+    let tokens = scenario.data.trained();
+    json!({
+        "tokens_per_second": pace.tokens_per_second(),
+        "step_seconds": pace.step,
+        "step_tokens": pace.tokens,
+        "spent_seconds": pace.spent,
+        "tokens": tokens,
+        "hours": pace.hours(tokens),
+        "dollars": pace.dollars(tokens),
+        "machine": pace.machine,
+        "rests_on": pace.rests_on(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_as_rough_as_they_are() {
+        assert_eq!([2_734.0, 98.4, 7.2, 123_456.0].map(rounded), [2_700, 98, 7, 120_000]);
+        let span = |typical: f64| Span { least: typical * 0.8, typical, most: typical * 1.25 };
+        assert_eq!(duration(span(0.5)), "500 ms (400 to 625)");
+        assert_eq!(duration(span(3_600.0 * 4.0)), "4.0 h (3.2 to 5.0)");
+        assert_eq!(duration(span(0.0)), "0.0 ms (0.0 to 0.0)");
+    }
+}

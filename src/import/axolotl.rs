@@ -1,0 +1,312 @@
+//! axolotl's YAML (0.19, utils/schemas).
+
+use super::hugging_face::{clips, quietly, saved};
+use super::launch;
+use super::names::{AXOLOTL_KERNELS, optimizer};
+use super::reader::{Reader, among};
+use crate::scenario::Stack;
+
+const WHY: &str = "axolotl's default (0.19)";
+
+const IDLE: &[&str] = &[
+    "base_model_config",
+    "model_type",
+    "tokenizer*",
+    "hub_*",
+    "datasets",
+    "test_datasets",
+    "dataset*",
+    "val_set_size",
+    "output_dir",
+    "eval_*",
+    "evals_per_epoch",
+    "save_*",
+    "saves_per_epoch",
+    "wandb*",
+    "mlflow*",
+    "comet*",
+    "use_wandb",
+    "num_epochs",
+    "max_steps",
+    "lr_*",
+    "learning_rate",
+    "warmup*",
+    "weight_decay",
+    "adam_*",
+    "tf32",
+    "logging_steps",
+    "loss_watchdog*",
+    "special_tokens*",
+    "tokens",
+    "chat_template*",
+    "train_on_inputs",
+    "group_by_length",
+    "resume_from_checkpoint",
+    "auto_resume_from_checkpoints",
+    "early_stopping_patience",
+    "local_rank",
+    "strict",
+    "debug",
+    "seed",
+    "shuffle*",
+    "lora_alpha",
+    "peft_use_rslora",
+    "trust_remote_code",
+    "push_dataset_to_hub",
+    "pretraining_dataset",
+    "is_*_derived_model",
+    "gpu_memory_limit",
+    "excess_length_strategy",
+    "sequence_len_overflow_handling",
+    "lora_model_dir",
+    "load_in_8bit_eval",
+    "save_only_model",
+    "include_tokens_per_second",
+    "revision_of_model",
+    "peft_init_lora_weights",
+    "loraplus*",
+    "lora_on_cpu",
+    "remove_unused_columns",
+    "plugins",
+    "device_map",
+    "bnb_config_kwargs.llm_int8*",
+    "use_tensorboard",
+    "roles_to_train",
+    "train_on_eos",
+    "default_system_message",
+    "dataloader*",
+    "liger_cross_entropy",
+    "rl_beta",
+    "type_of_model",
+    "sample_packing_*",
+];
+
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["load_in_8bit"], "8-bit weights are not predicted"),
+    (&["torch_compile"], "a compiled step is not predicted"),
+    (&["peft_use_dora"], "DoRA's magnitudes and their norms are not predicted"),
+    (&["neftune_noise_alpha", "noisy_embedding_alpha"], "the noise on the embeddings is not predicted"),
+    (&["unfrozen_parameters"], "training of some layers only is not predicted"),
+    (&["rl", "reward_model", "process_reward_model"], "only training on texts is read from axolotl's files"),
+    (
+        &["tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"],
+        "this way over many GPUs is not read here",
+    ),
+    (&["fp8"], "8-bit products are not predicted"),
+    (
+        &["gptq", "relora", "qat.weight_dtype", "quantization.weight_dtype", "tiled_mlp", "layer_offloading"],
+        "this is not predicted",
+    ),
+    (&["chunked_cross_entropy"], "axolotl's chunked loss is not predicted"),
+];
+
+pub(super) fn read(reader: &mut Reader) {
+    if let Some(said) = reader.take(&["base_model"]) {
+        reader.model(&said);
+    }
+    stack(reader);
+    let four_bit = reader.switch(&["load_in_4bit"]);
+    match reader.take(&["adapter"]) {
+        Some(said) => match (said.text().as_str(), &four_bit) {
+            ("qlora", _) | ("lora", Some((true, _))) => reader.set("method", "qlora", &said.said),
+            ("lora", _) => reader.set("method", "lora", &said.said),
+            _ => reader.leave(&said.said, "of adapters lora and qlora are predicted"),
+        },
+        None => reader.assume("method", "full", "no adapter is named"),
+    }
+    if reader.scenario.method.has_adapters() {
+        adapters(reader);
+    }
+    precision(reader);
+    reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
+    reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
+    filling(reader);
+    match reader.take(&["optimizer"]) {
+        Some(said) => match optimizer(&said.text()) {
+            Some(found) => reader.set("optimizer", found.slug(), &said.said),
+            None => reader.leave(&said.said, "this optimizer is not predicted"),
+        },
+        None => reader.assume("optimizer", "adamw-fused", WHY),
+    }
+    match reader.take(&["max_grad_norm"]) {
+        Some(said) => clips(reader, &said),
+        None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
+    }
+    checkpointing(reader);
+    attention(reader);
+    reader.assume(
+        "allocator",
+        "expandable",
+        "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
+    );
+    for (key, value) in [
+        ("task", "sft"),
+        ("keep-outputs", "off"),
+        ("set-to-none", "on"),
+        ("use-cache", "off"),
+        ("optimizer-step", "after-backward"),
+    ] {
+        quietly(reader, key, value);
+    }
+    launch::of_arguments(reader);
+    for (names, why) in REFUSED {
+        reader.refuse(names, why);
+    }
+    reader.pass(|name| among(IDLE, name));
+}
+
+/// axolotl runs transformers' modules; its plugins put Liger's kernels or Apple's loss into them.
+fn stack(reader: &mut Reader) {
+    let names = ["liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_layer_norm"];
+    let kernels: Vec<(bool, String)> = names.iter().filter_map(|name| reader.switch(&[name])).collect();
+    let fused = reader.switch(&["liger_fused_linear_cross_entropy"]);
+    let cut = reader.switch(&["cut_cross_entropy"]);
+    let on: Vec<String> = kernels.iter().filter(|(on, _)| *on).map(|(_, said)| said.clone()).collect();
+    if on.is_empty() {
+        reader.assume("stack", Stack::Transformers.slug(), "axolotl trains transformers' own modules");
+    } else {
+        if kernels.iter().any(|(on, _)| !on) {
+            reader.leave(&on.join(", "), "Liger's kernels are predicted all together");
+        }
+        reader.set("stack", Stack::Liger.slug(), &on.join(", "));
+    }
+    match (fused, cut) {
+        (_, Some((true, said))) => reader.set("loss", "cut", &said),
+        (Some((true, said)), _) => reader.set("loss", "liger", &said),
+        (Some((false, said)), _) => reader.set("loss", "full", &said),
+        (None, _) if on.is_empty() => quietly(reader, "loss", "standard"),
+        (None, _) => reader.assume("loss", "full", "liger_fused_linear_cross_entropy is off by default"),
+    }
+}
+
+fn adapters(reader: &mut Reader) {
+    match reader.take(&["lora_r"]) {
+        Some(said) => reader.set("lora-rank", &said.text(), &said.said),
+        None => reader.leave("lora_r", "axolotl needs the rank of the adapters"),
+    }
+    reader.or_assume("lora-dropout", &["lora_dropout"], "0", WHY);
+    let linear = reader.switch(&["lora_target_linear"]);
+    match (linear, reader.take(&["lora_target_modules"])) {
+        (Some((true, said)), _) => reader.set("lora-targets", "all-linear", &said),
+        (_, Some(said)) => reader.targets(&said),
+        (_, None) => reader.assume("lora-targets", "qv", "peft's default for the family"),
+    }
+    match reader.take(&["lora_modules_to_save"]) {
+        Some(said) => saved(reader, &said),
+        None => reader.assume("train-embeddings", "off", WHY),
+    }
+    kernels(reader);
+    match reader.switch(&["peft_autocast_adapter_dtype"]) {
+        Some((on, said)) => reader.set("fp32-adapters", if on { "on" } else { "off" }, &said),
+        None => quietly(reader, "fp32-adapters", "on"),
+    }
+    if reader.scenario.method == crate::scenario::Method::Qlora {
+        // axolotl/loaders/model.py: nf4 with double quantisation; prepare_model_for_kbit_training of its own, which leaves 16 bits
+        reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
+        quietly(reader, "weight-format", "nf4");
+        reader.assume("kbit-prepare", "off", "axolotl's prepare_model_for_kbit_training casts no weight to float32 but norms and embeddings, which is not followed");
+    }
+}
+
+/// axolotl switches its fused adapters on where the file says nothing of any of them.
+fn kernels(reader: &mut Reader) {
+    const WHY: &str = "axolotl's fused adapters keep fewer tensors than is predicted here";
+    let given: Vec<(bool, String)> =
+        AXOLOTL_KERNELS.iter().filter_map(|name| reader.switch(&[name])).collect();
+    let on: Vec<&str> = given.iter().filter(|(on, _)| *on).map(|(_, said)| said.as_str()).collect();
+    if given.is_empty() {
+        reader.leave(&format!("{} (on by default)", AXOLOTL_KERNELS.join(", ")), WHY);
+    } else if !on.is_empty() {
+        reader.leave(&on.join(", "), WHY);
+    }
+}
+
+fn precision(reader: &mut Reader) {
+    let bf16 = reader.take(&["bf16", "bfloat16"]);
+    let fp16 = reader.switch(&["fp16", "float16"]);
+    let card = reader.scenario.has_bfloat16();
+    match (bf16, fp16) {
+        (Some(said), fp16) if said.text() == "auto" => {
+            let halves = fp16.is_some_and(|(on, _)| on) || !card;
+            reader.set("precision", if halves { "fp16" } else { "amp-bf16-weights" }, &said.said);
+        }
+        (Some(said), _) if said.switch() == Some(true) || said.text() == "full" => {
+            reader.set("precision", "amp-bf16-weights", &said.said);
+        }
+        (_, Some((true, said))) => {
+            reader.leave(
+                &said,
+                "autocast to float16 over float16 weights is not predicted: float32 weights are taken",
+            );
+            reader.assume("precision", "amp-fp16", "fp16 over float32 weights");
+        }
+        (Some(said), _) => reader.set("precision", "fp32", &said.said),
+        (None, _) => reader.assume("precision", "amp-bf16-weights", "bf16 is auto by default"),
+    }
+}
+
+fn filling(reader: &mut Reader) {
+    reader.pass(|name| ["pad_to_sequence_len", "eval_sample_packing", "pad_to_multiple_of"].contains(&name));
+    let flattening = reader.switch(&["batch_flattening"]);
+    match (reader.switch(&["sample_packing"]), flattening) {
+        (Some((true, said)), _) | (_, Some((true, said))) => reader.set("mask", "padding-free", &said),
+        (Some((false, said)), _) => reader.set("mask", "padded", &said),
+        (None, _) => reader.assume("mask", "padded", "sample_packing is off by default"),
+    }
+}
+
+fn checkpointing(reader: &mut Reader) {
+    let reentrant = reader.switch(&["gradient_checkpointing_kwargs.use_reentrant"]);
+    let offloads = reader.take(&["activation_offloading"]);
+    match reader.take(&["gradient_checkpointing"]) {
+        Some(said) => match (said.switch(), &reentrant) {
+            (Some(true), Some((false, kwargs))) => {
+                reader.set("gradient-checkpointing", "on", &format!("{}, {kwargs}", said.said));
+            }
+            (Some(true), Some((true, kwargs))) => {
+                reader.set("gradient-checkpointing", "reentrant", &format!("{}, {kwargs}", said.said));
+            }
+            (Some(true), None) => {
+                let why = format!("{}; use_reentrant is on by default in axolotl (utils/config)", said.said);
+                reader.set("gradient-checkpointing", "reentrant", &why);
+            }
+            (Some(false), _) => reader.set("gradient-checkpointing", "off", &said.said),
+            (None, _) => reader.leave(&said.said, "of offloaded checkpoints only Unsloth's are predicted"),
+        },
+        None => reader.assume("gradient-checkpointing", "off", WHY),
+    }
+    match offloads {
+        Some(said) => match said.switch() {
+            Some(on) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said.said),
+            None => reader.leave(&said.said, "of ways to offload activations trl's is predicted"),
+        },
+        None => quietly(reader, "activation-offloading", "off"),
+    }
+}
+
+fn attention(reader: &mut Reader) {
+    let flags =
+        [("flash_attention", "flash-attention-2"), ("sdp_attention", "sdpa"), ("eager_attention", "eager")];
+    let mut found = None;
+    for (name, kernel) in flags {
+        if let Some((true, said)) = reader.switch(&[name]) {
+            found = Some((kernel, said));
+        }
+    }
+    match (reader.take(&["attn_implementation", "attention"]), found) {
+        (Some(said), _) => match said.text().as_str() {
+            "flash_attention_2" | "flash" => reader.set("attention", "flash-attention-2", &said.said),
+            word @ ("sdpa" | "eager") => reader.set("attention", word, &said.said),
+            _ => reader.leave(
+                &said.said,
+                "of attention implementations eager, sdpa and flash_attention_2 are predicted",
+            ),
+        },
+        (None, Some((kernel, said))) => reader.set("attention", kernel, &said),
+        (None, None) => reader.assume("attention", "sdpa", "transformers' default where the model has it"),
+    }
+    for name in ["xformers_attention", "s2_attention", "flex_attention", "sage_attention"] {
+        reader.refuse(&[name], "this attention is not predicted");
+    }
+}

@@ -1,0 +1,276 @@
+//! LLaMA-Factory's YAML (0.9.5, hparams/).
+
+use super::hugging_face::{clips, quietly, saved};
+use super::launch;
+use super::names::optimizer;
+use super::reader::{Reader, among};
+use crate::scenario::{Method, Sharding, Stack};
+
+const WHY: &str = "LLaMA-Factory's default (0.9.5)";
+const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
+
+const IDLE: &[&str] = &[
+    "template",
+    "dataset*",
+    "media_dir",
+    "max_samples",
+    "overwrite_cache",
+    "preprocessing*",
+    "dataloader*",
+    "output_dir",
+    "overwrite_output_dir",
+    "logging*",
+    "save_*",
+    "plot_loss",
+    "report_to",
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "lr_scheduler*",
+    "warmup*",
+    "weight_decay",
+    "adam_*",
+    "ddp_timeout",
+    "resume_from_checkpoint",
+    "val_size",
+    "eval_*",
+    "per_device_eval_batch_size",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "lora_alpha",
+    "use_rslora",
+    "loraplus*",
+    "trust_remote_code",
+    "streaming",
+    "seed",
+    "data_seed",
+    "mask_history",
+    "train_on_prompt",
+    "run_name",
+    "push_to_hub*",
+    "hub_*",
+    "infer_*",
+    "buffer_size",
+    "mix_strategy",
+    "tool_format",
+    "default_system",
+    "enable_thinking",
+    "cache_dir",
+    "use_fast_tokenizer",
+    "model_revision",
+    "include_*",
+    "disable_shuffling",
+    "load_best_model_at_end",
+    "use_swanlab",
+    "swanlab*",
+    "tokenized_path",
+    "quantization_device_map",
+    "image_*",
+    "video_*",
+    "low_cpu_mem_usage",
+    "ray_*",
+    "resources_per_worker*",
+    "placement_strategy",
+    "ddp_find_unused_parameters",
+    "pissa_*",
+    "create_new_adapter",
+    "predict_with_generate",
+    "lora_ga*",
+    "group_by_length",
+    "remove_unused_columns",
+];
+
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["use_dora"], "DoRA's magnitudes and their norms are not predicted"),
+    (
+        &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
+        "this optimizer is not predicted",
+    ),
+    (
+        &[
+            "use_llama_pro",
+            "mixture_of_depths",
+            "shift_attn",
+            "neftune_noise_alpha",
+            "upcast_layernorm",
+            "upcast_lmhead_output",
+        ],
+        "this is not predicted",
+    ),
+    (&["use_unsloth_gc"], "Unsloth's checkpointing under transformers' modules is not predicted"),
+    (&["torch_compile", "compile"], "a compiled step is not predicted"),
+    (&["ref_model", "reward_model"], "only training on texts is read from LLaMA-Factory's files"),
+    (&["fp8", "use_mca", "use_hyper_parallel", "use_kt"], "this is not predicted"),
+];
+
+pub(super) fn read(reader: &mut Reader) {
+    if let Some(said) = reader.take(&["model_name_or_path"]) {
+        reader.model(&said);
+    }
+    match reader.take(&["stage"]) {
+        Some(said) if ["sft", "pt"].contains(&said.text().as_str()) => reader.idle.push(said.said),
+        Some(said) => reader.leave(&said.said, "only training on texts is read from LLaMA-Factory's files"),
+        None => {}
+    }
+    launch::of_arguments(reader);
+    let unsloth = reader.switch(&["use_unsloth"]);
+    let liger = reader.switch(&["enable_liger_kernel"]);
+    match (unsloth, liger) {
+        (Some((true, said)), _) => reader.set("stack", Stack::Unsloth.slug(), &said),
+        (_, Some((true, said))) => reader.set("stack", Stack::Liger.slug(), &said),
+        _ => reader.assume(
+            "stack",
+            Stack::Transformers.slug(),
+            "LLaMA-Factory trains transformers' own modules",
+        ),
+    }
+    method(reader);
+    if reader.scenario.method.has_adapters() {
+        adapters(reader);
+    }
+    precision(reader);
+    reader.or_assume("batch-size", &["per_device_train_batch_size"], "8", ARGUMENTS);
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
+    reader.or_assume("seq-length", &["cutoff_len", "model_max_length"], "2048", WHY);
+    match (reader.switch(&["neat_packing"]), reader.switch(&["packing"])) {
+        (Some((true, said)), _) => reader.set("mask", "packed", &said),
+        (_, Some((true, said))) => reader.set("mask", "ones", &said),
+        (_, Some((false, said))) => reader.set("mask", "padded", &said),
+        (_, None) => reader.assume("mask", "padded", WHY),
+    }
+    match reader.take(&["optim"]) {
+        Some(said) => match optimizer(&said.text()) {
+            Some(found) => reader.set("optimizer", found.slug(), &said.said),
+            None => reader.leave(&said.said, "this optimizer is not predicted"),
+        },
+        None => reader.assume("optimizer", "adamw-fused", ARGUMENTS),
+    }
+    match reader.take(&["max_grad_norm"]) {
+        Some(said) => clips(reader, &said),
+        None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
+    }
+    checkpointing(reader);
+    match reader.take(&["flash_attn"]) {
+        Some(said) => match said.text().as_str() {
+            "fa2" | "true" => reader.set("attention", "flash-attention-2", &said.said),
+            "sdpa" | "auto" => reader.set("attention", "sdpa", &said.said),
+            "disabled" | "false" => reader.set("attention", "eager", &said.said),
+            _ => reader.leave(&said.said, "this attention is not predicted"),
+        },
+        None => reader.assume("attention", "sdpa", "flash_attn is auto by default"),
+    }
+    for (key, value) in [
+        ("task", "sft"),
+        ("keep-outputs", "off"),
+        ("set-to-none", "on"),
+        ("use-cache", "off"),
+        ("optimizer-step", "after-backward"),
+        ("loss", "standard"),
+        ("activation-offloading", "off"),
+    ] {
+        quietly(reader, key, value);
+    }
+    for (names, why) in REFUSED {
+        reader.refuse(names, why);
+    }
+    reader.pass(|name| among(IDLE, name));
+}
+
+fn method(reader: &mut Reader) {
+    let bits = reader.take(&["quantization_bit"]);
+    if let Some(said) = reader.take(&["quantization_method"]) {
+        let own = ["bnb", "bitsandbytes"].contains(&said.text().as_str());
+        if own {
+            reader.idle.push(said.said)
+        } else {
+            reader.leave(&said.said, "of quantisations bitsandbytes' is predicted")
+        }
+    }
+    let said = reader.take(&["finetuning_type"]);
+    let kind = said.as_ref().map_or_else(|| "lora".to_owned(), |said| said.text());
+    let four = bits.as_ref().is_some_and(|bits| bits.text() == "4");
+    if let Some(bits) = bits.filter(|_| !four) {
+        reader.leave(&bits.said, "of quantised weights those of 4 bits are predicted");
+    }
+    match (kind.as_str(), said) {
+        ("full", Some(said)) => reader.set("method", Method::Full.slug(), &said.said),
+        ("lora", Some(said)) => {
+            let method = if four { Method::Qlora } else { Method::Lora };
+            let why = if four { format!("{}, quantization_bit: 4", said.said) } else { said.said };
+            reader.set("method", method.slug(), &why);
+        }
+        ("lora", None) if four => reader.set("method", Method::Qlora.slug(), "quantization_bit: 4"),
+        (_, None) => reader.assume("method", Method::Lora.slug(), WHY),
+        (_, Some(said)) => reader.leave(&said.said, "of methods full and lora are predicted"),
+    }
+}
+
+fn adapters(reader: &mut Reader) {
+    reader.or_assume("lora-rank", &["lora_rank"], "8", WHY);
+    reader.or_assume("lora-dropout", &["lora_dropout"], "0", WHY);
+    match reader.take(&["lora_target"]) {
+        Some(said) => reader.targets(&said),
+        None => reader.assume("lora-targets", "all-linear", WHY),
+    }
+    match reader.take(&["additional_target"]) {
+        Some(said) => saved(reader, &said),
+        None => reader.assume("train-embeddings", "off", WHY),
+    }
+    if reader.scenario.method == Method::Qlora {
+        reader.or_assume("double-quant", &["double_quantization"], "on", WHY);
+        match reader.take(&["quantization_type"]) {
+            Some(said) => reader.set("weight-format", "nf4", &said.said),
+            None => quietly(reader, "weight-format", "nf4"),
+        }
+        // model_utils/checkpointing.py `prepare_model_for_training`: norms become float32 under upcast_layernorm alone
+        reader.assume("kbit-prepare", "off", "upcast_layernorm is off by default");
+    }
+}
+
+/// Weights are loaded in the type that is computed in; those that are trained become float32 but under ZeRO-3 and pure_bf16
+/// (model/adapter.py `init_adapter`).
+fn precision(reader: &mut Reader) {
+    let pure = reader.switch(&["pure_bf16"]);
+    let (bf16, fp16) = (reader.switch(&["bf16"]), reader.switch(&["fp16"]));
+    let is_full = reader.scenario.method == Method::Full;
+    let zero3 = reader.scenario.cluster.sharding == Sharding::Zero3 && reader.scenario.cluster.is_many();
+    quietly(reader, "fp32-adapters", "on");
+    match (pure, bf16, fp16) {
+        (Some((true, said)), ..) => {
+            // peft makes adapters float32 all the same
+            reader.set("precision", "bf16", &said);
+        }
+        (_, Some((true, said)), _) if is_full && !zero3 => {
+            reader.set(
+                "precision",
+                "amp-bf16",
+                &format!("{said}; trained weights become float32 (model/adapter.py)"),
+            );
+        }
+        (_, Some((true, said)), _) => reader.set("precision", "amp-bf16-weights", &said),
+        (.., Some((true, said))) if is_full => reader.set("precision", "amp-fp16", &said),
+        (.., Some((true, said))) => {
+            reader.leave(
+                &said,
+                "autocast to float16 over float16 weights is not predicted: float32 weights are taken",
+            );
+            reader.assume("precision", "amp-fp16", "fp16 over float32 weights");
+        }
+        _ => reader.assume("precision", "fp32", "neither bf16 nor fp16 is on"),
+    }
+}
+
+fn checkpointing(reader: &mut Reader) {
+    let reentrant = reader.switch(&["use_reentrant_gc"]);
+    reader.pass(|name| name == "gradient_checkpointing" || name.starts_with("gradient_checkpointing_kwargs"));
+    let value = if matches!(reentrant, Some((false, _))) { "on" } else { "reentrant" };
+    match reader.switch(&["disable_gradient_checkpointing"]) {
+        Some((true, said)) => reader.set("gradient-checkpointing", "off", &said),
+        Some((false, said)) => reader.set("gradient-checkpointing", value, &said),
+        None => match reentrant {
+            Some((_, said)) => reader.set("gradient-checkpointing", value, &said),
+            None => reader.assume("gradient-checkpointing", value, WHY),
+        },
+    }
+}

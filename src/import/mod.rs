@@ -1,0 +1,438 @@
+//! Configurations of other projects: a text, pasted or in a file, and what of it is a scenario.
+//!
+//! Which project a text is of shows in what it says. Every setting ends in one of four places: it was applied, memory does not
+//! depend on it, it was left with the reason, or, where the file says nothing, the project's own default was applied and is said
+//! to be one. `docs/files.md` has the table.
+
+mod axolotl;
+mod hugging_face;
+mod launch;
+mod llama_factory;
+pub(crate) mod names;
+mod reader;
+mod syntax;
+mod torchtune;
+mod trainer_toml;
+mod understood;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::scenario::keys::{KEYS, Key};
+use crate::scenario::{CustomModel, ModelChoice, Scenario};
+use crate::share;
+use hugging_face::Parts;
+use reader::Reader;
+use syntax::setting::{Setting, of_table};
+use syntax::{python, setting, shell, yaml};
+
+pub use understood::{Assumed, Format, Left, Taken, Understood};
+
+/// The longest text that is read, in bytes: notebooks carry pictures.
+pub const LONGEST: usize = 16 << 20;
+
+/// Arguments that only a training has.
+const ARGUMENTS: [&str; 8] = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "model_name_or_path",
+    "learning_rate",
+    "use_peft",
+    "num_processes",
+    "nproc_per_node",
+    "num_gpus",
+];
+
+/// Why a text was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRead(String);
+
+impl fmt::Display for NotRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotRead {}
+
+/// Reads a text over a scenario, whose card and whatever else the text says nothing of stay.
+///
+/// ```
+/// use headroom::import;
+/// use headroom::scenario::{Method, Scenario};
+///
+/// let yaml = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 32\nmicro_batch_size: 2\nsequence_len: 4096\nmagic: 1\n";
+/// let understood = import::read(yaml, &Scenario::default())?;
+/// assert_eq!(understood.format.label(), "axolotl");
+/// let scenario = understood.scenario;
+/// assert_eq!((scenario.method, scenario.lora.rank, scenario.batch), (Method::Lora, 32, 2));
+/// assert!(understood.left.iter().any(|left| left.said == "magic: 1"));
+/// # Ok::<(), import::NotRead>(())
+/// ```
+///
+/// # Errors
+/// [`NotRead`] where the text is no configuration that is known.
+pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
+    if text.len() > LONGEST {
+        return Err(NotRead(format!("this has more than {} MB and was not read", LONGEST >> 20)));
+    }
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if text.is_empty() {
+        return Err(NotRead("there is no text".to_owned()));
+    }
+    if is_link(text) {
+        return of_link(text);
+    }
+    if text.starts_with('{') {
+        return match serde_json::from_str(text) {
+            Ok(Value::Object(members)) => of_json(text, members, base),
+            Ok(_) => Err(NotRead("this JSON is no table of settings".to_owned())),
+            Err(error) => of_calls(text, base).ok_or_else(|| NotRead(format!("this is not JSON: {error}"))),
+        };
+    }
+    if let Some(found) = of_calls(text, base).or_else(|| of_command(text, base)) {
+        return Ok(found);
+    }
+    let table = table(text);
+    if let Ok(members) = &table
+        && let Some(found) = of_members(text, members.clone(), base)
+    {
+        return found;
+    }
+    if let Some(link) = written_by_headroom(text) {
+        return of_link(link);
+    }
+    Err(NotRead(match table {
+        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, accelerate and DeepSpeed are".to_owned(),
+        Err(why) => format!("this is no configuration that is known here: {why}"),
+    }))
+}
+
+/// Whether a text is a model's `config.json`.
+pub fn is_model(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    // a broken one is told apart by its beginning
+    let Ok(Value::Object(members)) = serde_json::from_str(text) else { return false };
+    is_config(&members)
+}
+
+fn is_config(members: &Map<String, Value>) -> bool {
+    ["model_type", "architectures", "hidden_size", "n_embd", "d_model"]
+        .iter()
+        .any(|key| members.contains_key(*key))
+        && !members.contains_key("base_model")
+}
+
+fn is_link(text: &str) -> bool {
+    let one_word = !text.contains(char::is_whitespace);
+    one_word
+        && (text.contains("#m=") || text.contains("?m=") || text.starts_with("m=") || text.starts_with("#m="))
+}
+
+fn of_link(text: &str) -> Result<Understood, NotRead> {
+    let shared = share::decode(text);
+    let Some(scenario) = shared.scenarios.into_iter().next() else {
+        return Err(NotRead("this link holds no scenario".to_owned()));
+    };
+    let taken = KEYS.iter().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
+    let left =
+        shared.notices.iter().map(|notice| Left { said: "the link".to_owned(), why: notice.to_string() });
+    Ok(Understood {
+        format: Format::Headroom,
+        taken: taken.collect(),
+        assumed: Vec::new(),
+        idle: Vec::new(),
+        left: left.collect(),
+        scenario,
+    })
+}
+
+fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
+    let said = format!("{} = {}", key.name, crate::text::short(&key.write(scenario)));
+    Taken { key: key.name, label: key.label, value: key.words(scenario), said }
+}
+
+/// The link of a file that Headroom wrote for a loop of its own, which has no arguments to be read.
+fn written_by_headroom(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("headroom estimate '")?;
+    rest.split('\'').next().filter(|link| link.contains('='))
+}
+
+/// The settings of a YAML or TOML text.
+fn table(text: &str) -> Result<Map<String, Value>, String> {
+    let first = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with('#'))
+        .unwrap_or_default();
+    let name = first.split(['=', ':']).next().unwrap_or_default().trim();
+    let is_toml = first.starts_with('[')
+        || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
+    let value = if is_toml {
+        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?
+    } else {
+        yaml::read(text)?
+    };
+    match value {
+        Value::Object(members) if !members.is_empty() => Ok(members),
+        _ => Err("it is no table of settings".to_owned()),
+    }
+}
+
+fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<Understood, NotRead> {
+    if let Some(Value::Array(cells)) = members.get("cells") {
+        let code =
+            cells.iter().filter(|cell| cell["cell_type"] == "code").map(|cell| match &cell["source"] {
+                Value::Array(lines) => lines.iter().filter_map(Value::as_str).collect::<String>(),
+                other => other.as_str().unwrap_or_default().to_owned(),
+            });
+        let code = code.collect::<Vec<_>>().join("\n");
+        return of_calls(&code, base).or_else(|| of_command(&code, base)).ok_or_else(|| {
+            NotRead("no cell of this notebook loads or trains a model in a way that is known here".to_owned())
+        });
+    }
+    if is_config(&members) {
+        let model = CustomModel::read("", text).map_err(|issue| NotRead(issue.to_string()))?;
+        let mut scenario = base.clone();
+        scenario.change(|scenario| scenario.model = ModelChoice::Custom(model.into()));
+        let taken = Key::find("model").map(|key| Taken {
+            key: key.name,
+            label: key.label,
+            value: key.words(&scenario),
+            said: "config.json".to_owned(),
+        });
+        return Ok(Understood {
+            format: Format::Model,
+            scenario,
+            taken: taken.into_iter().collect(),
+            assumed: Vec::new(),
+            idle: Vec::new(),
+            left: Vec::new(),
+        });
+    }
+    of_members(text, members, base)
+        .unwrap_or_else(|| Err(NotRead("this JSON is of no project that is known here".to_owned())))
+}
+
+/// Reads settings, by whose project's they are; nothing where that is not known.
+fn of_members(
+    text: &str,
+    members: Map<String, Value>,
+    base: &Scenario,
+) -> Option<Result<Understood, NotRead>> {
+    let has = |name: &str| members.contains_key(name);
+    let any = |names: &[&str]| names.iter().any(|name| has(name));
+    if members.keys().all(|name| Key::find(name).is_some()) {
+        let scenario: Result<Scenario, String> = match text.starts_with('{') {
+            true => serde_json::from_str(text).map_err(|error| error.to_string()),
+            false => {
+                serde_json::from_value(Value::Object(members.clone())).map_err(|error| error.to_string())
+            }
+        };
+        return Some(scenario.map_err(NotRead).map(|scenario| {
+            let given = KEYS.iter().filter(|key| has(key.name) || has(key.link));
+            Understood {
+                format: Format::Headroom,
+                taken: given.map(|key| taken(key, &scenario)).collect(),
+                assumed: Vec::new(),
+                idle: Vec::new(),
+                left: Vec::new(),
+                scenario,
+            }
+        }));
+    }
+    let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
+    let format = if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
+        Format::DeepSpeed
+    } else if any(&["distributed_type", "compute_environment"]) {
+        Format::Accelerate
+    } else if has("base_model") {
+        Format::Axolotl
+    } else if is_torchtune {
+        Format::Torchtune
+    } else if any(&["finetuning_type", "cutoff_len", "lora_target", "stage", "template"]) {
+        Format::LlamaFactory
+    } else if any(&["model_embd", "model_layer", "corpus_path"]) {
+        Format::TrainerToml
+    } else if any(&ARGUMENTS[..5]) || has("peft_type") {
+        Format::Trl
+    } else {
+        return None;
+    };
+    let is_adapter = has("peft_type");
+    let mut settings = of_table(members);
+    let parts = if is_adapter {
+        for setting in &mut settings {
+            setting.of = "LoraConfig".to_owned();
+            if setting.name == "base_model_name_or_path" {
+                "model_name_or_path".clone_into(&mut setting.name);
+            }
+        }
+        Parts { adapters: true, ..Parts::default() }
+    } else {
+        of_trl(&settings, true)
+    };
+    Some(Ok(understood(format, Reader::new(base.clone(), settings), parts)))
+}
+
+/// What of the classes of trl's command the settings are for: all of them, or transformers' arguments alone.
+fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
+    let own = [
+        "max_length",
+        "max_seq_length",
+        "packing",
+        "use_peft",
+        "lora_r",
+        "dataset_name",
+        "dataset_text_field",
+        "completion_only_loss",
+        "padding_free",
+        "attn_implementation",
+        "load_in_4bit",
+    ];
+    let is_trl = is_trl && settings.iter().any(|setting| own.contains(&setting.name.as_str()))
+        || settings.iter().any(|setting| ["use_peft", "packing"].contains(&setting.name.as_str()));
+    Parts { arguments: true, trl: is_trl, command: is_trl, ..Parts::default() }
+}
+
+fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
+    match format {
+        Format::Python | Format::Unsloth | Format::Trl => hugging_face::read(&mut reader, parts),
+        Format::Axolotl => axolotl::read(&mut reader),
+        Format::LlamaFactory => llama_factory::read(&mut reader),
+        Format::Torchtune => torchtune::read(&mut reader),
+        Format::Accelerate => launch::accelerate(&mut reader),
+        Format::DeepSpeed => launch::deepspeed(&mut reader),
+        Format::TrainerToml => trainer_toml::read(&mut reader),
+        Format::Headroom | Format::Model => {}
+    }
+    reader.finish();
+    let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
+    // what makes no difference need not be told
+    assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
+    Understood { format, scenario, taken, assumed, idle, left }
+}
+
+/// The classes of Python that are known, each with what it is a part of.
+fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
+    if !text.contains('(') {
+        return None;
+    }
+    let script = python::read(text);
+    let mut settings = Vec::new();
+    let mut parts = Parts::default();
+    let mut others = Vec::new();
+    for call in &script.calls {
+        let name = call.name();
+        match name {
+            "SFTConfig" => (parts.trl, parts.arguments, parts.sft_config) = (true, true, true),
+            "DPOConfig" => (parts.trl, parts.arguments, parts.dpo) = (true, true, true),
+            "TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments" => {
+                parts.arguments = true
+            }
+            "SFTTrainer" | "DPOTrainer" | "UnslothTrainer" => parts.trl = true,
+            "LoraConfig" => parts.adapters = true,
+            "BitsAndBytesConfig" => {}
+            "get_peft_model" => parts.adapters = true,
+            "from_pretrained" if loads_a_model(&call.path) => parts.loads = true,
+            "prepare_model_for_kbit_training" => parts.prepares = true,
+            "gradient_checkpointing_enable" => {
+                setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
+            }
+            other if other.ends_with("Config") && is_other_trainer(other) => {
+                (parts.trl, parts.arguments) = (true, true);
+                others.push(other.to_owned());
+            }
+            _ => continue,
+        }
+        parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
+        if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
+            setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
+        }
+        for (argument, value) in &call.named {
+            // a model that is handed over as an object is the one that was loaded
+            let is_object = name.ends_with("Trainer")
+                && argument == "model"
+                && value.as_str().is_some_and(|value| !value.contains('/'));
+            if !is_object && argument != "quantization_config" {
+                setting::flatten(name, argument, value.clone(), &mut settings);
+            }
+        }
+    }
+    if parts == Parts::default() && settings.is_empty() {
+        return None;
+    }
+    for (place, value) in &script.given {
+        for variable in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+            if place.contains(variable) {
+                setting::flatten("", variable, value.clone(), &mut settings);
+            }
+        }
+    }
+    let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
+    let mut reader = Reader::new(base.clone(), settings);
+    for other in others {
+        reader.leave(&other, "of trl's trainers those of SFT and DPO are read");
+    }
+    Some(understood(format, reader, parts))
+}
+
+/// Whether `from_pretrained` is a model's.
+fn loads_a_model(path: &str) -> bool {
+    let class = path.rsplit('.').nth(1).unwrap_or_default();
+    class.contains("Model") && !class.starts_with("Peft")
+        || class.contains("ForCausalLM")
+        || class.contains("LMHead")
+}
+
+/// The configurations of trl's other trainers.
+fn is_other_trainer(class: &str) -> bool {
+    ["GRPOConfig", "ORPOConfig", "KTOConfig", "CPOConfig", "PPOConfig", "RewardConfig", "RLOOConfig"]
+        .contains(&class)
+}
+
+/// A command line that starts a training.
+fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
+    const LAUNCHERS: [&str; 9] = [
+        "accelerate",
+        "trl",
+        "python",
+        "python3",
+        "torchrun",
+        "deepspeed",
+        "tune",
+        "axolotl",
+        "llamafactory-cli",
+    ];
+    let command = shell::read(text)?;
+    let first = command.words.first()?;
+    let launcher = LAUNCHERS.iter().find(|launcher| first == *launcher)?;
+    let script = command.words.join(" ").to_ascii_lowercase();
+    let (format, parts) = match *launcher {
+        "tune" => (Format::Torchtune, Parts::default()),
+        "axolotl" => (Format::Axolotl, Parts::default()),
+        "llamafactory-cli" => (Format::LlamaFactory, Parts::default()),
+        _ => {
+            let is_trl = script.contains("sft") || script.starts_with("trl");
+            let parts = of_trl(&command.settings, is_trl);
+            (Format::Trl, Parts { trl: parts.trl || is_trl, command: parts.command || is_trl, ..parts })
+        }
+    };
+    let files =
+        command.words.iter().filter(|word| [".yaml", ".yml", ".json"].iter().any(|end| word.ends_with(end)));
+    let files: Vec<String> = files.cloned().collect();
+    // without the file that it names, a command says little: what it leaves out is in there
+    let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
+    let is_training = |setting: &Setting| ARGUMENTS.contains(&setting.name.as_str());
+    if files.is_empty() && named.is_none() && !command.settings.iter().any(is_training) {
+        return None;
+    }
+    if let Some(file) = files.first().cloned().or(named) {
+        let mut reader = Reader::new(base.clone(), command.settings);
+        launch::of_arguments(&mut reader);
+        reader.leave(&file, "this file says what is trained: read it first, then this command");
+        return Some(understood(Format::Accelerate, reader, parts));
+    }
+    Some(understood(format, Reader::new(base.clone(), command.settings), parts))
+}

@@ -1,0 +1,127 @@
+//! What other projects call what a scenario chooses, for reading and for writing.
+
+use crate::scenario::Optimizer;
+
+/// What `TrainingArguments.optim` calls an optimizer (transformers 5.17, training_args.py `OptimizerNames`); none where it
+/// has no name for it.
+pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
+    match optimizer {
+        Optimizer::AdamW => Some("adamw_torch"),
+        Optimizer::AdamWFused => Some("adamw_torch_fused"),
+        Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
+        Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
+        Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
+        Optimizer::Sgd => Some("sgd"),
+        Optimizer::Adagrad => Some("adagrad"),
+        Optimizer::Adafactor => Some("adafactor"),
+        Optimizer::AdEmaMix => Some("ademamix"),
+        Optimizer::AdEmaMix8bit => Some("ademamix_8bit"),
+        Optimizer::PagedAdEmaMix => Some("paged_ademamix_32bit"),
+        Optimizer::PagedAdEmaMix8bit => Some("paged_ademamix_8bit"),
+        Optimizer::Lion => Some("lion_32bit"),
+        Optimizer::Lion8bit => Some("lion_8bit"),
+        Optimizer::AdamWForLoop
+        | Optimizer::AdamWEarly
+        | Optimizer::AmsGrad
+        | Optimizer::Adam
+        | Optimizer::NAdam
+        | Optimizer::SgdMomentum
+        | Optimizer::Nesterov
+        | Optimizer::RmsProp
+        | Optimizer::AdafactorTorch
+        | Optimizer::Lamb
+        | Optimizer::SparseAdam
+        | Optimizer::Shampoo
+        | Optimizer::AdaBelief => None,
+    }
+}
+
+/// The optimizer of that name, an older name of it among them.
+pub(super) fn optimizer(name: &str) -> Option<Optimizer> {
+    match name {
+        "adamw_hf" => Some(Optimizer::AdamW),
+        "adamw_8bit" => Some(Optimizer::AdamW8bit),
+        "rmsprop" => Some(Optimizer::RmsProp),
+        name => Optimizer::ALL.iter().copied().find(|optimizer| optim(*optimizer) == Some(name)),
+    }
+}
+
+/// The class of an optimizer with the arguments that make it this one, as torchtune's `_component_` and DeepSpeed-less scripts
+/// name it; none where it takes another.
+pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static [(&'static str, f64)])> {
+    match optimizer {
+        Optimizer::AdamW => Some(("torch.optim.AdamW", &[])),
+        Optimizer::AdamWFused => Some(("torch.optim.AdamW", &[("fused", 1.0)])),
+        Optimizer::Adam => Some(("torch.optim.Adam", &[])),
+        Optimizer::Sgd => Some(("torch.optim.SGD", &[])),
+        Optimizer::SgdMomentum => Some(("torch.optim.SGD", &[("momentum", 0.9)])),
+        Optimizer::Adagrad => Some(("torch.optim.Adagrad", &[])),
+        Optimizer::RmsProp => Some(("torch.optim.RMSprop", &[])),
+        Optimizer::NAdam => Some(("torch.optim.NAdam", &[])),
+        Optimizer::AdafactorTorch => Some(("torch.optim.Adafactor", &[])),
+        Optimizer::AdamW8bit => Some(("bitsandbytes.optim.AdamW8bit", &[])),
+        Optimizer::PagedAdamW8bit => Some(("bitsandbytes.optim.PagedAdamW8bit", &[])),
+        Optimizer::PagedAdamW => Some(("bitsandbytes.optim.PagedAdamW", &[])),
+        Optimizer::Lion => Some(("bitsandbytes.optim.Lion", &[])),
+        Optimizer::Lion8bit => Some(("bitsandbytes.optim.Lion8bit", &[])),
+        Optimizer::Lamb => Some(("bitsandbytes.optim.LAMB", &[])),
+        Optimizer::AdEmaMix => Some(("bitsandbytes.optim.AdEMAMix", &[])),
+        Optimizer::AdEmaMix8bit => Some(("bitsandbytes.optim.AdEMAMix8bit", &[])),
+        Optimizer::PagedAdEmaMix => Some(("bitsandbytes.optim.PagedAdEMAMix", &[])),
+        Optimizer::PagedAdEmaMix8bit => Some(("bitsandbytes.optim.PagedAdEMAMix8bit", &[])),
+        Optimizer::AdamWForLoop
+        | Optimizer::AdamWEarly
+        | Optimizer::AmsGrad
+        | Optimizer::Nesterov
+        | Optimizer::Adafactor
+        | Optimizer::SparseAdam
+        | Optimizer::Shampoo
+        | Optimizer::AdaBelief => None,
+    }
+}
+
+/// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before
+/// a builder with adapters.
+pub(crate) const TORCHTUNE: &[(&str, &str)] = &[
+    ("torchtune.models.llama3_1.llama3_1_8b", "meta-llama/Llama-3.1-8B"),
+    ("torchtune.models.llama3_1.llama3_1_70b", "meta-llama/Llama-3.1-70B"),
+    ("torchtune.models.llama3_1.llama3_1_405b", "meta-llama/Llama-3.1-405B"),
+    ("torchtune.models.llama3_2.llama3_2_1b", "meta-llama/Llama-3.2-1B"),
+    ("torchtune.models.llama3_2.llama3_2_3b", "meta-llama/Llama-3.2-3B"),
+    ("torchtune.models.llama3_3.llama3_3_70b", "meta-llama/Llama-3.3-70B-Instruct"),
+    ("torchtune.models.llama3.llama3_8b", "meta-llama/Meta-Llama-3-8B"),
+    ("torchtune.models.llama3.llama3_70b", "meta-llama/Meta-Llama-3-70B"),
+    ("torchtune.models.llama2.llama2_7b", "meta-llama/Llama-2-7b-hf"),
+    ("torchtune.models.llama2.llama2_13b", "meta-llama/Llama-2-13b-hf"),
+    ("torchtune.models.llama2.llama2_70b", "meta-llama/Llama-2-70b-hf"),
+    ("torchtune.models.code_llama2.code_llama2_7b", "codellama/CodeLlama-7b-hf"),
+    ("torchtune.models.code_llama2.code_llama2_13b", "codellama/CodeLlama-13b-hf"),
+    ("torchtune.models.code_llama2.code_llama2_70b", "codellama/CodeLlama-70b-hf"),
+    ("torchtune.models.mistral.mistral_7b", "mistralai/Mistral-7B-v0.1"),
+    ("torchtune.models.gemma.gemma_2b", "google/gemma-2b"),
+    ("torchtune.models.gemma.gemma_7b", "google/gemma-7b"),
+    ("torchtune.models.gemma2.gemma2_2b", "google/gemma-2-2b"),
+    ("torchtune.models.gemma2.gemma2_9b", "google/gemma-2-9b"),
+    ("torchtune.models.gemma2.gemma2_27b", "google/gemma-2-27b"),
+    ("torchtune.models.phi3.phi3_mini", "microsoft/Phi-3-mini-4k-instruct"),
+    ("torchtune.models.phi4.phi4_14b", "microsoft/phi-4"),
+    ("torchtune.models.qwen2.qwen2_0_5b", "Qwen/Qwen2-0.5B"),
+    ("torchtune.models.qwen2.qwen2_1_5b", "Qwen/Qwen2-1.5B"),
+    ("torchtune.models.qwen2.qwen2_7b", "Qwen/Qwen2-7B"),
+    ("torchtune.models.qwen2_5.qwen2_5_0_5b", "Qwen/Qwen2.5-0.5B"),
+    ("torchtune.models.qwen2_5.qwen2_5_1_5b_base", "Qwen/Qwen2.5-1.5B"),
+    ("torchtune.models.qwen2_5.qwen2_5_1_5b_instruct", "Qwen/Qwen2.5-1.5B-Instruct"),
+    ("torchtune.models.qwen2_5.qwen2_5_3b", "Qwen/Qwen2.5-3B"),
+    ("torchtune.models.qwen2_5.qwen2_5_7b_base", "Qwen/Qwen2.5-7B"),
+    ("torchtune.models.qwen2_5.qwen2_5_7b_instruct", "Qwen/Qwen2.5-7B-Instruct"),
+    ("torchtune.models.qwen2_5.qwen2_5_14b_base", "Qwen/Qwen2.5-14B"),
+    ("torchtune.models.qwen2_5.qwen2_5_14b_instruct", "Qwen/Qwen2.5-14B-Instruct"),
+    ("torchtune.models.qwen2_5.qwen2_5_32b_base", "Qwen/Qwen2.5-32B"),
+    ("torchtune.models.qwen2_5.qwen2_5_32b_instruct", "Qwen/Qwen2.5-32B-Instruct"),
+    ("torchtune.models.qwen2_5.qwen2_5_72b_base", "Qwen/Qwen2.5-72B"),
+    ("torchtune.models.qwen2_5.qwen2_5_72b_instruct", "Qwen/Qwen2.5-72B-Instruct"),
+];
+
+/// axolotl's fused adapters, which it switches on by itself (0.19, utils/schemas/config.py).
+pub(crate) const AXOLOTL_KERNELS: [&str; 4] =
+    ["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"];

@@ -1,0 +1,263 @@
+//! What is made of settings, one by one: none is lost.
+
+use serde_json::Value;
+
+use super::syntax::setting::{Setting, text};
+use super::understood::{Assumed, Left, Taken};
+use crate::model::catalogue;
+use crate::scenario::keys::Key;
+use crate::scenario::{Modules, Scenario};
+use crate::text::short;
+
+/// A setting that is being looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    /// Its value.
+    pub value: Value,
+    /// The setting as a person would say it.
+    pub said: String,
+}
+
+impl Said {
+    /// Its value as text.
+    pub fn text(&self) -> String {
+        text(&self.value)
+    }
+
+    /// Whether it is on; none where it is neither on nor off.
+    pub fn switch(&self) -> Option<bool> {
+        match &self.value {
+            Value::Bool(on) => Some(*on),
+            Value::Number(number) => number.as_f64().map(|number| number != 0.0),
+            Value::String(word) => match super::syntax::setting::scalar(word) {
+                Value::Bool(on) => Some(on),
+                Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                    None
+                }
+            },
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
+    /// A number, also where it stands in quotes.
+    pub fn number(&self) -> Option<f64> {
+        match &self.value {
+            Value::Number(number) => number.as_f64(),
+            Value::String(word) => word.parse().ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
+    /// A list of words; a single word is a list of one, and commas part them.
+    pub fn words(&self) -> Vec<String> {
+        match &self.value {
+            Value::Array(values) => values.iter().map(text).collect(),
+            other => text(other).split(',').map(|word| word.trim().to_owned()).collect(),
+        }
+    }
+}
+
+/// Settings on their way into a scenario.
+pub(super) struct Reader {
+    /// The scenario, as far as it has been read.
+    pub scenario: Scenario,
+    settings: Vec<(Setting, bool)>,
+    pub taken: Vec<Taken>,
+    pub assumed: Vec<Assumed>,
+    pub idle: Vec<String>,
+    pub left: Vec<Left>,
+}
+
+impl Reader {
+    pub fn new(scenario: Scenario, settings: Vec<Setting>) -> Reader {
+        Reader {
+            scenario,
+            settings: settings.into_iter().map(|setting| (setting, false)).collect(),
+            taken: Vec::new(),
+            assumed: Vec::new(),
+            idle: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+
+    /// Takes the setting of one of these names out, the last one that is given; nothing where all are empty.
+    pub fn take(&mut self, names: &[&str]) -> Option<Said> {
+        let mut found = None;
+        for (setting, seen) in &mut self.settings {
+            if !names.iter().any(|name| is_called(setting, name)) {
+                continue;
+            }
+            if !*seen && setting.value != Value::Null {
+                found = Some(Said { value: setting.value.clone(), said: setting.said() });
+            }
+            *seen = true;
+        }
+        found
+    }
+
+    /// Whether the switch of one of these names is on; none where it is not given. What is neither on nor off is left.
+    pub fn switch(&mut self, names: &[&str]) -> Option<(bool, String)> {
+        let said = self.take(names)?;
+        let on = said.switch();
+        if on.is_none() {
+            self.leave(&said.said, "this is neither on nor off");
+        }
+        on.map(|on| (on, said.said))
+    }
+
+    /// Sets a key to what a setting says.
+    pub fn set(&mut self, name: &str, value: &str, said: &str) {
+        match self.put(name, value) {
+            Some(Ok(key)) => {
+                self.taken.retain(|taken| taken.key != key.name);
+                self.assumed.retain(|assumed| assumed.key != key.name);
+                self.taken.push(Taken {
+                    key: key.name,
+                    label: key.label,
+                    value: key.words(&self.scenario),
+                    said: said.to_owned(),
+                });
+            }
+            Some(Err(why)) => self.leave(said, &why),
+            None => {}
+        }
+    }
+
+    /// Sets a key to what the project does where nothing is said.
+    pub fn assume(&mut self, name: &str, value: &str, why: &str) {
+        if self.taken.iter().any(|taken| taken.key == name) {
+            return;
+        }
+        if let Some(Ok(key)) = self.put(name, value) {
+            self.assumed.retain(|assumed| assumed.key != key.name);
+            self.assumed.push(Assumed {
+                key: key.name,
+                label: key.label,
+                value: key.words(&self.scenario),
+                why: why.to_owned(),
+            });
+        }
+    }
+
+    /// Sets a key to what one of these settings says, or to what the project does where none is given.
+    pub fn or_assume(&mut self, key: &str, names: &[&str], default: &str, why: &str) {
+        match self.take(names) {
+            Some(said) => self.set(key, &said.text(), &said.said),
+            None => self.assume(key, default, why),
+        }
+    }
+
+    fn put(&mut self, name: &str, value: &str) -> Option<Result<&'static Key, String>> {
+        let key = Key::find(name)?;
+        let mut changed = self.scenario.clone();
+        // a nearly right choice would be a guess
+        Some(key.read(&mut changed, value).map(|()| key).map_err(|issue| issue.to_string()).inspect(|_| {
+            self.scenario = changed;
+        }))
+    }
+
+    /// Notes that something is not followed.
+    pub fn leave(&mut self, said: &str, why: &str) {
+        self.left.push(Left { said: said.to_owned(), why: why.to_owned() });
+    }
+
+    /// Leaves a setting where it is given and on (or is something else than a switch).
+    pub fn refuse(&mut self, names: &[&str], why: &str) {
+        if let Some(said) = self.take(names) {
+            let off = said.switch() == Some(false) || said.text() == "none";
+            if off { self.idle.push(said.said) } else { self.leave(&said.said, why) }
+        }
+    }
+
+    /// The layers that get adapters, by name or as all of them.
+    pub fn targets(&mut self, said: &Said) {
+        let words = said.words();
+        let is_all = matches!(&words[..], [word] if ["all-linear", "all_linear", "all", "linear"].contains(&word.as_str()));
+        if is_all {
+            return self.set("lora-targets", "all-linear", &said.said);
+        }
+        let mut known = Modules::NONE;
+        let mut unknown = Vec::new();
+        for word in words.iter().filter(|word| !word.is_empty()) {
+            match known.with(word) {
+                Some(more) => known = more,
+                None => unknown.push(word.clone()),
+            }
+        }
+        if !unknown.is_empty() {
+            let why = format!("no layer is known by {}", short(&unknown.join(", ")));
+            self.leave(&said.said, &why);
+        }
+        if known.is_empty() {
+            return;
+        }
+        let group = self.scenario.architecture().ok().and_then(|model| known.group(&model));
+        match group {
+            Some(group) => self.set("lora-targets", group.slug(), &said.said),
+            None => self.set("lora-targets", &known.to_string(), &said.said),
+        }
+    }
+
+    /// The model of that name, where it is one that could be on the Hub.
+    pub fn model(&mut self, said: &Said) {
+        let name = said.text();
+        let is_path = name.starts_with(['/', '.', '~', '$']) || name.contains('\\') || name.contains(' ');
+        if is_path || name.is_empty() {
+            return self.leave(&said.said, "this is no name of a model: bring its config.json");
+        }
+        // a model of the user's own is brought once, and its name stands in the file that is dropped after it
+        if self.scenario.model.name() == name {
+            return self.idle.push(said.said.clone());
+        }
+        // repositories of the same weights in 4 bits
+        let full = ["-unsloth-bnb-4bit", "-bnb-4bit"].iter().find_map(|end| name.strip_suffix(end));
+        let name = full.unwrap_or(&name);
+        match (catalogue::find(name), catalogue::find(name.rsplit('/').next().unwrap_or(name))) {
+            // a copy under another organisation's name
+            (None, Some(entry)) => {
+                let copied = format!("{}/{}", entry.organisation(), name.rsplit('/').next().unwrap_or(name));
+                self.set("model", &copied, &format!("{}, taken for a copy of this one", said.said));
+            }
+            (Some(_), _) | (None, None) => self.set("model", name, &said.said),
+        }
+    }
+
+    /// Notes settings that memory does not depend on.
+    pub fn pass(&mut self, is_idle: impl Fn(&str) -> bool) {
+        for (setting, seen) in &mut self.settings {
+            if !*seen && (setting.value == Value::Null || is_idle(&setting.name)) {
+                *seen = true;
+                if setting.value != Value::Null {
+                    self.idle.push(setting.said());
+                }
+            }
+        }
+    }
+
+    /// Leaves what nobody has taken.
+    pub fn finish(&mut self) {
+        let open = self.settings.iter_mut().filter(|(setting, seen)| !seen && setting.value != Value::Null);
+        let open = open.map(|(setting, seen)| {
+            *seen = true;
+            setting.said()
+        });
+        let left: Vec<_> = open.collect();
+        left.iter().for_each(|said| self.leave(said, "this setting is not known here"));
+    }
+}
+
+/// Whether a setting has that name, which may begin with the class that it is of: `LoraConfig.r`.
+fn is_called(setting: &Setting, name: &str) -> bool {
+    setting.name == name
+        || (!setting.of.is_empty()
+            && name.strip_prefix(setting.of.as_str()).and_then(|rest| rest.strip_prefix('.'))
+                == Some(setting.name.as_str()))
+}
+
+/// Whether a name is one of a list, in which `*` at the end stands for any end.
+pub(super) fn among(list: &[&str], name: &str) -> bool {
+    list.iter().any(|known| match known.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == *known,
+    })
+}

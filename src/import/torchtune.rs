@@ -1,0 +1,241 @@
+//! torchtune's YAML (0.6.1, recipes/configs), and what its command overrides.
+
+use super::hugging_face::{clips, quietly};
+use super::names::{TORCHTUNE, component};
+use super::reader::{Reader, Said, among};
+use crate::scenario::{Optimizer, Stack};
+
+const WHY: &str = "torchtune's default (0.6.1)";
+
+const IDLE: &[&str] = &[
+    "output_dir",
+    "tokenizer*",
+    "checkpointer*",
+    "resume_from_checkpoint",
+    "save_adapter_weights_only",
+    "dataset*",
+    "seed",
+    "shuffle",
+    "optimizer.lr",
+    "optimizer.weight_decay",
+    "optimizer.betas",
+    "optimizer.eps",
+    "lr_scheduler*",
+    "epochs",
+    "max_steps_per_epoch",
+    "metric_logger*",
+    "log_*",
+    "device",
+    "profiler*",
+    "low_cpu_ram",
+    "model.lora_alpha",
+    "base_model_path",
+    "config",
+    "enable_async_checkpointing",
+    "batch_size_val",
+    "run_val*",
+    "fsdp_sharding_strategy",
+    "clip_grad_norm",
+    "nnodes",
+    "rdzv*",
+];
+
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["compile"], "a compiled step is not predicted"),
+    (&["model.use_dora"], "DoRA's magnitudes and their norms are not predicted"),
+    (&["custom_sharded_layers"], "layers that are sharded by themselves are not predicted for torchtune"),
+    (&["fsdp_cpu_offload"], "shards in the host's memory are not predicted for torchtune"),
+    (
+        &["tensor_parallel_dim", "tensor_parallel_plan._component_", "context_parallel_dim"],
+        "this way over many GPUs is not predicted for torchtune",
+    ),
+    (&["quantizer._component_"], "training that rehearses quantisation is not predicted"),
+];
+
+pub(super) fn read(reader: &mut Reader) {
+    reader.set("stack", Stack::Torchtune.slug(), "_component_: torchtune…");
+    model(reader);
+    reader.or_assume("batch-size", &["batch_size"], "1", "the recipe's batch_size");
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
+    let packed = reader.switch(&["dataset.packed"]);
+    match reader.take(&["tokenizer.max_seq_len"]) {
+        Some(said) => reader.set("seq-length", &said.text(), &said.said),
+        None => {
+            let length = reader.scenario.sequence.to_string();
+            reader.assume(
+                "seq-length",
+                &length,
+                "tokenizer.max_seq_len is null, so texts are as long as they come: as it was",
+            );
+        }
+    }
+    match packed {
+        Some((true, said)) => reader.set("mask", "packed", &said),
+        // padded_collate_sft hands over tokens and labels alone
+        Some((false, said)) => reader.set("mask", "none", &said),
+        None => reader.assume("mask", "none", "dataset.packed is off by default"),
+    }
+    optimizer(reader);
+    match reader.take(&["dtype"]) {
+        Some(said) => match said.text().as_str() {
+            word @ ("bf16" | "fp32") => reader.set("precision", word, &said.said),
+            _ => reader.leave(&said.said, "torchtune's recipes train in bf16 or fp32"),
+        },
+        None => reader.assume("precision", "bf16", "the recipes' dtype"),
+    }
+    match reader.switch(&["enable_activation_checkpointing"]) {
+        Some((on, said)) => reader.set("gradient-checkpointing", if on { "on" } else { "off" }, &said),
+        None => reader.assume("gradient-checkpointing", "off", WHY),
+    }
+    match reader.switch(&["enable_activation_offloading"]) {
+        Some((on, said)) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said),
+        None => reader.assume("activation-offloading", "off", WHY),
+    }
+    match reader.switch(&["optimizer_in_bwd"]) {
+        Some((on, said)) => {
+            reader.set("optimizer-step", if on { "in-backward" } else { "after-backward" }, &said);
+        }
+        None => reader.assume("optimizer-step", "after-backward", WHY),
+    }
+    match reader.take(&["clip_grad_norm"]) {
+        Some(said) => clips(reader, &said),
+        None => reader.assume("clip-gradients", "off", "clip_grad_norm is null by default"),
+    }
+    match reader.take(&["loss._component_"]) {
+        Some(said) if said.text().contains("ChunkedOutput") => reader.set("loss", "standard", &said.said),
+        Some(said) if said.text().ends_with("CrossEntropyLoss") && said.text().starts_with("torch.nn") => {
+            reader.set("loss", "full", &said.said);
+        }
+        Some(said) => reader.leave(&said.said, "of losses the chunked and PyTorch's own are predicted"),
+        None => quietly(reader, "loss", "standard"),
+    }
+    for (key, value) in [
+        ("task", "sft"),
+        ("keep-outputs", "off"),
+        ("set-to-none", "on"),
+        ("use-cache", "off"),
+        ("attention", "sdpa"),
+    ] {
+        quietly(reader, key, value);
+    }
+    if let Some(said) = reader.take(&["nproc_per_node"]) {
+        reader.set("gpus", &said.text(), &said.said);
+        reader.set("shard", "fsdp2", &said.said);
+    }
+    match reader.switch(&["fsdp_reshard_after_forward"]) {
+        Some((on, said)) => reader.set("reshard-after-forward", if on { "on" } else { "off" }, &said),
+        None => quietly(reader, "reshard-after-forward", "on"),
+    }
+    for (names, why) in REFUSED {
+        reader.refuse(names, why);
+    }
+    reader.pass(|name| among(IDLE, name));
+}
+
+/// The builder says the model and the method.
+fn model(reader: &mut Reader) {
+    let Some(said) = reader.take(&["model._component_"]) else {
+        return reader.leave("model", "the recipe names no model");
+    };
+    let path = said.text();
+    let (folder, builder) = path.rsplit_once('.').unwrap_or(("", &path));
+    let (method, builder) = match (builder.strip_prefix("qlora_"), builder.strip_prefix("lora_")) {
+        (Some(builder), _) => ("qlora", builder),
+        (None, Some(builder)) => ("lora", builder),
+        (None, None) => ("full", builder),
+    };
+    let plain = format!("{folder}.{builder}");
+    match TORCHTUNE.iter().find(|(component, _)| *component == plain) {
+        // another model of the same shape stays: a builder stands for the base model and the chat versions alike
+        Some((_, id)) if same(reader, id) => {}
+        Some((_, id)) => reader.set("model", id, &said.said),
+        None => reader.leave(&said.said, "no model is known by this builder: bring its config.json"),
+    }
+    reader.set("method", method, &said.said);
+    if method == "full" {
+        return;
+    }
+    reader.or_assume("lora-rank", &["model.lora_rank"], "8", WHY);
+    reader.or_assume("lora-dropout", &["model.lora_dropout"], "0", WHY);
+    targets(reader);
+    reader.or_assume("double-quant", &["model.quantize_base"], "on", "torchao's NF4 quantises its scales");
+    quietly(reader, "weight-format", "nf4");
+    quietly(reader, "train-embeddings", "off");
+}
+
+fn same(reader: &Reader, id: &str) -> bool {
+    let of = |id: &str| crate::model::catalogue::find(id).map(|entry| entry.id);
+    match &reader.scenario.model {
+        crate::scenario::ModelChoice::Catalogue(own) => of(own).is_some() && of(own) == of(id),
+        crate::scenario::ModelChoice::Size(_) | crate::scenario::ModelChoice::Custom(_) => false,
+    }
+}
+
+fn targets(reader: &mut Reader) {
+    let modules = reader.take(&["model.lora_attn_modules"]);
+    let mlp = reader.switch(&["model.apply_lora_to_mlp"]);
+    let head = reader.switch(&["model.apply_lora_to_output"]);
+    let words = modules.as_ref().map(Said::words).unwrap_or_default();
+    let said = [
+        modules.map(|said| said.said),
+        mlp.clone().map(|(_, said)| said),
+        head.clone().map(|(_, said)| said),
+    ];
+    let said = said.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let (mlp, head) = (mlp.is_some_and(|(on, _)| on), head.is_some_and(|(on, _)| on));
+    let mut names: Vec<&str> = words
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(|word| if word == "output_proj" { "o_proj" } else { word })
+        .collect();
+    if mlp {
+        names.extend(["gate_proj", "up_proj", "down_proj"]);
+    }
+    names.sort_unstable();
+    let group = match &names[..] {
+        ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"] => {
+            Some(if head { "all-linear-and-head" } else { "all-linear" })
+        }
+        ["k_proj", "o_proj", "q_proj", "v_proj"] if !head => Some("attention"),
+        ["q_proj", "v_proj"] if !head => Some("qv"),
+        ["down_proj", "gate_proj", "up_proj"] if !head => Some("mlp"),
+        _ => None,
+    };
+    if head && group.is_none() {
+        names.push("lm_head");
+    }
+    match group {
+        Some(group) => reader.set("lora-targets", group, &said),
+        None if names.is_empty() => reader.leave(&said, "no layer is adapted"),
+        None => reader.set("lora-targets", &names.join(","), &said),
+    }
+}
+
+fn optimizer(reader: &mut Reader) {
+    let Some(said) = reader.take(&["optimizer._component_"]) else {
+        return reader.leave("optimizer", "the recipe names no optimizer");
+    };
+    let class = said.text();
+    let mut settings = Vec::new();
+    for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad"] {
+        if let Some(setting) = reader.take(&[&format!("optimizer.{name}")]) {
+            let value = setting.switch().map(f64::from).or(setting.number()).unwrap_or_default();
+            if value != 0.0 {
+                settings.push((name, value, setting.said));
+            }
+        }
+    }
+    let found = Optimizer::ALL.iter().copied().find(|optimizer| {
+        component(*optimizer).is_some_and(|(known, with)| {
+            known == class
+                && with.len() == settings.len()
+                && with.iter().all(|(name, _)| settings.iter().any(|(own, ..)| own == name))
+        })
+    });
+    let more = settings.iter().map(|(.., said)| said.as_str());
+    let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
+    match found {
+        Some(found) => reader.set("optimizer", found.slug(), &all),
+        None => reader.leave(&all, "this optimizer is not predicted"),
+    }
+}

@@ -1,0 +1,102 @@
+//! What was understood of a text.
+
+use crate::scenario::Scenario;
+
+/// Which project a text is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// Headroom's own link, TOML or JSON.
+    Headroom,
+    /// A model's `config.json`.
+    Model,
+    /// Arguments of transformers, trl, peft and bitsandbytes in Python.
+    Python,
+    /// Unsloth's calls in Python.
+    Unsloth,
+    /// What trl's command or a script with its classes is given: a command line, YAML or JSON.
+    Trl,
+    /// axolotl's YAML.
+    Axolotl,
+    /// LLaMA-Factory's YAML.
+    LlamaFactory,
+    /// torchtune's YAML.
+    Torchtune,
+    /// accelerate's YAML.
+    Accelerate,
+    /// DeepSpeed's JSON.
+    DeepSpeed,
+    /// The TOML of a GPT-2-like trainer.
+    TrainerToml,
+}
+
+impl Format {
+    /// What it is called.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Format::Headroom => "Headroom",
+            Format::Model => "a model's config.json",
+            Format::Python => "transformers, trl and peft in Python",
+            Format::Unsloth => "Unsloth in Python",
+            Format::Trl => "arguments of trl or transformers",
+            Format::Axolotl => "axolotl",
+            Format::LlamaFactory => "LLaMA-Factory",
+            Format::Torchtune => "torchtune",
+            Format::Accelerate => "accelerate",
+            Format::DeepSpeed => "DeepSpeed",
+            Format::TrainerToml => "a GPT-2-like trainer's TOML",
+        }
+    }
+}
+
+/// A key that was set to what the text says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The key's name in files and on the command line.
+    pub key: &'static str,
+    /// Its name for people.
+    pub label: &'static str,
+    /// Its value now, in words.
+    pub value: String,
+    /// What the text says.
+    pub said: String,
+}
+
+/// A key that was set to what the project does where a text says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumed {
+    /// The key's name in files and on the command line.
+    pub key: &'static str,
+    /// Its name for people.
+    pub label: &'static str,
+    /// Its value now, in words.
+    pub value: String,
+    /// Whose default it is.
+    pub why: String,
+}
+
+/// What was not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// What the text says.
+    pub said: String,
+    /// Why it changes nothing here.
+    pub why: String,
+}
+
+/// What was understood of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Understood {
+    /// Which project it is of.
+    pub format: Format,
+    /// The scenario with what it says.
+    pub scenario: Scenario,
+    /// What it says.
+    pub taken: Vec<Taken>,
+    /// What it leaves to the project's defaults.
+    pub assumed: Vec<Assumed>,
+    /// What memory does not depend on.
+    pub idle: Vec<String>,
+    /// What was not followed.
+    pub left: Vec<Left>,
+}

@@ -1,0 +1,80 @@
+//! How many sequences of what length a card generates for at once: batches × contexts.
+
+use super::answer::Answer;
+use super::verdict::Verdict;
+use crate::issue::Issue;
+use crate::scenario::{Scenario, Task};
+use crate::units::Bytes;
+
+/// Sequences in parallel: the columns.
+pub const BATCHES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Tokens of a sequence when its last token is there, those of the prompt and those that are new: the rows.
+pub const CONTEXTS: [u64; 9] = [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072];
+
+/// What so many sequences of such a length need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextCell {
+    /// Of the card.
+    pub needed: Bytes,
+    /// Whether it gets through, as far as its tensors say.
+    pub verdict: Verdict,
+    /// The scenario.
+    pub scenario: Scenario,
+}
+
+/// A length and what every batch of it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextRow {
+    /// Tokens of a sequence in the end.
+    pub context: u64,
+    /// One cell per batch, in the order of [`BATCHES`], or why there is none.
+    pub cells: Vec<Result<ContextCell, Issue>>,
+}
+
+/// Generation of as many new tokens as the scenario asks for, after prompts that make up the rest of each length; no longer than
+/// the model's positions. A scenario that trains is asked as what it would be if it generated.
+///
+/// ```
+/// use headroom::plan::{BATCHES, contexts};
+/// use headroom::scenario::{Method, Precision, Scenario, Task};
+///
+/// let scenario =
+///     Scenario { task: Task::Generate, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
+/// let rows = contexts(&scenario);
+/// let needed = |row: usize, batch: usize| rows[row].cells[batch].as_ref().expect("it is modelled").needed;
+/// assert_eq!(rows[0].cells.len(), BATCHES.len());
+/// assert!(needed(0, 0) < needed(0, 6) && needed(0, 0) < needed(3, 0));
+/// ```
+pub fn contexts(base: &Scenario) -> Vec<ContextRow> {
+    let base = generating(base);
+    let most = base.positions().unwrap_or(u64::MAX);
+    let new = base.generation.new_tokens;
+    let rows = CONTEXTS.into_iter().filter(|context| *context > new && *context <= most);
+    rows.map(|context| {
+        let cells = BATCHES
+            .map(|batch| cell(Scenario { batch, sequence: context.saturating_sub(new), ..base.clone() }));
+        ContextRow { context, cells: cells.into() }
+    })
+    .collect()
+}
+
+/// The scenario as one that generates, with what is usual for that where it trained.
+fn generating(base: &Scenario) -> Scenario {
+    if base.task == Task::Generate {
+        return base.clone();
+    }
+    let asked = Scenario { task: Task::Generate, ..base.clone() };
+    let usual = asked.defaults();
+    Scenario { stack: usual.stack, precision: usual.precision, ..asked }
+}
+
+fn cell(scenario: Scenario) -> Result<ContextCell, Issue> {
+    let answer = Answer::of_tensors(scenario);
+    match (answer.fit(), answer.verdict()) {
+        (Some(fit), Some(verdict)) => {
+            Ok(ContextCell { needed: fit.needed, verdict, scenario: answer.scenario })
+        }
+        _ => Err(answer.refusal()),
+    }
+}

@@ -1,0 +1,108 @@
+//! What share of its data sheet a card reaches in training, from measured runs: `data/measurements/time.json`, whose rows of use
+//! "derive" these figures are the best fit of (`tests/time.rs` holds them to it).
+
+use crate::hardware::Gpu;
+
+/// What a card was measured to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Speed {
+    /// The card.
+    pub card: &'static str,
+    /// The share of its TFLOP/s in matrix products.
+    pub products: f64,
+    /// The same in fused attention kernels.
+    pub attention: f64,
+    /// The share of its GB/s at which operations write; they read as well.
+    pub memory: f64,
+    /// Between which multiples of what follows from these the measured times lie.
+    pub range: (f64, f64),
+    /// How many measured rows it rests on.
+    pub rows: usize,
+    /// Whose they are.
+    pub sources: &'static str,
+    /// Whether several such cards exchange gradients and weights over NVLink: the rows of eight were no slower than those of one.
+    pub linked: bool,
+}
+
+/// Seconds in which a program starts an operation: below that a GPU waits for Python. Of runs of 256 tokens.
+pub(super) const LAUNCH: f64 = 23.8e-6;
+
+pub(super) const SPEEDS: [Speed; 5] = [
+    Speed {
+        card: "a100-sxm-80gb",
+        products: 0.76,
+        attention: 0.33,
+        memory: 0.40,
+        range: (0.71, 1.25),
+        rows: 52,
+        sources: "llm-foundry, Qwen",
+        linked: true,
+    },
+    Speed {
+        card: "h100-sxm-80gb",
+        products: 0.58,
+        attention: 0.43,
+        memory: 0.40,
+        range: (0.75, 1.83),
+        rows: 21,
+        sources: "llm-foundry, prime-rl",
+        linked: true,
+    },
+    Speed {
+        card: "rtx-a6000",
+        products: 0.45,
+        attention: 0.56,
+        memory: 0.40,
+        range: FEW,
+        rows: 2,
+        sources: "prime-rl",
+        linked: false,
+    },
+    Speed {
+        card: "rtx-4090",
+        products: 0.78,
+        attention: 0.50,
+        memory: 1.00,
+        range: FEW,
+        rows: 2,
+        sources: "fsdp_qlora",
+        linked: false,
+    },
+    Speed {
+        card: "rtx-3090",
+        products: 0.84,
+        attention: 0.50,
+        memory: 1.00,
+        range: FEW,
+        rows: 2,
+        sources: "fsdp_qlora",
+        linked: false,
+    },
+];
+
+/// The range where too few rows were measured to tell.
+const FEW: (f64, f64) = (0.6, 1.4);
+
+/// How far the data sheets of two cards may be apart for one to stand for the other.
+const FACTOR: f64 = 2.0;
+
+/// What is known of a card: of itself, or of one of its generation whose figures are nearest.
+pub(super) fn speed_of(gpu: &Gpu) -> Option<&'static Speed> {
+    let own = SPEEDS.iter().find(|speed| *gpu.slug == *speed.card);
+    own.or_else(|| {
+        let near = SPEEDS.iter().filter_map(|speed| Some((distance(gpu, speed)?, speed)));
+        near.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, speed)| speed)
+    })
+}
+
+/// How far a card is from one that was measured, where it is near enough.
+fn distance(gpu: &Gpu, speed: &Speed) -> Option<f64> {
+    let other = crate::hardware::gpu(speed.card).ok()?;
+    if gpu.capability.is_none() || gpu.capability != other.capability {
+        return None;
+    }
+    let apart = |one: Option<f64>, other: Option<f64>| Some((one? / other?).ln().abs());
+    let [flops, bytes] = [apart(gpu.tflops, other.tflops)?, apart(gpu.bandwidth, other.bandwidth)?];
+    (flops.max(bytes) <= FACTOR.ln()).then_some(flops + bytes)
+}

@@ -1,0 +1,238 @@
+//! How long a run takes and what it costs: rougher than its memory, and a range.
+//!
+//! The step counts what it computes as it runs ([`crate::work`]): recomputation, the weight gradients that LoRA does not make
+//! and attention's quadratic part are in it, or not, by construction. What a card reaches of its data sheet is measured
+//! ([`super::speeds`]); where no measured row is near there is no answer.
+
+use serde::{Deserialize, Serialize};
+
+use super::speeds::{LAUNCH, Speed, speed_of};
+use crate::estimate::estimate;
+use crate::hardware::{Gpu, Machine, cheapest};
+use crate::issue::{Field, Issue, Severity};
+use crate::memory::Memory;
+use crate::model::Architecture;
+use crate::model::blocks::FeedForward;
+use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
+use crate::units::grouped;
+use crate::work::Work;
+
+/// A figure that is known roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Span {
+    /// The least that measured runs let expect.
+    pub least: f64,
+    /// What is most likely.
+    pub typical: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl Span {
+    /// All three times that.
+    pub fn times(self, factor: f64) -> Span {
+        Span { least: self.least * factor, typical: self.typical * factor, most: self.most * factor }
+    }
+
+    /// So much divided by each.
+    pub fn of(self, whole: f64) -> Span {
+        Span { least: whole / self.most, typical: whole / self.typical, most: whole / self.least }
+    }
+}
+
+/// What a step spends its time with: seconds of each, typically.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Spent {
+    /// Matrix products.
+    pub products: f64,
+    /// Attention's kernels.
+    pub attention: f64,
+    /// What writes and reads memory.
+    pub memory: f64,
+    /// Python and the driver starting operations, while the GPU waits: nothing where it has enough to do.
+    pub waiting: f64,
+}
+
+/// How fast a run is.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pace {
+    /// Seconds of an optimizer step.
+    pub step: Span,
+    /// Tokens of a step, padding left out, on all GPUs.
+    pub tokens: u64,
+    /// What the time goes to.
+    pub spent: Spent,
+    /// What the figures rest on.
+    pub speed: &'static Speed,
+    /// Whether that is the card itself, or one like it.
+    pub same_card: bool,
+    /// The machine with such cards that costs least, where a price is known.
+    pub machine: Option<&'static Machine>,
+    /// How many GPUs train.
+    pub gpus: u64,
+}
+
+impl Pace {
+    /// Tokens per second on all GPUs.
+    pub fn tokens_per_second(&self) -> Span {
+        self.step.of(self.tokens as f64)
+    }
+
+    /// Hours for so many tokens.
+    pub fn hours(&self, tokens: u64) -> Span {
+        self.step.times(tokens as f64 / self.tokens.max(1) as f64 / 3600.0)
+    }
+
+    /// US dollars for so many tokens, where a price is known: by the share of the machine that is used.
+    pub fn dollars(&self, tokens: u64) -> Option<Span> {
+        let machine = self.machine?;
+        let per_gpu = machine.per_hour / f64::from(machine.gpus.max(1));
+        Some(self.hours(tokens).times(per_gpu * self.gpus as f64))
+    }
+
+    /// What the figures rest on, in words.
+    pub fn rests_on(&self) -> String {
+        let Speed { card, rows, sources, .. } = self.speed;
+        let name = crate::hardware::gpu(card).map_or_else(|_| (*card).to_owned(), |gpu| gpu.name.to_string());
+        let near = if self.same_card { "" } else { ", a card of the same generation" };
+        format!("{rows} measured runs on the {name} ({sources}){near}")
+    }
+}
+
+/// How fast a scenario is on its card, whose estimate is `memory`.
+///
+/// # Errors
+/// An [`Issue`] that says why there is no answer: a card or a kind of run of which nothing near was measured.
+///
+/// ```
+/// use headroom::plan::pace;
+/// use headroom::{estimate, scenario::{GpuChoice, Scenario}};
+///
+/// let scenario = Scenario { gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()), ..Scenario::default() };
+/// let memory = estimate(&scenario).memory.expect("an answer");
+/// let speed = pace(&scenario, &memory).unwrap().tokens_per_second();
+/// assert!((2_000.0..4_000.0).contains(&speed.typical), "{speed:?}");
+///
+/// let scenario = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..scenario };
+/// assert!(pace(&scenario, &memory).unwrap_err().to_string().starts_with("no measured run is near"));
+/// ```
+pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
+    let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+    followed(scenario, &architecture)?;
+    let unknown = || {
+        let message = format!("no measured run is near the {}: how long a step takes is not said", gpu.name);
+        Issue::new(Severity::Note, Field::Gpu, message)
+    };
+    let speed = speed_of(&gpu).ok_or_else(unknown)?;
+    let (flops, bytes) = gpu.tflops.zip(gpu.bandwidth).ok_or_else(unknown)?;
+    joined(scenario, speed, &gpu)?;
+    let (work, tokens) = worked(scenario, memory)?;
+    if work.flops() == 0 {
+        return Err(unknown());
+    }
+    let spent = spent(work, speed, (flops * 1e12, bytes * 1e9));
+    let typical = spent.products + spent.attention + spent.memory + spent.waiting;
+    let same_card = *gpu.slug == *speed.card;
+    // another card may differ in clocks and limits of power
+    let further = if same_card { 1.0 } else { 1.15 };
+    let (least, most) = (speed.range.0 / further, speed.range.1 * further);
+    let gpus = scenario.cluster.gpus.max(1);
+    Ok(Pace {
+        step: Span { least: typical * least, typical, most: typical * most },
+        tokens: tokens.saturating_mul(scenario.accumulation.max(1)).saturating_mul(gpus),
+        spent,
+        speed,
+        same_card,
+        machine: cheapest(&gpu.slug),
+        gpus,
+    })
+}
+
+fn refused(field: Field, message: String) -> Issue {
+    Issue::new(Severity::Note, field, message)
+}
+
+/// Kinds of runs of which no row was measured.
+fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issue> {
+    let none = |field, what: &str| {
+        Err(refused(field, format!("no run {what} was measured: how long a step takes is not said")))
+    };
+    if scenario.task != Task::Sft {
+        return none(Field::Task, "of this task");
+    }
+    if scenario.cluster.is_many() && scenario.cluster.cpu != CpuOffload::Off {
+        return none(Field::CpuOffload, "whose shards lie in the CPU's memory");
+    }
+    if scenario.precision == Precision::Fp32 {
+        return none(Field::Precision, "in 32 bits");
+    }
+    // the states of adapters are a few MB
+    if scenario.optimizer.is_paged() && !scenario.method.has_adapters() {
+        return none(Field::Optimizer, "whose optimizer states travel between CPU and GPU");
+    }
+    if scenario.optimizer == Optimizer::Shampoo {
+        return none(Field::Optimizer, "that takes roots of matrices");
+    }
+    let has_experts = |ffn: &FeedForward| match ffn {
+        FeedForward::Moe(_) => true,
+        FeedForward::Dense(_) | FeedForward::None => false,
+    };
+    if architecture.blocks.iter().any(|block| has_experts(&block.ffn)) {
+        return none(Field::Model, "of a mixture of experts with this code");
+    }
+    if architecture.blocks.iter().any(|block| block.mixer.is_recurrent()) {
+        return none(Field::Model, "of state spaces or linear attention");
+    }
+    Ok(())
+}
+
+/// Several GPUs are as fast as one where what they exchange hides behind what they compute, which was measured over NVLink.
+fn joined(scenario: &Scenario, speed: &Speed, gpu: &Gpu) -> Result<(), Issue> {
+    /// GPUs of a machine.
+    const MACHINE: u64 = 8;
+    match scenario.cluster.gpus {
+        0 | 1 => Ok(()),
+        2..=MACHINE if speed.linked => Ok(()),
+        2..=MACHINE => Err(refused(
+            Field::Gpus,
+            format!("how long several {} wait for each other was not measured", gpu.name),
+        )),
+        gpus => Err(refused(
+            Field::Gpus,
+            format!("how long {} GPUs of several machines wait for each other is not said", grouped(gpus)),
+        )),
+    }
+}
+
+/// What a step of typical batches computes, and the tokens of a micro-batch that are no padding.
+fn worked(scenario: &Scenario, memory: &Memory) -> Result<(Work, u64), Issue> {
+    /// Batches that stand for all.
+    const DRAWN: usize = 1_000;
+    let Scenario { batch, sequence, lengths, .. } = *scenario;
+    if lengths == Lengths::Equal || scenario.mask.is_packed() {
+        return Ok((memory.work(), batch.saturating_mul(sequence)));
+    }
+    let mean =
+        |drawn: Vec<u64>| drawn.iter().fold(0u64, |sum, length| sum.saturating_add(*length)) / DRAWN as u64;
+    let padded = mean(lengths.draw(batch, sequence, DRAWN)).max(1);
+    let tokens = mean(lengths.draw_sums(batch, sequence, DRAWN)).max(1);
+    let typical = Scenario { sequence: padded, lengths: Lengths::Equal, ..scenario.clone() };
+    let estimate = estimate(&typical);
+    match &estimate.memory {
+        Some(memory) => Ok((memory.work(), tokens)),
+        None => Err(estimate.errors().next().cloned().unwrap_or_else(|| {
+            refused(Field::Lengths, "batches of their mean length have no estimate".to_owned())
+        })),
+    }
+}
+
+/// Seconds of each part, on a card with so many FLOP/s and bytes per second.
+fn spent(work: Work, speed: &Speed, (flops, bytes): (f64, f64)) -> Spent {
+    let products = work.products as f64 / (flops * speed.products);
+    let attention = work.attention as f64 / (flops * speed.attention);
+    let memory = work.written as f64 / (bytes * speed.memory);
+    let busy = products + attention + memory;
+    let waiting = (work.operations as f64 * LAUNCH - busy).max(0.0);
+    Spent { products, attention, memory, waiting }
+}

@@ -1,0 +1,136 @@
+//! The head and the cross entropy over a vocabulary that GPUs share.
+//!
+//! Source: megatron/core/tensor_parallel/cross_entropy.py and megatron/core/models/common/language_module/language_module.py of
+//! Megatron-core 0.16.1.
+
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::autograd::{Grad, Results, fresh, only};
+use crate::step::forward::{Pass, find};
+use crate::step::heap::StorageId;
+use crate::step::machine::State;
+use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+
+const CROSS_ENTROPY: Source = Source::At("Megatron-core, megatron/core/tensor_parallel/cross_entropy.py");
+
+static PROBABILITIES: What = What::own(
+    "probabilities",
+    "the logits in float32, over which their exponentials, the probabilities and at last their gradient are written",
+    CROSS_ENTROPY,
+);
+static TARGETS: What =
+    What::own("masked targets", "the labels, 0 for those of other GPUs' vocabulary", CROSS_ENTROPY);
+static TARGET_MASK: What =
+    What::own("target mask", "which labels are in other GPUs' vocabulary", CROSS_ENTROPY);
+static PREDICTED: What = What::own("predicted logits", "the logit of each token's label", CROSS_ENTROPY);
+static UPDATE: What =
+    What::own("softmax update", "what is taken from the probability of each token's label", CROSS_ENTROPY);
+
+impl<'a> Pass<'_, 'a> {
+    /// `GPTModel._postprocess`: a loss for each token.
+    pub(super) fn megatron_head(&self, hidden: Tensor<'a>, ids: &Tensor<'a>) -> Tensor<'a> {
+        let normed = match &self.architecture.final_norm {
+            Some(norm) => {
+                let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
+                self.machine.within(norm.name, &roles::NORM, || hidden.fused_root_mean_square(&norm))
+            }
+            None => hidden.clone(),
+        };
+        drop(hidden);
+        self.machine.as_category(Category::Logits, &roles::HEAD, || {
+            let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
+            let many = self.batch.sequences > 1 && self.batch.length > 1;
+            let losses = {
+                let logits = normed.megatron_through(&head).named_logits();
+                let labels = if many {
+                    self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)
+                } else {
+                    ids.clone()
+                };
+                let losses = {
+                    let losses = logits.vocabulary_cross_entropy(self.batch.tokens());
+                    if many { losses.dense_copy() } else { losses.viewed() }
+                };
+                drop(labels);
+                drop(logits);
+                losses
+            };
+            drop(normed);
+            losses
+        })
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `_VocabParallelCrossEntropy`.
+    fn vocabulary_cross_entropy(&self, rows: u64) -> Tensor<'m> {
+        self.apply(|state, logits| {
+            let make = |state: &mut State, dtype: Dtype, what: &'static What| {
+                state.alloc_for(logits.storage, rows, dtype, what)
+            };
+            let float = state.alloc_for(logits.storage, logits.numel, Dtype::F32, &PROBABILITIES);
+            let highest = make(state, Dtype::F32, &torch::MAX);
+            let indices = make(state, Dtype::I64, &torch::MAX_INDICES);
+            state.release(indices);
+            let below = make(state, Dtype::Bool, &TARGET_MASK);
+            let above = make(state, Dtype::Bool, &TARGET_MASK);
+            let mask = make(state, Dtype::Bool, &TARGET_MASK);
+            state.release(below);
+            state.release(above);
+            let copy = make(state, Dtype::I64, &torch::CLONE);
+            let targets = make(state, Dtype::I64, &TARGETS);
+            state.release(copy);
+            let range = make(state, Dtype::I64, &torch::RANGE);
+            let picked = make(state, Dtype::F32, &PREDICTED);
+            let predicted = make(state, Dtype::F32, &PREDICTED);
+            state.release(picked);
+            let sums = make(state, Dtype::F32, &torch::SUM);
+            state.release(range);
+            let logarithm = make(state, Dtype::F32, &torch::SUM);
+            let losses = make(state, Dtype::F32, &torch::LOSS);
+            state.release(logarithm);
+            let node = state.node([logits], move |state, node, grad| {
+                let probabilities = state.saved(node, 0);
+                cross_entropy_backward(state, grad, (probabilities, node.inputs[0].numel), rows)
+            });
+            for saved in [float, mask, targets] {
+                state.save(node, saved);
+                state.release(saved);
+            }
+            [highest, predicted, sums].into_iter().for_each(|storage| state.release(storage));
+            Value::plain(losses, rows, Dtype::F32).at(node.output(0))
+        })
+    }
+
+    /// `x.mean()`.
+    pub(super) fn mean_of_all(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, node, grad| {
+                let all = node.inputs[0];
+                only(fresh(state, grad, (all.numel, all.layout), &torch::MEAN))
+            });
+            let storage = state.alloc(1, x.dtype, &torch::LOSS);
+            Value::plain(storage, 1, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+/// The gradient is written over the probabilities; autograd casts it to the logits' element type.
+fn cross_entropy_backward(
+    state: &mut State,
+    grad: &Grad,
+    (probabilities, numel): (StorageId, u64),
+    rows: u64,
+) -> Results {
+    let range = state.alloc(rows, Dtype::I64, &torch::RANGE);
+    let float = state.alloc(rows, Dtype::F32, &UPDATE);
+    let update = state.alloc(rows, Dtype::F32, &UPDATE);
+    state.release(float);
+    let picked = state.alloc(rows, Dtype::F32, &torch::INDEX);
+    state.release(picked);
+    state.release(range);
+    state.release(update);
+    state.retain(probabilities);
+    only(Grad::new(probabilities, numel, grad.dtype, Layout::Tokens))
+}

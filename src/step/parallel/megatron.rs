@@ -1,0 +1,241 @@
+//! Megatron-core's buffers and optimizers: gradients of a model are summed up in one buffer, and float32 masters are stepped,
+//! those of the whole model or, by the distributed optimizer, of this GPU's share.
+//!
+//! Source: megatron/core/distributed/param_and_grad_buffer.py and distributed_data_parallel.py,
+//! megatron/core/optimizer/optimizer.py and distrib_optimizer.py of Megatron-core 0.16.1. The order of events was compared with
+//! the allocator's trace.
+
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::scenario::{Cluster, ReduceDtype, Sharding};
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::Wrapped;
+use crate::step::params::{ParamId, Params};
+use crate::step::what::{Source, What};
+
+const BUFFERS: Source = Source::At("Megatron-core, megatron/core/distributed/param_and_grad_buffer.py");
+const OPTIMIZER: Source = Source::At("Megatron-core, megatron/core/optimizer");
+
+static PARAMETERS: What = What::own(
+    "parameter buffer",
+    "all parameters of the model, or of a part of it that runs at a time, one behind the other",
+    BUFFERS,
+);
+static GRADIENTS: What = What::own(
+    "gradient buffer",
+    "the sums of all parameters' gradients over the micro-batches, one behind the other: there from load to end",
+    BUFFERS,
+);
+static CLONE: What = What::own("clone", "the parameter that a master is made of", OPTIMIZER);
+static MASTER: What =
+    What::own("fp32 master weights", "what this GPU steps of a parameter, in float32", OPTIMIZER);
+static MASTER_GRADIENT: What =
+    What::own("fp32 gradient", "the gradient of a master: a copy where the buffer is bfloat16", OPTIMIZER);
+static FLAG: What = What::own("flag", "a number of the mixed-precision optimizer", OPTIMIZER);
+static CLIPPED: What = What::own("clipped gradient", "a gradient times the factor that clips it", OPTIMIZER);
+static MOMENT: What = What::own("moment", "Adam's mean of the gradients, or of their squares", OPTIMIZER);
+static ROOT: What =
+    What::own("root of the second moment", "of every parameter, before the masters are stepped", OPTIMIZER);
+
+/// What it keeps that a single GPU under other libraries does not.
+pub(super) static OWN: [&What; 2] = [&GRADIENTS, &MASTER_GRADIENT];
+
+/// Elements that a parameter of the buffer begins at a multiple of, and a bucket ends at (`_pad_start_of_param_if_needed`,
+/// `_pad_end_of_bucket_if_needed`), under the distributed optimizer.
+const PARAMETER_ALIGNMENT: u64 = 64;
+const BUCKET_ALIGNMENT: u64 = 128;
+
+/// What Megatron-core keeps beside a model.
+pub(in crate::step) struct Megatron {
+    /// GPUs that hold the same part of the model.
+    copies: u64,
+    /// Whether layers are divided among several.
+    divided: bool,
+    /// Whether each of them steps a share (`use_distributed_optimizer`).
+    distributed: bool,
+    /// The element type of the gradient buffer.
+    reduces: Dtype,
+    /// Elements of each master, in the order in which they are stepped: matrices, then vectors, which have no weight decay.
+    masters: [Vec<u64>; 2],
+    /// Their gradients, where the buffer's are no float32.
+    gradients: Vec<StorageId>,
+    /// Buffers that the first forward pass leaves, by what they are for: the scores of attention (`GlobalMemoryBuffer`) and the
+    /// rotary embedding of each part that runs at a time.
+    pub scores: StorageId,
+    pub rotary: Vec<StorageId>,
+}
+
+fn multiple(number: u64, of: u64) -> u64 {
+    number.div_ceil(of.max(1)).saturating_mul(of.max(1))
+}
+
+/// The smallest multiple of both.
+fn common_multiple(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a.max(1), b.max(1));
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).max(1).saturating_mul(b)
+}
+
+impl Megatron {
+    /// Whether other GPUs have a part of every layer.
+    pub fn is_divided(&self) -> bool {
+        self.divided
+    }
+
+    /// Before there is a model.
+    pub fn of(cluster: Cluster) -> Megatron {
+        Megatron {
+            copies: (cluster.gpus / cluster.layout.gpus().max(1)).max(1),
+            divided: cluster.layout.tensor > 1,
+            distributed: cluster.sharding == Sharding::Distributed,
+            reduces: match cluster.reduce {
+                ReduceDtype::Fp32 => Dtype::F32,
+                ReduceDtype::Bf16 => Dtype::Bf16,
+            },
+            masters: Default::default(),
+            gradients: Vec::new(),
+            scores: NOTHING,
+            rotary: Vec::new(),
+        }
+    }
+
+    /// `DistributedDataParallel(model)` of each part, then `get_megatron_optimizer`.
+    pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
+        heap.module = "";
+        for part in &model.parts {
+            self.make_buffers(heap, params, part);
+        }
+        keep(heap, 1, Dtype::F32, Category::Optimizer, &FLAG);
+        let copies: Vec<u64> = self.masters.iter().flatten().copied().collect();
+        for numel in copies {
+            let clone = heap.alloc_as(
+                Category::Temporaries,
+                numel.saturating_mul(Dtype::Bf16.bytes()),
+                Dtype::Bf16,
+                &CLONE,
+            );
+            keep(heap, numel, Dtype::F32, Category::Optimizer, &MASTER);
+            heap.release(clone);
+        }
+    }
+
+    /// `_ParamAndGradBuffer`: parameters from the last to the first. The distributed optimizer moves them into a buffer too, and
+    /// gives a matrix that two stages share a bucket of its own.
+    fn make_buffers(&mut self, heap: &mut Heap, params: &mut Params, part: &[PartParam]) {
+        let bucket_alignment = common_multiple(self.copies, BUCKET_ALIGNMENT);
+        let (mut end, mut bucket) = (0u64, 0u64);
+        // parameters of the running bucket: where each lies in it
+        let mut own: Vec<(u64, u64, bool)> = Vec::with_capacity(part.len());
+        for PartParam { id, shared } in part.iter().rev() {
+            let param = &params.list[*id as usize];
+            let (numel, is_matrix) = (param.numel, param.rows > 1);
+            if numel == 0 {
+                continue;
+            }
+            if !self.distributed {
+                end = end.saturating_add(numel);
+                continue;
+            }
+            end = multiple(end, PARAMETER_ALIGNMENT);
+            if *shared && !own.is_empty() {
+                end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
+                self.share(&mut own, end - bucket);
+                bucket = end;
+            }
+            own.push((end - bucket, numel, is_matrix));
+            end = end.saturating_add(numel);
+            if *shared {
+                end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
+                self.share(&mut own, end - bucket);
+                bucket = end;
+            }
+        }
+        if self.distributed {
+            end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
+            self.share(&mut own, end - bucket);
+            keep(heap, end, Dtype::Bf16, Category::Weights, &PARAMETERS);
+        } else {
+            for PartParam { id, .. } in part {
+                let param = &params.list[*id as usize];
+                if param.numel > 0 {
+                    self.masters[usize::from(param.rows <= 1)].push(param.numel);
+                }
+            }
+        }
+        keep(heap, end, self.reduces, Category::Gradients, &GRADIENTS);
+        if self.distributed {
+            for PartParam { id, .. } in part.iter().rev() {
+                let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
+                heap.release(storage);
+            }
+        }
+    }
+
+    /// What the first of the GPUs that hold the same part steps of a bucket's parameters.
+    fn share(&mut self, own: &mut Vec<(u64, u64, bool)>, bucket: u64) {
+        let end = bucket / self.copies.max(1);
+        for (start, numel, is_matrix) in own.drain(..) {
+            let stepped = end.saturating_sub(start).min(numel);
+            if stepped > 0 {
+                self.masters[usize::from(!is_matrix)].push(stepped);
+            }
+        }
+    }
+
+    /// `_make_backward_post_hook`: a gradient is added to the buffer and goes.
+    pub fn arrived(heap: &mut Heap, params: &mut Params, id: ParamId) {
+        let grad = std::mem::replace(&mut params.list[id as usize].grad, NOTHING);
+        heap.release(grad);
+    }
+
+    /// `optimizer.zero_grad()`.
+    pub fn zero_grad(&mut self, heap: &mut Heap) {
+        std::mem::take(&mut self.gradients).into_iter().for_each(|storage| heap.release(storage));
+    }
+
+    /// `MixedPrecisionOptimizer.step` over torch.optim.AdamW, whose moments the first step makes.
+    pub fn step(&mut self, heap: &mut Heap, clips: bool, is_first: bool) {
+        heap.module = "";
+        if self.reduces != Dtype::F32 {
+            for numel in self.masters.iter().flatten() {
+                let bytes = numel.saturating_mul(Dtype::F32.bytes());
+                self.gradients.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &MASTER_GRADIENT));
+            }
+        }
+        if clips {
+            for numel in self.masters.iter().flatten() {
+                heap.scratch(numel.saturating_mul(Dtype::F32.bytes()), &CLIPPED);
+            }
+        }
+        for group in &self.masters {
+            if is_first {
+                for numel in group {
+                    for _ in 0..2 {
+                        keep(heap, *numel, Dtype::F32, Category::Optimizer, &MOMENT);
+                    }
+                }
+            }
+            let root = |numel: &u64| {
+                let bytes = numel.saturating_mul(Dtype::F32.bytes());
+                heap.alloc_as(Category::Temporaries, bytes, Dtype::F32, &ROOT)
+            };
+            let roots: Vec<StorageId> = group.iter().map(root).collect();
+            roots.into_iter().rev().for_each(|storage| heap.release(storage));
+        }
+    }
+}
+
+/// A parameter among those that a part has, in the order of its modules.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct PartParam {
+    pub id: ParamId,
+    /// Whether the first and the last stage both have it: a tied embedding.
+    pub shared: bool,
+}
+
+/// Something that stays until the end.
+fn keep(heap: &mut Heap, numel: u64, dtype: Dtype, category: Category, what: &'static What) {
+    heap.persistent(numel.saturating_mul(dtype.bytes()), dtype, 1, category, what);
+}

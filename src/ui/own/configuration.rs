@@ -1,0 +1,153 @@
+//! A configuration of another project: pasted, chosen or dropped, and what was understood of it.
+
+use std::sync::Arc;
+
+use leptos::ev::Event;
+use leptos::prelude::*;
+use wasm_bindgen::JsCast;
+use web_sys::HtmlInputElement;
+
+use super::file;
+use crate::import::{self, Understood};
+use crate::issue::{Field, Issue};
+use crate::ui::browser;
+use crate::ui::controls::Messages;
+use crate::ui::markup::capitalised;
+use crate::ui::state::State;
+use crate::ui::way::Way;
+
+/// Puts what a text says in the active scenario, and shows what that was.
+///
+/// # Errors
+/// An [`Issue`] where the text is no configuration that is known; the scenario stays as it was.
+pub fn apply(state: State, text: &str) -> Result<(), Issue> {
+    let base = untrack(|| state.current().scenario.get());
+    let understood =
+        import::read(text, &base).map_err(|error| Issue::error(Field::Link, error.to_string()))?;
+    let told = format!("Read {}: {} applied", understood.format.label(), settings(understood.taken.len()));
+    state.open(understood.scenario.clone(), &told);
+    state.own.problem.set(Vec::new());
+    state.own.read.set(Some(Arc::new(understood)));
+    state.own.show(Some(Way::Configuration));
+    Ok(())
+}
+
+fn settings(count: usize) -> String {
+    if count == 1 { "1 setting".to_owned() } else { format!("{count} settings") }
+}
+
+/// The part of the dialog with the text, and with what was understood.
+pub fn draw(state: State) -> impl IntoView {
+    let own = state.own;
+    let text = StoredValue::new(String::new());
+    let use_it = move |_| {
+        own.read.set(None);
+        if let Err(issue) = text.with_value(|text| apply(state, text)) {
+            own.complain(&issue);
+        }
+    };
+    let choose = move |event: Event| {
+        let Some(input) = event.target().and_then(|target| target.dyn_into::<HtmlInputElement>().ok()) else {
+            return;
+        };
+        if let Some(file) = input.files().and_then(|files| files.get(0)) {
+            file::take(state, file);
+        }
+        // chosen once more, the same file is read once more
+        input.set_value("");
+    };
+    let undo = move |_| {
+        own.read.set(None);
+        state.undo();
+        browser::focus(Way::Configuration.first_control());
+    };
+    let report = move || {
+        own.read.get().map(|understood| {
+            view! {
+                <div class="own-read">
+                    {said(&understood)}
+                    <p class="own-ways-out">
+                        <button type="button" class="tool strong" on:click=move |_| own.open.set(false)>
+                            "Show the answer"
+                        </button>
+                        <button type="button" class="tool" on:click=undo>
+                            "Take it back"
+                        </button>
+                    </p>
+                </div>
+            }
+        })
+    };
+    view! {
+        <div class="own-part">
+            <label for="own-settings">"A configuration, a script’s arguments, or a command"</label>
+            <textarea
+                id="own-settings"
+                rows="7"
+                spellcheck="false"
+                autocomplete="off"
+                autocapitalize="none"
+                on:input=move |event| text.set_value(event_target_value(&event))
+            ></textarea>
+            <div role="alert">
+                <Messages issues=own.problem />
+            </div>
+            <p class="own-ways-out">
+                <button type="button" class="tool strong" on:click=use_it>
+                    "Read it"
+                </button>
+                <label class="tool">
+                    "Choose a file"
+                    <input type="file" class="unseen" on:change=choose />
+                </label>
+                <span class="remark">"or drop one anywhere on the page"</span>
+            </p>
+            <p class="remark">
+                "TRL and transformers (Python, YAML, JSON, a command), Unsloth’s cells and notebooks, axolotl, LLaMA-Factory, torchtune, \
+                 accelerate, DeepSpeed. Several files add up. It is read here and sent nowhere."
+            </p>
+            <div aria-live="polite">{report}</div>
+        </div>
+    }
+}
+
+/// What was understood, in up to four lists.
+fn said(understood: &Understood) -> impl IntoView + use<> {
+    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
+    let applied = taken.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.said.clone()));
+    let by_default = assumed.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.why.clone()));
+    let not = left.iter().map(|one| (one.said.clone(), String::new(), one.why.clone()));
+    let without = (!idle.is_empty()).then(|| {
+        view! {
+            <details>
+                <summary>{format!("Without effect on memory ({})", idle.len())}</summary>
+                <p>{idle.join(", ")}</p>
+            </details>
+        }
+    });
+    view! {
+        <h3>{capitalised(format.label())}</h3>
+        {list("Not understood", not.collect())}
+        {list("Applied", applied.collect())}
+        {list("Assumed, as nothing is said", by_default.collect())}
+        {without}
+    }
+}
+
+fn list(title: &'static str, rows: Vec<(String, String, String)>) -> Option<impl IntoView> {
+    let row = |(name, value, why): (String, String, String)| {
+        view! {
+            <li>
+                <b>{name}</b>
+                {if value.is_empty() { ": ".to_owned() } else { format!(" {value} ") }}
+                <small>{why}</small>
+            </li>
+        }
+    };
+    (!rows.is_empty()).then(|| {
+        view! {
+            <h4>{format!("{title} ({})", rows.len())}</h4>
+            <ul>{rows.into_iter().map(row).collect::<Vec<_>>()}</ul>
+        }
+    })
+}

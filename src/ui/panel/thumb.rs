@@ -1,0 +1,54 @@
+//! What rules of thumb say, beside what the run takes.
+
+use leptos::prelude::*;
+
+use crate::rules::{Figures, RULES, level};
+use crate::ui::state::State;
+
+/// Each rule with what it says of the scenario and where it goes wrong.
+#[component]
+pub fn Thumb() -> impl IntoView {
+    let state = State::of_page();
+    let told = move || {
+        let unit = state.unit();
+        state.current().answer(|scenario, memory, gpu| {
+            let figures = Figures::of(scenario, &*scenario.architecture().ok()?);
+            let needed = memory.needed();
+            let line = |rule: &'static crate::rules::Rule| {
+                let total = rule.total(&figures);
+                view! {
+                    <div>
+                        <dt title=rule.formula>{rule.name}</dt>
+                        " "
+                        <dd>
+                            <b>{unit.amount(total)}</b>
+                            {format!(", {:.0} % of what is needed. {}", total.percent_of(needed), rule.wrong)}
+                            " "
+                            <small>{rule.source}</small>
+                        </dd>
+                    </div>
+                }
+            };
+            let commands =
+                gpu.vendor.watch().iter().map(|command| view! { <li><code>{*command}</code></li> });
+            let watch = (!gpu.vendor.watch().is_empty()).then(|| {
+                view! {
+                    <p class="remark">"Watch the real memory while it trains:"</p>
+                    <ul>{commands.collect::<Vec<_>>()}</ul>
+                }
+            });
+            let lines = RULES.iter().map(line).collect::<Vec<_>>();
+            Some(view! {
+                <p class="remark">{format!("{} needed: {}.", unit.amount(needed), level(needed))}</p>
+                <dl class="pace">{lines}</dl>
+                {watch}
+            })
+        })
+    };
+    view! {
+        <section class="panel" aria-labelledby="thumb-title">
+            <h2 id="thumb-title">"What would rules of thumb say?"</h2>
+            {told}
+        </section>
+    }
+}

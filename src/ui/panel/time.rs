@@ -1,0 +1,44 @@
+//! How long the run takes and what it costs, with the data set that this follows from.
+
+use leptos::prelude::*;
+
+use super::control::Control;
+use crate::export::pace_lines;
+use crate::plan::pace;
+use crate::scenario::keys::{KEYS, Place};
+use crate::ui::markup::capitalised;
+use crate::ui::state::State;
+
+/// The inputs that only this depends on, and what follows.
+#[component]
+pub fn Time() -> impl IntoView {
+    let state = State::of_page();
+    let told = move || {
+        let said = state.current().answer(|scenario, memory, _| match pace(scenario, memory) {
+            Ok(pace) => pace_lines(scenario, &pace),
+            Err(issue) => vec![("No answer", capitalised(&issue.to_string()))],
+        });
+        let line = |(name, words): (&'static str, String)| {
+            view! {
+                <div>
+                    <dt>{name}</dt>
+                    " "
+                    <dd>{words}</dd>
+                </div>
+            }
+        };
+        said.unwrap_or_default().into_iter().map(line).collect::<Vec<_>>()
+    };
+    let planned = KEYS.iter().filter(|key| key.place == Place::Planned);
+    view! {
+        <section class="panel" aria-labelledby="time-title">
+            <h2 id="time-title">"How long?"</h2>
+            <div class="planned">{planned.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}</div>
+            <dl class="pace">{told}</dl>
+            <p class="remark">
+                "Rougher than memory: what the step computes is counted, how fast such cards do it was measured. Data that arrives late, \
+                 evaluation and saving come on top."
+            </p>
+        </section>
+    }
+}

@@ -1,0 +1,217 @@
+//! Configurations of other projects that were written: read back they are the same scenario, or say what is not.
+
+#![cfg(not(target_arch = "wasm32"))]
+
+use headroom::estimate;
+use headroom::export::{Configuration, configuration};
+use headroom::import;
+use headroom::scenario::keys::{KEYS, Key};
+use headroom::scenario::{
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, Mask, Method, ModelChoice, Offloading, Optimizer,
+    Precision, Scenario, Sharding, Stack,
+};
+use headroom::share;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const MODELS: [&str; 5] = [
+    "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.2-1B",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen3-0.6B",
+    "mistralai/Mistral-7B-v0.1",
+];
+
+/// Scenarios with the settings that files have lines for, and others among them.
+fn scenarios() -> impl Strategy<Value = Scenario> {
+    (
+        (select(MODELS.to_vec()), select(Method::ALL), select(Stack::ALL)),
+        (1u64..=64, select(LoraTargets::ALL), any::<(bool, bool, bool)>()),
+        (
+            select(Precision::ALL),
+            select(Optimizer::ALL),
+            select(Checkpointing::ALL),
+            select(AttentionKernel::ALL),
+        ),
+        (1u64..=16, 1u64..=4096, 1u64..=16, select(Mask::ALL)),
+        (any::<(bool, bool, bool, bool)>(), select(vec![1u64, 2, 8]), select(Sharding::ALL)),
+        any::<(bool, bool, bool, bool)>(),
+    )
+        .prop_map(|(what, lora, how, sizes, rest, at_default)| {
+            let mut scenario = Scenario::default();
+            scenario.change(|scenario| scenario.stack = what.2);
+            scenario.change(|scenario| scenario.method = what.1);
+            scenario.change(|scenario| scenario.cluster.gpus = rest.1);
+            scenario.model = ModelChoice::Catalogue(what.0.to_owned());
+            scenario.lora.rank = lora.0;
+            if lora.1 != LoraTargets::Named {
+                scenario.lora.targets = lora.1;
+            }
+            (scenario.lora.dropout, scenario.lora.trains_embeddings) = (lora.2.0, lora.2.1 && lora.2.2);
+            (scenario.batch, scenario.sequence, scenario.accumulation) = (sizes.0, sizes.1, sizes.2);
+            scenario.mask = sizes.3;
+            let (clips, double, expandable, offloads) = rest.0;
+            scenario.training_loop.clips = clips;
+            scenario.quantization.double_quant = double;
+            scenario.allocator = if expandable { Allocator::Expandable } else { Allocator::Native };
+            // half of the scenarios keep what hardly goes with the rest
+            if !at_default.0 {
+                scenario.precision = how.0;
+            }
+            if !at_default.1 {
+                scenario.optimizer = how.1;
+            }
+            if !at_default.2 {
+                (scenario.checkpointing, scenario.attention) = (how.2, how.3);
+            }
+            if !at_default.3 {
+                scenario.savings.offloading = if offloads { Offloading::On } else { Offloading::Off };
+                scenario.cluster.sharding = rest.2;
+            }
+            scenario
+        })
+}
+
+/// The lines without what is said to people in them.
+fn without_comments(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
+}
+
+/// Reads a written file over another scenario, of which only what the file leaves open is that of the scenario.
+fn read_back(scenario: &Scenario, which: Configuration, text: &str, other: &Scenario) -> Scenario {
+    let launcher = matches!(which, Configuration::Accelerate | Configuration::DeepSpeed);
+    let mut base = if launcher { scenario.clone() } else { other.clone() };
+    let shared = ["model", "gpu", "gpus", "dropout"];
+    for key in KEYS.iter().filter(|key| shared.contains(&key.name)) {
+        key.copy(&mut base, scenario);
+    }
+    base.cluster.deepspeed = scenario.cluster.deepspeed;
+    if !launcher {
+        base.cluster = scenario.cluster;
+        base.allocator = scenario.allocator;
+    }
+    let understood = import::read(&without_comments(text), &base).expect("what was written is read");
+    assert_eq!(understood.left, [], "{text}");
+    let mut read = understood.scenario;
+    if which == Configuration::Axolotl {
+        // a command line before it sets the variable
+        read.allocator = scenario.allocator;
+    }
+    if launcher {
+        read.precision = scenario.precision;
+    }
+    read
+}
+
+#[track_caller]
+fn check(scenario: &Scenario, other: &Scenario) -> Result<usize, TestCaseError> {
+    let mut written = 0;
+    for which in Configuration::ALL.into_iter().filter(|which| *which != Configuration::Python) {
+        let file = match configuration(scenario, which) {
+            Ok(file) => file,
+            Err(issue) => {
+                prop_assert!(!issue.message.is_empty());
+                continue;
+            }
+        };
+        written += 1;
+        let read = read_back(scenario, which, &file.text, other);
+        let memory = estimate(&read).memory;
+        // other words for the same run
+        let same = |key: &Key| {
+            let mut changed = read.clone();
+            key.copy(&mut changed, scenario);
+            estimate(&changed).memory == memory
+        };
+        let said =
+            |key: &Key| file.differs.iter().any(|clause| clause.starts_with(&format!("{}:", key.label)));
+        for key in KEYS.iter().filter(|key| key.matters(&read) && !key.is_same(&read, scenario)) {
+            prop_assert!(
+                same(key) || said(key),
+                "{which:?}: {} is {} and not {}\n{}",
+                key.name,
+                key.write(&read),
+                key.write(scenario),
+                file.text
+            );
+        }
+        // the scenario that the file names is the one that it runs
+        if let Some((_, rest)) = file.text.split_once("headroom estimate '") {
+            let link = rest.split('\'').next().unwrap_or_default();
+            let named = share::decode(link).scenarios.into_iter().next().expect("a link");
+            prop_assert_eq!(estimate(&named).memory, estimate(&read).memory, "{:?}\n{}", which, file.text);
+        }
+    }
+    Ok(written)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn what_was_written_is_the_same_scenario(scenario in scenarios(), other in scenarios()) {
+        check(&scenario, &other)?;
+    }
+}
+
+/// The defaults of every library and method have their files.
+#[test]
+fn the_usual_scenarios_are_written() {
+    let mut count = [0; Configuration::ALL.len()];
+    for stack in Stack::ALL {
+        for method in Method::ALL {
+            for gpus in [1, 8] {
+                let mut scenario = Scenario::default();
+                scenario.change(|scenario| scenario.stack = *stack);
+                scenario.change(|scenario| scenario.method = *method);
+                scenario.change(|scenario| scenario.cluster.gpus = gpus);
+                check(&scenario, &Scenario { batch: 3, ..Scenario::default() }).unwrap();
+                for (which, count) in Configuration::ALL.into_iter().zip(&mut count) {
+                    *count += usize::from(configuration(&scenario, which).is_ok());
+                }
+            }
+        }
+    }
+    let least = [11, 14, 9, 6, 3, 20, 0];
+    assert!(count.iter().zip(least).all(|(count, least)| *count >= least), "{count:?}");
+}
+
+#[test]
+fn what_has_no_line_is_refused_with_what_would_be_right() {
+    let refused = |change: &dyn Fn(&mut Scenario), which, wanted: &str| {
+        let mut scenario = Scenario::default();
+        change(&mut scenario);
+        let issue = configuration(&scenario, which).expect_err(wanted);
+        assert!(issue.to_string().contains(wanted), "{issue}");
+        assert!(issue.fix.is_some(), "{issue}");
+    };
+    refused(
+        &|scenario| scenario.optimizer = Optimizer::NAdam,
+        Configuration::Trl,
+        "no name for this optimizer",
+    );
+    refused(&|_| {}, Configuration::Torchtune, "choose torchtune as the training library");
+    refused(&|_| {}, Configuration::DeepSpeed, "nothing is sharded");
+    refused(&|scenario| scenario.training_loop.keeps_outputs = true, Configuration::Axolotl, "Outputs kept");
+    refused(
+        &|scenario| scenario.change(|scenario| scenario.stack = Stack::Trl),
+        Configuration::Trl,
+        "4-bit products in the type of the weights",
+    );
+}
+
+#[test]
+fn scripts_of_trl_and_unsloth_are_read_back() {
+    for (stack, method) in
+        [(Stack::Trl, Method::Lora), (Stack::Trl, Method::Full), (Stack::Unsloth, Method::Qlora)]
+    {
+        let mut scenario = Scenario::default();
+        scenario.change(|scenario| scenario.stack = stack);
+        scenario.change(|scenario| scenario.method = method);
+        let file = configuration(&scenario, Configuration::Python).expect("it has a script");
+        let other = Scenario { batch: 3, optimizer: Optimizer::Sgd, ..Scenario::default() };
+        let understood = import::read(&without_comments(&file.text), &other).expect("it is read");
+        assert_eq!(understood.left, [], "{}", file.text);
+        let link = |scenario: &Scenario| share::encode(std::slice::from_ref(scenario));
+        assert_eq!(link(&understood.scenario), link(&scenario), "{}", file.text);
+    }
+}

@@ -1,0 +1,66 @@
+// A configuration of another project: pasted or dropped, applied, told, taken back.
+import { AxeBuilder } from "@axe-core/playwright";
+import { expect, test } from "./support/test.js";
+
+const AXOLOTL = `base_model: Qwen/Qwen3-8B
+adapter: lora
+lora_r: 64
+micro_batch_size: 4
+sequence_len: 4096
+optimizer: adamw_bnb_8bit
+torch_compile: true
+`;
+
+const dialogOf = (page) => page.getByRole("dialog", { name: "Bring your own model or configuration" });
+
+test("what is pasted is applied, told, and taken back", async ({ headroom, page }) => {
+  await headroom.open();
+  await page.getByRole("button", { name: "Read a training configuration" }).click();
+  const dialog = dialogOf(page);
+  const text = dialog.getByRole("textbox", { name: "A configuration, a script’s arguments, or a command" });
+  await expect(text).toBeFocused();
+  await text.fill("hello");
+  await dialog.getByRole("button", { name: "Read it" }).click();
+  await expect(dialog.getByText("no configuration that is known here")).toBeVisible();
+
+  await text.fill(AXOLOTL);
+  await dialog.getByRole("button", { name: "Read it" }).click();
+  await expect(dialog.getByText("no configuration that is known here")).toBeHidden();
+  await expect(dialog.getByRole("heading", { name: "Axolotl" })).toBeVisible();
+  await expect(dialog.getByRole("listitem").filter({ hasText: "torch_compile" })).toContainText("a compiled step is not predicted");
+  await expect(dialog.getByRole("listitem").filter({ hasText: "micro_batch_size" })).toContainText("Micro-batch size");
+  await expect(dialog.getByText("Assumed, as nothing is said")).toBeVisible();
+  const results = await new AxeBuilder({ page }).include("dialog").analyze();
+  expect(results.violations).toEqual([]);
+  await expect.poll(() => headroom.link().get("b")).toBe("4");
+
+  await dialog.getByRole("button", { name: "Take it back" }).click();
+  await expect.poll(() => headroom.link().get("b")).toBeNull();
+  await dialog.getByRole("button", { name: "Read it" }).click();
+  await dialog.getByRole("button", { name: "Show the answer" }).click();
+  await expect(dialog).toBeHidden();
+  expect(headroom.link().get("r")).toBe("64");
+  await headroom.button("Undo").click();
+  await expect.poll(() => headroom.link().get("r")).toBeNull();
+});
+
+test("what is dropped anywhere is recognised", async ({ headroom, page }) => {
+  await headroom.open();
+  const files = [
+    ["run.yaml", AXOLOTL],
+    ["fsdp.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\n"],
+  ];
+  for (const file of files) {
+    const dropped = await page.evaluateHandle(([name, text]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([text], name));
+      return data;
+    }, file);
+    await page.dispatchEvent("main", "drop", { dataTransfer: dropped });
+    await expect(dialogOf(page).getByRole("button", { name: "Show the answer" })).toBeVisible();
+    await dialogOf(page).getByRole("button", { name: "Close" }).click();
+  }
+  // the second over the first
+  await expect.poll(() => headroom.link().get("gpus")).toBe("4");
+  expect(headroom.link().get("r")).toBe("64");
+});

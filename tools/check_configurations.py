@@ -1,0 +1,132 @@
+"""Holds configurations that `headroom export` writes against the projects' own argument classes: check_configurations.py HEADROOM [LINK...]
+
+HEADROOM is the command, each LINK what follows `#` in a share link; without any, the defaults of the training libraries and
+methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of `trl sft`,
+axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration with the recipe's components, accelerate's
+`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`. A project that is not installed is said to be missing. Nothing is trained.
+"""
+import importlib
+import os
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LINKS = [
+    "v=1", "method=lora", "method=full&p=amp-bf16", "st=trl&p=amp-bf16-weights", "st=trl&method=full&p=amp-bf16&mask=padded",
+    "st=trl&method=lora&p=amp-bf16&t=attention&ld=on&mask=padding-free&alloc=expandable", "st=liger&method=lora",
+    "st=torchtune&method=full&p=bf16&o=paged-adamw-8bit&clip=off&step=in-backward", "st=torchtune&method=lora&p=bf16&clip=off",
+    "st=torchtune&p=bf16&clip=off&gc=on&offload=on", "st=torchtune&m=Qwen/Qwen2.5-7B&method=lora&p=bf16",
+    "gpus=8&method=full&p=amp-bf16&shard=fsdp2", "gpus=8&method=full&p=amp-bf16&shard=zero1",
+    "gpus=8&method=full&p=amp-bf16&shard=zero2&zoverlap=on", "gpus=8&method=full&p=amp-bf16&shard=zero3&zbucket=16777216",
+    "gpus=8&method=lora&shard=ddp&p=amp-bf16-weights", "mask=padding-free&attn=flash-attention-2&loss=cut&prep=off",
+    "m=Qwen/Qwen3-0.6B&method=full&p=bf16&o=adafactor&gc=off",
+]
+
+
+def trl(path):
+    from transformers import training_args
+    # a machine without a GPU refuses bf16, whatever the file is right about
+    training_args.is_torch_bf16_gpu_available = lambda: True
+    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
+    parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
+    _, arguments, model, _ = parser.parse_args_and_config(["--config", str(path)], fail_with_unknown_args=True)
+    return f"{type(arguments).__name__}: batch {arguments.per_device_train_batch_size}, {model.model_name_or_path}"
+
+
+def axolotl(path):
+    """The schema's own fields and validators; what asks for a GPU or for packages of kernels is not asked."""
+    import yaml
+    from axolotl.utils.config import validate_config
+    from axolotl.utils.dict import DictDefault
+    cfg = DictDefault(yaml.safe_load(path.read_text()))
+    from axolotl.integrations.config import merge_input_args
+    for plugin in cfg.plugins or []:
+        importlib.import_module(plugin.rsplit(".", 1)[0])
+    if cfg.plugins:
+        from axolotl.cli.config import prepare_plugins
+        prepare_plugins(cfg)
+    merge_input_args()
+    capabilities = {"bf16": True, "fp8": False, "tf32": True, "n_gpu": 8, "n_node": 1, "compute_capability": "sm_90"}
+    checked = validate_config(cfg, capabilities=capabilities, env_capabilities={"torch_version": "2.9.0"})
+    unknown = set(cfg) - set(checked)
+    assert not unknown, unknown
+    return f"batch {checked.micro_batch_size}, {checked.base_model}"
+
+
+def llama_factory(path):
+    import yaml
+    from transformers import HfArgumentParser, training_args
+    training_args.is_torch_bf16_gpu_available = lambda: True
+    from llamafactory.hparams.data_args import DataArguments
+    from llamafactory.hparams.finetuning_args import FinetuningArguments
+    from llamafactory.hparams.generating_args import GeneratingArguments
+    from llamafactory.hparams.model_args import ModelArguments
+    from transformers import Seq2SeqTrainingArguments
+    settings = yaml.safe_load(path.read_text())
+    parser = HfArgumentParser([ModelArguments, DataArguments, Seq2SeqTrainingArguments, FinetuningArguments, GeneratingArguments])
+    model, data, arguments, _, _ = parser.parse_dict(settings, allow_extra_keys=False)
+    return f"batch {arguments.per_device_train_batch_size}, {model.model_name_or_path}, {data.cutoff_len} tokens"
+
+
+def torchtune(path):
+    """Every component is there and takes the arguments that the file gives it, as `tune validate` has it."""
+    from omegaconf import OmegaConf
+    from torchtune.config import validate
+    config = OmegaConf.load(path)
+    validate(config)
+    return f"batch {config.batch_size}, {config.model._component_}"
+
+
+def accelerate(path):
+    from accelerate.commands.config.config_args import load_config_from_file
+    config = load_config_from_file(str(path))
+    return f"{config.distributed_type} on {config.num_processes}"
+
+
+def deepspeed(path):
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+    settings = json.loads(path.read_text())
+    zero = DeepSpeedZeroConfig(**settings["zero_optimization"])
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig
+    assert HfDeepSpeedConfig(settings).is_zero3() == (zero.stage == 3)
+    return f"stage {zero.stage}, buckets of {zero.reduce_bucket_size}"
+
+
+CHECKS = {"trl": trl, "axolotl": axolotl, "llama-factory": llama_factory, "torchtune": torchtune, "accelerate": accelerate,
+          "deepspeed": deepspeed}
+
+
+def main():
+    # LLaMA-Factory lags behind transformers: its classes are what is asked
+    os.environ.setdefault("DISABLE_VERSION_CHECK", "1")
+    command, *links = sys.argv[1:]
+    wrong = 0
+    for name, check in CHECKS.items():
+        read = refused = 0
+        for link in links or LINKS:
+            written = subprocess.run([command, "export", name, link], capture_output=True, text=True)
+            if written.returncode:
+                refused += 1
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / ("c.json" if name == "deepspeed" else "c.yaml")
+                path.write_text(written.stdout)
+                try:
+                    said = check(path)
+                except ImportError as missing:
+                    print(f"{name}: not installed: {missing}")
+                    break
+                except (Exception, SystemExit) as error:
+                    wrong += 1
+                    print(f"{name} {link}: {type(error).__name__}: {error}")
+                    continue
+            read += 1
+            print(f"{name} {link}: {said}")
+        print(f"{name}: {read} read, {refused} have no such file\n")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
