@@ -238,7 +238,9 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
     let Outlook { needed, verdict, per_token } = Outlook::of(&after)?;
-    let slower = per_token.zip(base.per_token).map(|(after, before)| (after / before - 1.0) * 100.0);
+    // a tenth of a percent is more than is known of time
+    let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
+    let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
     let helps = verdict == Verdict::Fits && !base.fits();
     let changes = Change::between(before, &after, key);

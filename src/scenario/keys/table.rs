@@ -517,7 +517,7 @@ pub static KEYS: &[Key] = &[
     Key {
         link: "cache",
         name: "use-cache",
-        label: "KV cache",
+        label: "KV cache in training",
         help: "Whether the forward pass fills a cache of keys and values (config.use_cache)",
         field: Field::UseCache,
         group: Group::Loop,
