@@ -11,10 +11,14 @@ card=()
 [ -z "${GPU:-}" ] || card=(--gpu "$GPU")
 
 files=()
+blanks=$IFS
 while IFS= read -r pattern; do
+    pattern=${pattern%$'\r'}
     [ -n "$pattern" ] || continue
     # A pattern is expanded and not split: names with blanks stay whole.
-    IFS='' found=($pattern)
+    IFS=''
+    found=($pattern)
+    IFS=$blanks
     [ ${#found[@]} -gt 0 ] || { echo "::error::no file is called $pattern"; exit 2; }
     files+=("${found[@]}")
 done <<<"${FILES:-}"
@@ -22,12 +26,12 @@ done <<<"${FILES:-}"
 
 fits=true status=0
 for file in "${files[@]}"; do
-    answer=$("$HEADROOM" estimate "$file" "${card[@]}" --fail-unless-fits --markdown 2>&1)
+    answer=$("$HEADROOM" estimate "${card[@]}" --fail-unless-fits --markdown -- "$file" 2>&1)
     code=$?
     { printf '### %s\n\n' "$file" && printf '%s\n\n' "$answer"; } >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}"
     case $code in
     0) echo "fits: $file" ;;
-    1) fits=false && echo "::error file=$file::$file does not fit${GPU:+ $GPU}; headroom levers $file says what to change" ;;
+    1) fits=false && echo "::error file=$file::$file does not run${GPU:+ on $GPU} as it is; headroom levers $file says what to change" ;;
     *) fits=false && echo "::error file=$file::$file has no answer: ${answer//$'\n'/ }" ;;
     esac
     [ $code -le $status ] || status=$code

@@ -14,6 +14,7 @@ Nothing is sent anywhere. The rows hold the model's config.json, no weights, no 
 import json
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from urllib.parse import quote
@@ -55,7 +56,7 @@ class Seen:
     def __init__(self):
         self.model = None  # the model as it was at its first step: `describe_model`
         self.outermost = None
-        self.shapes = {}  # shapes of token ids, and how often each was given
+        self.shapes = {}  # of each embedding by its entries: shapes of ids, and how often each was given
         self.autocast = None
         self.optimizer = None
         self.steps = 0
@@ -81,8 +82,9 @@ def _before_forward(module, inputs):
     if SEEN.outermost is None and hasattr(getattr(module, "config", None), "model_type"):
         SEEN.outermost = module
     if isinstance(module, torch.nn.Embedding) and inputs and inputs[0].dim() == 2 and not inputs[0].is_floating_point():
+        own = SEEN.shapes.setdefault(module.num_embeddings, {})
         shape = tuple(inputs[0].shape)
-        SEEN.shapes[shape] = SEEN.shapes.get(shape, 0) + 1
+        own[shape] = own.get(shape, 0) + 1
         SEEN.autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
 
 
@@ -118,10 +120,10 @@ def describe_model(model):
     reentrant = any(
         getattr(getattr(module, "_gradient_checkpointing_func", None), "keywords", {}).get("use_reentrant", False) for module in checkpointed
     )
-    config = {key: value for key, value in model.config.to_dict().items() if key not in ("_name_or_path", "quantization_config")}
+    config = {key: value for key, value in _without_paths(model.config.to_dict()).items() if key != "quantization_config"}
     config["model_type"] = model.config.model_type
     return {
-        "name": getattr(model.config, "_name_or_path", "") or model.config.model_type,
+        "name": _name(model.config),
         "config": config,
         "parameters": count,
         "bytes_by_type": bytes_by_type,
@@ -136,6 +138,19 @@ def describe_model(model):
         "checkpointing": ("reentrant" if reentrant else "on") if checkpointed else "off",
         "attention": getattr(model.config, "_attn_implementation", None),
     }
+
+
+def _name(config):
+    """The model's id on the Hub; a folder's name is nobody's business, and its family stands for it."""
+    name = str(getattr(config, "_name_or_path", "") or "")
+    is_id = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not os.path.exists(name)
+    return name if is_id else config.model_type
+
+
+def _without_paths(value):
+    if isinstance(value, dict):
+        return {key: _without_paths(own) for key, own in value.items() if key != "_name_or_path"}
+    return value
 
 
 def scenario(seen):
@@ -160,7 +175,8 @@ def scenario(seen):
     else:
         keys["precision"] = {"float32": "fp32", "float16": "fp16"}.get(weights, "bf16")
     keys["optimizer"] = _optimizer(seen.optimizer, notes)
-    shapes = seen.shapes or {(1, 1): 1}
+    # tokens have the largest embedding: others are of positions or of kinds of tokens
+    shapes = seen.shapes[max(seen.shapes)] if seen.shapes else {(1, 1): 1}
     keys["batch-size"], keys["seq-length"] = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     if len(shapes) > 1:
         notes.append(f"batches of {len(shapes)} shapes were given; the largest of each dimension stands here")
@@ -274,9 +290,13 @@ def main():
     start()
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
-    finally:
-        if SEEN.model is not None:
-            report()
+    except SystemExit as end:
+        # a script may end so, with or without an error
+        if end.code not in (None, 0):
+            raise
+    # One of many ranks speaks for all. What ended in an error has measured nothing: it goes up as it is.
+    if os.environ.get("RANK", "0") == "0":
+        report()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         output.say(format_args!("note: {notice}"));
     }
     for (scenario, answer) in &answers {
+        if answer.is_ok() && export::Answer::of_tensors(scenario.clone()).runs() == Some(false) {
+            output.say(format_args!("note: {} does not run on this card as it is", scenario.model_name()));
+        }
         if let Err(issue) = answer {
             output.say(format_args!("no answer: {}: {issue}", scenario.model_name()));
             output.status = 2;

@@ -1,5 +1,5 @@
 //! What share of its data sheet a card reaches in training, from measured runs: `data/measurements/time.json`, whose rows of use
-//! "derive" these figures are the best fit of (`tests/time.rs` holds them to it).
+//! "derive" these figures rest on: fitted for A100 and H100, set by hand from two rows each for the others (`tests/time.rs` holds them to it).
 
 use crate::hardware::Gpu;
 

@@ -13,7 +13,7 @@ use crate::issue::{Field, Issue, Severity};
 use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
+use crate::scenario::{Checkpointing, CpuOffload, Lengths, Offloading, Optimizer, Precision, Scenario, Task};
 use crate::units::grouped;
 use crate::work::Work;
 
@@ -167,6 +167,11 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     if scenario.precision == Precision::Fp32 {
         return none(Field::Precision, "in 32 bits");
     }
+    let offloads =
+        scenario.savings.offloading != Offloading::Off || scenario.checkpointing == Checkpointing::Offloaded;
+    if offloads {
+        return none(Field::Offloading, "whose activations travel between CPU and GPU");
+    }
     // the states of adapters are a few MB
     if scenario.optimizer.is_paged() && !scenario.method.has_adapters() {
         return none(Field::Optimizer, "whose optimizer states travel between CPU and GPU");
@@ -193,7 +198,7 @@ fn joined(scenario: &Scenario, speed: &Speed, gpu: &Gpu) -> Result<(), Issue> {
     const MACHINE: u64 = 8;
     match scenario.cluster.gpus {
         0 | 1 => Ok(()),
-        2..=MACHINE if speed.linked => Ok(()),
+        2..=MACHINE if speed.linked && has_nvlink(gpu) => Ok(()),
         2..=MACHINE => Err(refused(
             Field::Gpus,
             format!("how long several {} wait for each other was not measured", gpu.name),
@@ -203,6 +208,11 @@ fn joined(scenario: &Scenario, speed: &Speed, gpu: &Gpu) -> Result<(), Issue> {
             format!("how long {} GPUs of several machines wait for each other is not said", grouped(gpus)),
         )),
     }
+}
+
+/// Whether eight of a card are linked among each other: those in SXM sockets are. Cards on PCIe are linked in pairs at most.
+fn has_nvlink(gpu: &Gpu) -> bool {
+    gpu.name.contains("SXM")
 }
 
 /// What a step of typical batches computes, and the tokens of a micro-batch that are no padding.

@@ -167,7 +167,8 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         let message = "generation with the package flash-attn is not modelled";
         return refuse(Field::Attention, message.into(), "choose SDPA");
     }
-    if !runs_transformers(member) || Software::of(member.stack).trainer != Trainer::Loop {
+    let software = Software::of(member.stack);
+    if !runs_transformers(member) || software.trainer != Trainer::Loop || software.liger_kernels {
         let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers");
     }

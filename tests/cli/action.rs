@@ -36,7 +36,7 @@ fn what_fits_passes_and_what_does_not_fails_the_job() {
     let (said, summary, out, status) = gate("both", &format!("{small}\n{large}\n"), "rtx-4090");
     assert_eq!((out.as_str(), status), ("fits=false\n", Some(1)));
     assert!(
-        said.contains(&format!("::error file={large}::")) && said.contains("does not fit rtx-4090"),
+        said.contains(&format!("::error file={large}::")) && said.contains("does not run on rtx-4090"),
         "{said}"
     );
     assert!(summary.contains("does not fit: meta-llama/Llama-3.1-8B on GeForce RTX 4090"), "{summary}");

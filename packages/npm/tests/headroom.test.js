@@ -33,6 +33,8 @@ test("an answer's scenario and its link give the same answer", () => {
 test("what is wrong says what would be right", () => {
   assert.throws(() => estimate({ modell: "gpt2" }), /there is no key/);
   assert.throws(() => estimate({ method: "qlorra" }), /qlora/);
+  assert.throws(() => estimate("openai-community/gpt2"), /model:/);
+  assert.throws(() => estimate("m=gpt2&b=many"), /batch-size/);
   const answer = estimate({ model: "nobody/nothing" });
   assert.equal(answer.needed, undefined);
   assert.equal(answer.issues[0].severity, "error");

@@ -38,6 +38,10 @@ class Estimate(unittest.TestCase):
             headroom.estimate(modell="gpt2")
         with self.assertRaisesRegex(ValueError, "qlora"):
             headroom.estimate(method="qlorra")
+        with self.assertRaisesRegex(ValueError, "model="):
+            headroom.estimate("openai-community/gpt2")
+        with self.assertRaisesRegex(ValueError, "batch-size"):
+            headroom.estimate("m=gpt2&b=many")
         answer = headroom.estimate(model="nobody/nothing")
         self.assertNotIn("needed", answer)
         self.assertEqual(answer["issues"][0]["severity"], "error")

@@ -52,7 +52,12 @@ def open_link(link: str) -> dict[str, Any]:
 
 def _text(scenario: Asked, keys: Mapping[str, Any]) -> str:
     if isinstance(scenario, str):
-        scenario = open_link(scenario)["scenarios"][0]
+        if "=" not in scenario:
+            raise ValueError(f"{scenario!r} is no share link (a model is given by its key: model={scenario!r})")
+        opened = open_link(scenario)
+        if opened["notices"]:
+            raise ValueError("; ".join(opened["notices"]))
+        scenario = opened["scenarios"][0]
     merged = {name.replace("_", "-"): value for name, value in {**(scenario or {})}.items()}
     merged.update({name.replace("_", "-"): value for name, value in keys.items()})
     return json.dumps(merged)
