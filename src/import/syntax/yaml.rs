@@ -146,7 +146,7 @@ mod tests {
         let long = format!("a: &a {}\nb: [{}]\n", "z".repeat(10_000), "*a, ".repeat(1_000));
         assert!(read(&long).is_err());
         let nested: String = (0..60).map(|level| format!("&n{level} [")).collect();
-        assert!(read(&format!("{nested}{}", "z".repeat(100_000))).is_err());
+        assert!(read(&format!("{nested}{}{}", "z".repeat(100_000), "]".repeat(60))).is_err());
         for open in ["[", "{a: ", "- "] {
             drop(read(&open.repeat(100_000)));
         }
