@@ -4,7 +4,7 @@
 
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
-use headroom::scenario::{Reference, Scenario, Task};
+use headroom::scenario::{LossKernel, Method, Precision, Reference, Scenario, Task};
 use headroom::share;
 use proptest::prelude::*;
 
@@ -197,6 +197,208 @@ fn nothing_is_lost() {
     for one in wanted {
         assert!(said.contains(&one), "{one}: {said:?}");
     }
+}
+
+/// Reads a text over a scenario that differs from the default one in what is looked at.
+fn read_over(text: &str, change: impl FnOnce(&mut Scenario)) -> Understood {
+    let mut base = Scenario::default();
+    change(&mut base);
+    import::read(text, &base).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn left(understood: &Understood) -> Vec<&str> {
+    understood.left.iter().map(|left| left.said.as_str()).collect()
+}
+
+/// The cells behind a training load what it wrote: its model is that of the beginning.
+#[test]
+fn the_model_that_is_trained_is_the_first_one() {
+    let unsloth = include_str!("fixtures/configurations/unsloth-cell.py").to_owned()
+        + "\ntrainer.train()\nif False:\n    model, tokenizer = FastLanguageModel.from_pretrained(\n        model_name = \"lora_model\",\n        load_in_4bit = False,\n        dtype = torch.float16,\n    )\n";
+    let understood = read(&unsloth);
+    assert_eq!(understood.scenario, read(include_str!("fixtures/configurations/unsloth-cell.py")).scenario);
+    assert_eq!(left(&understood), ["FastLanguageModel.from_pretrained(lora_model)"]);
+
+    let peft = "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.2-1B', dtype=torch.bfloat16)\ntrainer = SFTTrainer(model=model, args=SFTConfig(bf16=True), peft_config=LoraConfig(r=4))\ntrainer.train()\nmodel = AutoPeftModelForCausalLM.from_pretrained(args.output_dir, dtype=torch.float16)\n";
+    let understood = read(peft);
+    assert_eq!(understood.scenario.model.name(), "meta-llama/Llama-3.2-1B");
+    assert_eq!(understood.scenario.precision, Precision::AmpBf16Weights);
+    assert_eq!(left(&understood), ["AutoPeftModelForCausalLM.from_pretrained(args.output_dir)"]);
+
+    // neither is a name on the Hub
+    for name in ["args.model", "'lora_model'", "f'{org}/Qwen2.5-{size}'", "'a/b/c'"] {
+        let understood =
+            read(&format!("model = AutoModelForCausalLM.from_pretrained({name}, use_cache=False)"));
+        assert_eq!(understood.scenario.model, Scenario::default().model, "{name}");
+        assert!(understood.left.iter().any(|left| left.why.contains("no name of a model")), "{name}");
+    }
+}
+
+#[test]
+fn unsloth_loads_in_4_bits_where_nothing_is_said() {
+    let script = |argument: &str| {
+        let text = format!(
+            "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B'{argument})\nmodel = FastLanguageModel.get_peft_model(model, r=16)\n"
+        );
+        [Method::Qlora, Method::Lora, Method::Full]
+            .map(|method| read_over(&text, |base| base.change(|base| base.method = method)).scenario.method)
+    };
+    assert_eq!(script(""), [Method::Qlora; 3]);
+    assert_eq!(script(", load_in_4bit=True"), [Method::Qlora; 3]);
+    for wider in ["load_in_4bit=False", "load_in_16bit=True", "load_in_8bit=True", "load_in_fp8=True"] {
+        assert_eq!(script(&format!(", {wider}")), [Method::Lora; 3], "{wider}");
+    }
+    assert_eq!(script(", full_finetuning=True, load_in_4bit=True"), [Method::Full; 3]);
+}
+
+/// What a file says does not depend on what it is read over: the method of a file that names a model is the file's.
+#[test]
+fn a_model_without_adapters_is_trained_whole() {
+    for text in [
+        "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 --bf16 True --model_max_length 2048",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n",
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.scenario.method, Method::Full, "{text}");
+        assert!(understood.assumed.iter().any(|assumed| assumed.key == "method"), "{text}");
+    }
+    let lora = read("python train.py --model_name_or_path Qwen/Qwen2.5-7B --lora_enable True");
+    assert_eq!(lora.scenario.method, Method::Lora);
+    for (name, text, format, ..) in FILES {
+        let is_a_launchers = [Format::Accelerate, Format::DeepSpeed].contains(&format);
+        for method in [Method::Lora, Method::Full].into_iter().filter(|_| !is_a_launchers) {
+            let over = read_over(text, |base| base.change(|base| base.method = method));
+            assert_eq!(over.scenario.method, read(text).scenario.method, "{name} over {method:?}");
+        }
+    }
+}
+
+#[test]
+fn commands_and_files_of_preference_training() {
+    let dpo = [
+        "trl dpo --model_name_or_path Qwen/Qwen2.5-7B --max_length 1024 --bf16",
+        "accelerate launch --num_processes 4 examples/scripts/dpo.py --model_name_or_path Qwen/Qwen2.5-7B",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nbeta: 0.01\nloss_type: sigmoid\nmax_length: 1024\nmax_prompt_length: 512\n",
+    ];
+    for text in dpo {
+        let understood = read(text);
+        assert_eq!((understood.scenario.task, &understood.left[..]), (Task::Dpo, &[][..]), "{text}");
+        assert_eq!(understood.scenario.answers.reference, Reference::Scored, "{text}");
+        assert!(understood.assumed.iter().any(|assumed| assumed.key == "task"), "{text}");
+    }
+    for (text, said) in [
+        ("trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16", "grpo"),
+        ("trl kto --model_name_or_path Qwen/Qwen2.5-7B --bf16", "kto"),
+        ("accelerate launch dpo_online.py --model_name_or_path Qwen/Qwen2.5-7B", "dpo_online.py"),
+        ("model_name_or_path: Qwen/Qwen2.5-7B\nnum_generations: 8\n", "the trainer"),
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
+        assert!(understood.left[0].why.contains("SFT and DPO are read"), "{:?}", understood.left);
+    }
+    let sft = read_over("trl sft --model_name_or_path gpt2 --bf16", |base| base.task = Task::Dpo);
+    assert_eq!(sft.scenario.task, Task::Sft);
+    assert!(sft.assumed.iter().any(|assumed| assumed.key == "task"));
+}
+
+#[test]
+fn axolotls_plugin_alone_cuts_the_loss() {
+    let yaml = |rest: &str| {
+        format!(
+            "base_model: Qwen/Qwen3-0.6B\nmicro_batch_size: 2\nplugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n{rest}"
+        )
+    };
+    assert_eq!(read(&yaml("")).scenario.savings.loss, LossKernel::Cut);
+    assert_eq!(read(&yaml("cut_cross_entropy: true\n")).scenario.savings.loss, LossKernel::Cut);
+    assert_ne!(read(&yaml("cut_cross_entropy: false\n")).scenario.savings.loss, LossKernel::Cut);
+    let other = read(&yaml("  - axolotl.integrations.kernels.KernelsPlugin\n"));
+    assert_eq!(left(&other), ["plugins: axolotl.integrations.kernels.KernelsPlugin"]);
+}
+
+/// Few lines that stand for much more are refused, or stay names.
+#[test]
+fn short_texts_do_not_fill_the_memory() {
+    let yaml =
+        format!("model_name_or_path: x/y\na: &a {}\nb: [{}]\n", "z".repeat(100_000), "*a, ".repeat(20_000));
+    let error = import::read(&yaml, &Scenario::default()).expect_err("it is two gigabytes").to_string();
+    assert!(error.contains("repeats more"), "{error}");
+    let python =
+        format!("a='{}'\nargs = SFTConfig(output_dir=[{}])", "x".repeat(1_900), "a,".repeat(100_000));
+    drop(read(&python));
+}
+
+/// DeepSpeed divides the batch of all GPUs (`_set_batch_related_parameters`).
+#[test]
+fn deepspeeds_whole_batch_is_divided() {
+    let over = |json: &str| {
+        let understood = read_over(json, |base| {
+            base.change(|base| base.cluster.gpus = 16);
+            (base.batch, base.accumulation) = (7, 5);
+        });
+        let Scenario { batch, accumulation, .. } = understood.scenario;
+        ((batch, accumulation), understood.left)
+    };
+    let zero = "\"zero_optimization\": {\"stage\": 3}";
+    let table = |rest: &str| format!("{{{rest}, {zero}}}");
+    let whole = "\"train_batch_size\": 64";
+    let micro = "\"train_micro_batch_size_per_gpu\": 2";
+    let steps = "\"gradient_accumulation_steps\": 2";
+    assert_eq!(over(&table(whole)), ((4, 1), vec![]));
+    assert_eq!(over(&table(&format!("{whole}, {steps}"))), ((2, 2), vec![]));
+    assert_eq!(over(&table(&format!("{whole}, {micro}"))), ((2, 2), vec![]));
+    assert_eq!(over(&table("\"train_batch_size\": \"auto\"")), ((7, 5), vec![]));
+    let (sizes, left) = over(&table("\"train_batch_size\": 63"));
+    assert_eq!((sizes, left.len()), ((7, 5), 1));
+
+    let auto = read(&table("\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": false}"));
+    for said in ["bf16.enabled: auto", "fp16.enabled: false"] {
+        assert!(auto.idle.iter().any(|idle| idle == said), "{:?}", auto.idle);
+    }
+}
+
+#[test]
+fn what_changes_memory_is_not_without_effect() {
+    let file = "model_name_or_path: mistralai/Mistral-7B-v0.1\nbf16: true\nlabel_smoothing_factor: 0.1\nfull_determinism: true\n";
+    assert_eq!(left(&read(file)), ["label_smoothing_factor: 0.1", "full_determinism: true"]);
+    assert!(left(&read(&file.replace("0.1\n", "0\n").replace("full_determinism: true", ""))).is_empty());
+    let unsloth = |on: &str| {
+        read(&format!(
+            "m = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B', fast_inference={on}, gpu_memory_utilization=0.6)"
+        ))
+    };
+    assert_eq!(left(&unsloth("False")), [""; 0]);
+    assert_eq!(
+        left(&unsloth("True")),
+        ["from_pretrained(fast_inference=true)", "from_pretrained(gpu_memory_utilization=0.6)"]
+    );
+}
+
+/// A file of one's own says what it says; the rest stays.
+#[test]
+fn ones_own_file_adds_up_too() {
+    for text in ["{\"batch-size\": 4}", "batch-size = 4", "batch-size: 4"] {
+        let base = share::decode("m=gpt2&method=full&gpu=h100-sxm-80gb").scenarios.remove(0);
+        let understood = import::read(text, &base).expect("it is Headroom's");
+        assert_eq!(understood.scenario, Scenario { batch: 4, ..base });
+    }
+}
+
+#[test]
+fn every_refused_setting_is_listed() {
+    let adapter = |patterns: &str| {
+        read(&format!(
+            "{{\"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\", \"fan_in_fan_out\": false, \"peft_type\": \"LORA\", \"r\": 64, {patterns}, \"target_modules\": [\"q_proj\", \"v_proj\"], \"use_dora\": false}}"
+        ))
+    };
+    assert_eq!(left(&adapter("\"rank_pattern\": {}, \"alpha_pattern\": {}")), [""; 0]);
+    let patterns = adapter("\"rank_pattern\": [1], \"alpha_pattern\": [2]");
+    assert_eq!(left(&patterns), ["LoraConfig(alpha_pattern=2)", "LoraConfig(rank_pattern=1)"]);
+    // the one that is followed, and the one that is not
+    let twice = read(
+        "args = SFTConfig(max_seq_length=512)\ntrainer = SFTTrainer(model='gpt2', args=args, max_seq_length=1024)",
+    );
+    assert_eq!(twice.scenario.sequence, 1024);
+    assert_eq!(left(&twice), ["SFTConfig(max_seq_length=512)"]);
 }
 
 #[test]

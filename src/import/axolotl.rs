@@ -67,7 +67,6 @@ const IDLE: &[&str] = &[
     "loraplus*",
     "lora_on_cpu",
     "remove_unused_columns",
-    "plugins",
     "device_map",
     "bnb_config_kwargs.llm_int8*",
     "use_tensorboard",
@@ -161,7 +160,16 @@ fn stack(reader: &mut Reader) {
     let names = ["liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_layer_norm"];
     let kernels: Vec<(bool, String)> = names.iter().filter_map(|name| reader.switch(&[name])).collect();
     let fused = reader.switch(&["liger_fused_linear_cross_entropy"]);
-    let cut = reader.switch(&["cut_cross_entropy"]);
+    // the plugin's own switch is on by default (integrations/cut_cross_entropy/args.py)
+    let plugin = plugins(reader);
+    let cut = match (reader.switch(&["cut_cross_entropy"]), plugin) {
+        (Some(given), Some(plugin)) => {
+            reader.idle.push(plugin);
+            Some(given)
+        }
+        (Some(given), None) => Some(given),
+        (None, plugin) => plugin.map(|said| (true, said)),
+    };
     let on: Vec<String> = kernels.iter().filter(|(on, _)| *on).map(|(_, said)| said.clone()).collect();
     if on.is_empty() {
         reader.assume("stack", Stack::Transformers.slug(), "axolotl trains transformers' own modules");
@@ -175,9 +183,28 @@ fn stack(reader: &mut Reader) {
         (_, Some((true, said))) => reader.set("loss", "cut", &said),
         (Some((true, said)), _) => reader.set("loss", "liger", &said),
         (Some((false, said)), _) => reader.set("loss", "full", &said),
+        (None, Some((false, said))) => {
+            reader.idle.push(said);
+            reader.assume("loss", if on.is_empty() { "standard" } else { "full" }, "no other loss is named");
+        }
         (None, _) if on.is_empty() => quietly(reader, "loss", "standard"),
         (None, _) => reader.assume("loss", "full", "liger_fused_linear_cross_entropy is off by default"),
     }
+}
+
+/// The plugins that are loaded: what is said of Apple's loss, where its plugin is among them. What others do is not known.
+fn plugins(reader: &mut Reader) -> Option<String> {
+    let mut cut = None;
+    for plugin in reader.take(&["plugins"]).map(|said| said.words()).unwrap_or_default() {
+        let said = format!("plugins: {}", crate::text::short(&plugin));
+        match plugin.rsplit('.').next().unwrap_or_default() {
+            "CutCrossEntropyPlugin" => cut = Some(said),
+            // what it does is in its own settings
+            "LigerPlugin" | "" => reader.idle.push(said),
+            _ => reader.leave(&said, "this plugin is not known here"),
+        }
+    }
+    cut
 }
 
 fn adapters(reader: &mut Reader) {

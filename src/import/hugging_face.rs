@@ -16,8 +16,8 @@ pub(super) struct Parts {
     pub arguments: bool,
     /// All classes of trl's command at once: `trl sft --config`, `sft.py`.
     pub command: bool,
-    /// `DPOConfig`, which is another of `TrainingArguments`.
-    pub dpo: bool,
+    /// Whose arguments they are.
+    pub trainer: Trainer,
     /// A model is loaded by the text itself.
     pub loads: bool,
     /// `LoraConfig`, or another way to adapters.
@@ -28,13 +28,26 @@ pub(super) struct Parts {
     pub prepares: bool,
 }
 
+/// Which of trl's trainers a text is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Trainer {
+    /// Fine-tuning on texts, as transformers' own trainer does too.
+    #[default]
+    Sft,
+    /// `DPOConfig` and `DPOTrainer`.
+    Dpo,
+    /// One that is not read.
+    Other,
+}
+
 impl Parts {
     fn has_trls_defaults(self) -> bool {
-        self.sft_config || self.command || self.dpo
+        self.sft_config || self.command || self.trainer == Trainer::Dpo
     }
 }
 
 const TRL: &str = "SFTConfig's default in trl 1.16";
+const DPO: &str = "DPOConfig's default in trl 1.16";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
 const MODEL: &str = "ModelConfig's default in trl 1.16";
 const LORA: &str = "LoraConfig's default in peft 0.21";
@@ -48,7 +61,6 @@ pub(super) const IDLE: &[&str] = &[
     "trackio*",
     "seed",
     "data_seed",
-    "full_determinism",
     "learning_rate",
     "lr_scheduler*",
     "warmup*",
@@ -140,17 +152,21 @@ pub(super) const IDLE: &[&str] = &[
     "tokenizer_name",
     "use_fast_tokenizer",
     "average_tokens_across_devices",
-    "label_smoothing_factor",
     "optim_args",
     "use_peft",
+    "use_lora",
+    "lora_enable",
+    "fan_in_fan_out",
+    "megatron_*",
+    "peft_version",
+    "qalora_group_size",
+    "auto_mapping",
     "router_aux_loss_coef",
     "llm_int8*",
     "instance*",
     "max_samples*",
     "model_name_or_path",
     "dry_run",
-    "gpu_memory_utilization",
-    "fast_inference",
     "local_rank",
     "model_init_kwargs.trust_remote_code",
     "model_init_kwargs.device_map*",
@@ -158,7 +174,14 @@ pub(super) const IDLE: &[&str] = &[
 
 /// What changes memory in a way that is not followed.
 const REFUSED: &[(&[&str], &str)] = &[
-    (&["load_in_8bit", "quantization_bit"], "8-bit weights are not predicted"),
+    (&["load_in_8bit", "load_in_fp8", "quantization_bit"], "8-bit weights are not predicted"),
+    (
+        &["label_smoothing_factor"],
+        "Trainer's smoothed loss keeps float32 copies of all logits, which is not predicted",
+    ),
+    (&["full_determinism"], "deterministic kernels take other workspaces, which is not predicted"),
+    (&["lora_bias", "use_qalora", "layer_replication"], "adapters of this kind are not predicted"),
+    (&["trainable_token_indices", "target_parameters"], "these adapters are not predicted"),
     (&["torch_compile", "torch_compile_backend", "torch_compile_mode"], "a compiled step is not predicted"),
     (&["use_dora"], "DoRA's magnitudes and their norms are not predicted"),
     (&["neftune_noise_alpha"], "the noise on the embeddings is not predicted"),
@@ -174,17 +197,18 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 pub(super) fn read(reader: &mut Reader, parts: Parts) {
-    if let Some(said) = reader.take(&[
+    let model = reader.take(&[
         "model_name_or_path",
         "from_pretrained.model_name",
         "from_pretrained.pretrained_model_name_or_path",
         "SFTTrainer.model",
         "DPOTrainer.model",
-    ]) {
-        reader.model(&said);
+    ]);
+    if let Some(said) = &model {
+        reader.model(said);
     }
     stack(reader, parts);
-    method(reader, parts);
+    method(reader, parts, model.is_some());
     precision(reader, parts);
     adapters(reader, parts);
     attention(reader, parts);
@@ -193,13 +217,24 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     checkpointing(reader, parts);
     launch::of_arguments(reader);
+    if let Some((true, said)) = reader.switch(&["fast_inference"]) {
+        let why = "vLLM's weights and cache on the same card are not predicted";
+        reader.leave(&said, why);
+        reader.refuse(&["gpu_memory_utilization"], why);
+    }
+    if let Some(said) = reader.take(&["peft_type"]) {
+        match said.text().to_ascii_uppercase().as_str() {
+            "LORA" => reader.idle.push(said.said),
+            _ => reader.leave(&said.said, "of peft's adapters LoRA's are predicted"),
+        }
+    }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
     if let Some((true, said)) = reader.switch(&["use_cache"]) {
         reader.idle.push(said);
     }
-    reader.pass(|name| among(IDLE, name));
+    reader.pass(|name| among(IDLE, name) || ["gpu_memory_utilization", "fast_inference"].contains(&name));
 }
 
 fn stack(reader: &mut Reader, parts: Parts) {
@@ -209,16 +244,26 @@ fn stack(reader: &mut Reader, parts: Parts) {
     } else if let Some((true, said)) = liger {
         reader.set("stack", Stack::Liger.slug(), &said);
     } else if parts.trl {
+        let (trainer, classes) = match parts.trainer {
+            Trainer::Dpo => ("DPOTrainer", "DPOConfig, DPOTrainer"),
+            Trainer::Sft | Trainer::Other => ("SFTTrainer", "SFTConfig, SFTTrainer"),
+        };
         match parts.command {
-            true => reader.assume("stack", Stack::Trl.slug(), "trl's command trains with SFTTrainer"),
-            false => reader.set("stack", Stack::Trl.slug(), "SFTConfig, SFTTrainer"),
+            true => {
+                reader.assume("stack", Stack::Trl.slug(), &format!("trl's command trains with {trainer}"))
+            }
+            false => reader.set("stack", Stack::Trl.slug(), classes),
         }
     } else if parts.arguments {
         reader.set("stack", Stack::Transformers.slug(), "TrainingArguments");
     }
     if parts.arguments || parts.unsloth {
+        match parts.trainer {
+            Trainer::Dpo => reader.assume("task", "dpo", "these are DPOTrainer's arguments"),
+            Trainer::Sft => reader.assume("task", "sft", "no other trainer is named"),
+            Trainer::Other => reader.assume("task", "sft", "the trainer that is named is not read"),
+        }
         for (key, value) in [
-            ("task", if parts.dpo { "dpo" } else { "sft" }),
             ("keep-outputs", "off"),
             ("set-to-none", "on"),
             ("use-cache", "off"),
@@ -238,12 +283,18 @@ pub(super) fn quietly(reader: &mut Reader, key: &str, value: &str) {
     }
 }
 
-fn method(reader: &mut Reader, parts: Parts) {
+fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) {
+    if parts.unsloth {
+        return unsloths_method(reader);
+    }
     let four_bit = reader.switch(&["load_in_4bit"]);
-    let adapters = match reader.switch(&["use_peft"]) {
+    // the last two are other scripts' names for it
+    let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable"]) {
         Some((on, said)) => Some((on, said)),
         None if parts.adapters => Some((true, "LoraConfig".to_owned())),
-        None if parts.command || parts.loads => Some((false, String::new())),
+        None if parts.command || parts.loads || (parts.arguments && names_a_model) => {
+            Some((false, String::new()))
+        }
         None => None,
     };
     match (adapters, &four_bit) {
@@ -256,7 +307,38 @@ fn method(reader: &mut Reader, parts: Parts) {
         (Some((false, said)), _) if !said.is_empty() => reader.set("method", Method::Full.slug(), &said),
         (Some((false, _)), _) => reader.assume("method", Method::Full.slug(), "no adapters are named"),
         (None, Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
+        (None, _) if parts.arguments => {
+            let method = reader.scenario.method.slug();
+            reader.assume("method", method, "neither a model nor adapters are named: as it was");
+        }
         (None, _) => {}
+    }
+}
+
+/// `FastLanguageModel.from_pretrained` loads in 4 bits where nothing is said (unsloth/models/loader.py), and trains all weights
+/// only with `full_finetuning`.
+fn unsloths_method(reader: &mut Reader) {
+    if let Some((true, said)) = reader.switch(&["full_finetuning"]) {
+        reader.pass(|name| ["load_in_4bit", "load_in_8bit", "load_in_16bit", "load_in_fp8"].contains(&name));
+        return reader.set("method", Method::Full.slug(), &said);
+    }
+    let four_bit = reader.switch(&["load_in_4bit"]);
+    let wider = reader.given(&["load_in_8bit", "load_in_fp8"]);
+    match (reader.switch(&["load_in_16bit"]), four_bit) {
+        (Some((true, said)), _) | (_, Some((false, said))) => {
+            reader.set("method", Method::Lora.slug(), &said)
+        }
+        (_, Some((true, said))) => reader.set("method", Method::Qlora.slug(), &said),
+        (_, None) if !wider.is_empty() => {
+            reader.assume("method", Method::Lora.slug(), "the weights are not loaded in 4 bits");
+        }
+        (_, None) => {
+            reader.assume(
+                "method",
+                Method::Qlora.slug(),
+                "load_in_4bit is from_pretrained's default in Unsloth",
+            );
+        }
     }
 }
 
@@ -478,7 +560,11 @@ fn attention(reader: &mut Reader, parts: Parts) {
 }
 
 fn arguments(reader: &mut Reader, parts: Parts) {
-    let why = if parts.trl { TRL } else { ARGUMENTS };
+    let why = match (parts.trl, parts.trainer) {
+        (true, Trainer::Dpo) => DPO,
+        (true, Trainer::Sft | Trainer::Other) => TRL,
+        (false, _) => ARGUMENTS,
+    };
     reader.or_assume(
         "batch-size",
         &["per_device_train_batch_size", "per_gpu_train_batch_size"],
@@ -489,7 +575,7 @@ fn arguments(reader: &mut Reader, parts: Parts) {
     let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
     match reader.take(&["max_length"]).or(short) {
         Some(said) => reader.set("seq-length", &said.text(), &said.said),
-        None if parts.trl => reader.assume("seq-length", "1024", TRL),
+        None if parts.trl => reader.assume("seq-length", "1024", why),
         None => {
             let length = reader.scenario.sequence.to_string();
             reader.assume("seq-length", &length, "the arguments say nothing of it: as it was");
@@ -512,7 +598,7 @@ fn arguments(reader: &mut Reader, parts: Parts) {
         Some((on, said)) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said),
         None => quietly(reader, "activation-offloading", "off"),
     }
-    if parts.dpo {
+    if parts.trainer == Trainer::Dpo {
         match reader.take(&["max_prompt_length"]) {
             Some(said) => reader.set("prompt-length", &said.text(), &said.said),
             None => {
@@ -522,7 +608,7 @@ fn arguments(reader: &mut Reader, parts: Parts) {
         }
         match reader.switch(&["precompute_ref_log_probs"]) {
             Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
-            None => reader.assume("reference", "scored", "DPOConfig's default in trl 1.16"),
+            None => reader.assume("reference", "scored", DPO),
         }
         reader.pass(|name| {
             ["beta", "loss_type", "loss_weights", "sync_ref_model", "label_smoothing"].contains(&name)

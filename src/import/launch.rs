@@ -56,7 +56,6 @@ const DEEPSPEED_IDLE: &[&str] = &[
     "steps_per_print",
     "wall_clock_breakdown",
     "scheduler*",
-    "train_batch_size",
     "fp16.*",
     "bf16.*",
     "amp*",
@@ -355,7 +354,10 @@ pub(super) fn deepspeed(reader: &mut Reader) {
         reader.refuse(&[name], "this is not predicted");
     }
     counts(reader, "");
-    let (bf16, fp16) = (reader.take(&["bf16.enabled"]), reader.take(&["fp16.enabled"]));
+    let bf16 = reader.take(&["bf16.enabled"]);
+    let bf16 = left_to_the_trainer(reader, bf16);
+    let fp16 = reader.take(&["fp16.enabled"]);
+    let fp16 = left_to_the_trainer(reader, fp16);
     match (bf16.as_ref().and_then(Said::switch), fp16.as_ref().and_then(Said::switch)) {
         (Some(true), _) => {
             let said = bf16.map(|said| said.said).unwrap_or_default();
@@ -367,7 +369,14 @@ pub(super) fn deepspeed(reader: &mut Reader) {
             let said = fp16.map(|said| said.said).unwrap_or_default();
             reader.set("precision", "amp-fp16", &said);
         }
-        _ => {}
+        (_, _) => {
+            for said in [bf16, fp16].into_iter().flatten() {
+                match said.switch() {
+                    Some(_) => reader.idle.push(said.said),
+                    None => reader.leave(&said.said, "this is neither on nor off"),
+                }
+            }
+        }
     }
     if let Some(said) = reader.take(&["optimizer.type"]) {
         let word = said.text();
@@ -390,18 +399,51 @@ fn whole(reader: &mut Reader, key: &str, said: &Said) {
 
 /// Sizes of the batch and clipping, which DeepSpeed may leave to the trainer's arguments.
 fn counts(reader: &mut Reader, table: &str) {
-    for (name, key) in [
-        ("train_micro_batch_size_per_gpu", "batch-size"),
-        ("gradient_accumulation_steps", "gradient-accumulation"),
-    ] {
+    let mut given = |name: &str| {
         let said = reader.take(&[&format!("{table}{name}")]);
-        if let Some(said) = left_to_the_trainer(reader, said) {
+        left_to_the_trainer(reader, said)
+    };
+    let (micro, steps) = (given("train_micro_batch_size_per_gpu"), given("gradient_accumulation_steps"));
+    let whole = given("train_batch_size");
+    for (key, said) in [("batch-size", &micro), ("gradient-accumulation", &steps)] {
+        if let Some(said) = said {
             reader.set(key, &said.text(), &said.said);
         }
+    }
+    if let Some(whole) = whole {
+        of_whole_batch(reader, &whole, micro.is_some(), steps.is_some());
     }
     let said = reader.take(&[&format!("{table}gradient_clipping")]);
     if let Some(said) = left_to_the_trainer(reader, said) {
         clips(reader, &said);
+    }
+}
+
+/// What DeepSpeed makes of the batch of all GPUs: the one of micro-batch and accumulation that is not given, or the micro-batch
+/// where neither is (deepspeed/runtime/config.py `_set_batch_related_parameters`).
+fn of_whole_batch(reader: &mut Reader, whole: &Said, has_micro: bool, has_steps: bool) {
+    if has_micro && has_steps {
+        return reader.idle.push(whole.said.clone());
+    }
+    let gpus = reader.scenario.cluster.gpus.max(1);
+    let (key, other, others_name) = match (has_micro, has_steps) {
+        (true, _) => ("gradient-accumulation", reader.scenario.batch, "the micro-batch"),
+        (false, true) => ("batch-size", reader.scenario.accumulation, "the accumulation"),
+        (false, false) => ("batch-size", 1, "the accumulation"),
+    };
+    let divisor = gpus.saturating_mul(other.max(1));
+    match whole.number() {
+        Some(number) if number >= 1.0 && (number as u64).is_multiple_of(divisor) => {
+            if !has_micro && !has_steps {
+                reader.assume("gradient-accumulation", "1", "DeepSpeed's default");
+            }
+            let said = format!("{}, divided by {gpus} GPUs and {others_name} of {other}", whole.said);
+            reader.set(key, &(number as u64 / divisor).to_string(), &said);
+        }
+        Some(_) | None => {
+            let why = format!("this is no multiple of {gpus} GPUs and {others_name} of {other}");
+            reader.leave(&whole.said, &why);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use crate::scenario::keys::{KEYS, Key};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
-use hugging_face::Parts;
+use hugging_face::{Parts, Trainer};
 use reader::Reader;
 use syntax::setting::{Setting, of_table};
 use syntax::{python, setting, shell, yaml};
@@ -43,6 +43,10 @@ const ARGUMENTS: [&str; 8] = [
     "nproc_per_node",
     "num_gpus",
 ];
+
+/// What is said of trl's other trainers.
+const OTHER_TRAINER: &str =
+    "of trl's trainers those of SFT and DPO are read: what else is here is read as SFT's";
 
 /// Why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,11 +234,13 @@ fn of_members(
                 serde_json::from_value(Value::Object(members.clone())).map_err(|error| error.to_string())
             }
         };
-        return Some(scenario.map_err(NotRead).map(|scenario| {
-            let given = KEYS.iter().filter(|key| has(key.name) || has(key.link));
+        return Some(scenario.map_err(NotRead).map(|said| {
+            let given: Vec<&Key> = KEYS.iter().filter(|key| has(key.name) || has(key.link)).collect();
+            let mut scenario = base.clone();
+            given.iter().for_each(|key| key.copy(&mut scenario, &said));
             Understood {
                 format: Format::Headroom,
-                taken: given.map(|key| taken(key, &scenario)).collect(),
+                taken: given.into_iter().map(|key| taken(key, &scenario)).collect(),
                 assumed: Vec::new(),
                 idle: Vec::new(),
                 left: Vec::new(),
@@ -273,7 +279,11 @@ fn of_members(
     } else {
         of_trl(&settings, true)
     };
-    Some(Ok(understood(format, Reader::new(base.clone(), settings), parts)))
+    let mut reader = Reader::new(base.clone(), settings);
+    if format == Format::Trl && parts.trainer == Trainer::Other {
+        reader.leave("the trainer", OTHER_TRAINER);
+    }
+    Some(Ok(understood(format, reader, parts)))
 }
 
 /// What of the classes of trl's command the settings are for: all of them, or transformers' arguments alone.
@@ -291,9 +301,47 @@ fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
         "attn_implementation",
         "load_in_4bit",
     ];
+    let trainer = trainer_of_arguments(settings);
     let is_trl = is_trl && settings.iter().any(|setting| own.contains(&setting.name.as_str()))
-        || settings.iter().any(|setting| ["use_peft", "packing"].contains(&setting.name.as_str()));
-    Parts { arguments: true, trl: is_trl, command: is_trl, ..Parts::default() }
+        || settings.iter().any(|setting| ["use_peft", "packing"].contains(&setting.name.as_str()))
+        || trainer != Trainer::Sft;
+    Parts { arguments: true, trl: is_trl, command: is_trl, trainer, ..Parts::default() }
+}
+
+/// Whose arguments these are, by those that SFT has not.
+fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
+    let has = |names: &[&str]| settings.iter().any(|setting| names.contains(&setting.name.as_str()));
+    if has(&["num_generations", "max_completion_length", "reward_funcs", "desirable_weight", "cpo_alpha"]) {
+        Trainer::Other
+    } else if has(&["beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path"]) {
+        Trainer::Dpo
+    } else {
+        Trainer::Sft
+    }
+}
+
+/// Which trainer a command names: `trl dpo`, `examples/scripts/dpo.py`, `-m trl.scripts.dpo`.
+fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)> {
+    let words = &command.words;
+    let named = match words.first().map(String::as_str) {
+        Some("trl") => words.get(1).cloned(),
+        _ => words.iter().find(|word| word.ends_with(".py")).cloned(),
+    };
+    let module = command.settings.iter().find(|setting| ["m", "module"].contains(&setting.name.as_str()));
+    let named = named.or_else(|| module.map(|setting| setting::text(&setting.value)))?;
+    let script = named.trim_end_matches(".py").rsplit(['/', '.']).next().unwrap_or_default();
+    let words: Vec<String> =
+        script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
+    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
+    let others =
+        ["online", "grpo", "kto", "orpo", "cpo", "ppo", "rloo", "reward", "nash", "xpo", "gkd", "prm"];
+    let trainer = match (has(&others), has(&["dpo"]), has(&["sft"])) {
+        (true, ..) => Trainer::Other,
+        (_, true, _) => Trainer::Dpo,
+        (.., true) => Trainer::Sft,
+        (false, false, false) => return None,
+    };
+    Some((trainer, named))
 }
 
 fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
@@ -323,11 +371,23 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let mut settings = Vec::new();
     let mut parts = Parts::default();
     let mut others = Vec::new();
+    let mut later = Vec::new();
+    let mut has_trained = false;
     for call in &script.calls {
         let name = call.name();
+        has_trained |= name == "train" && call.path.contains("trainer");
+        if name == "from_pretrained" && class_of(&call.path).contains("AutoPeft") {
+            later.push((said_of(call), "adapters that were trained before are no model to train"));
+            continue;
+        }
+        if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
+            later
+                .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
+            continue;
+        }
         match name {
             "SFTConfig" => (parts.trl, parts.arguments, parts.sft_config) = (true, true, true),
-            "DPOConfig" => (parts.trl, parts.arguments, parts.dpo) = (true, true, true),
+            "DPOConfig" => (parts.trl, parts.arguments, parts.trainer) = (true, true, Trainer::Dpo),
             "TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments" => {
                 parts.arguments = true
             }
@@ -341,7 +401,7 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
             }
             other if other.ends_with("Config") && is_other_trainer(other) => {
-                (parts.trl, parts.arguments) = (true, true);
+                (parts.trl, parts.arguments, parts.trainer) = (true, true, Trainer::Other);
                 others.push(other.to_owned());
             }
             _ => continue,
@@ -354,7 +414,7 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
                 && argument == "model"
-                && value.as_str().is_some_and(|value| !value.contains('/'));
+                && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
             if !is_object && argument != "quantization_config" {
                 setting::flatten(name, argument, value.clone(), &mut settings);
             }
@@ -373,14 +433,30 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
     let mut reader = Reader::new(base.clone(), settings);
     for other in others {
-        reader.leave(&other, "of trl's trainers those of SFT and DPO are read");
+        reader.leave(&other, OTHER_TRAINER);
+    }
+    for (said, why) in later {
+        reader.leave(&said, why);
     }
     Some(understood(format, reader, parts))
 }
 
+/// The class that a method is called of.
+fn class_of(path: &str) -> &str {
+    path.rsplit('.').nth(1).unwrap_or_default()
+}
+
+/// A call that loads, as a person would say it.
+fn said_of(call: &python::Call) -> String {
+    let names = ["model_name", "pretrained_model_name_or_path"];
+    let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
+    let model = call.values.first().or(named).map(setting::text).unwrap_or_default();
+    format!("{}({})", crate::text::short(&call.path), crate::text::short(&model))
+}
+
 /// Whether `from_pretrained` is a model's.
 fn loads_a_model(path: &str) -> bool {
-    let class = path.rsplit('.').nth(1).unwrap_or_default();
+    let class = class_of(path);
     class.contains("Model") && !class.starts_with("Peft")
         || class.contains("ForCausalLM")
         || class.contains("LMHead")
@@ -409,6 +485,7 @@ fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let first = command.words.first()?;
     let launcher = LAUNCHERS.iter().find(|launcher| first == *launcher)?;
     let script = command.words.join(" ").to_ascii_lowercase();
+    let trainer = trainer_of_command(&command);
     let (format, parts) = match *launcher {
         "tune" => (Format::Torchtune, Parts::default()),
         "axolotl" => (Format::Axolotl, Parts::default()),
@@ -416,7 +493,9 @@ fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         _ => {
             let is_trl = script.contains("sft") || script.starts_with("trl");
             let parts = of_trl(&command.settings, is_trl);
-            (Format::Trl, Parts { trl: parts.trl || is_trl, command: parts.command || is_trl, ..parts })
+            let is_trl = parts.trl || is_trl || trainer.is_some();
+            let trainer = trainer.as_ref().map_or(parts.trainer, |(trainer, _)| *trainer);
+            (Format::Trl, Parts { trl: is_trl, command: is_trl, trainer, ..parts })
         }
     };
     let files =
@@ -434,5 +513,10 @@ fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         reader.leave(&file, "this file says what is trained: read it first, then this command");
         return Some(understood(Format::Accelerate, reader, parts));
     }
-    Some(understood(format, Reader::new(base.clone(), command.settings), parts))
+    let mut reader = Reader::new(base.clone(), command.settings);
+    if parts.trainer == Trainer::Other {
+        let said = trainer.map_or_else(|| "the trainer".to_owned(), |(_, said)| said);
+        reader.leave(&said, OTHER_TRAINER);
+    }
+    Some(understood(format, reader, parts))
 }

@@ -80,19 +80,43 @@ impl Reader {
         }
     }
 
-    /// Takes the setting of one of these names out, the last one that is given; nothing where all are empty.
+    /// Takes the setting of one of these names out, the last one that is given; nothing where all are empty. Those before it are
+    /// left, unless they say the same.
     pub fn take(&mut self, names: &[&str]) -> Option<Said> {
-        let mut found = None;
+        let mut all = self.take_each(names);
+        let last = all.pop()?;
+        for other in all {
+            if other.value == last.value {
+                self.idle.push(other.said);
+            } else {
+                let why = format!("{}, which is given behind it, says otherwise", last.said);
+                self.leave(&other.said, &why);
+            }
+        }
+        Some(last)
+    }
+
+    /// Takes all settings of these names out that are not empty.
+    fn take_each(&mut self, names: &[&str]) -> Vec<Said> {
+        let mut found = Vec::new();
         for (setting, seen) in &mut self.settings {
             if !names.iter().any(|name| is_called(setting, name)) {
                 continue;
             }
             if !*seen && setting.value != Value::Null {
-                found = Some(Said { value: setting.value.clone(), said: setting.said() });
+                found.push(Said { value: setting.value.clone(), said: setting.said() });
             }
             *seen = true;
         }
         found
+    }
+
+    /// The names of these that are given, whether or not they have been taken.
+    pub fn given<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
+        let is_given = |name: &&&str| {
+            self.settings.iter().any(|(setting, _)| is_called(setting, name) && setting.value != Value::Null)
+        };
+        names.iter().filter(is_given).copied().collect()
     }
 
     /// Whether the switch of one of these names is on; none where it is not given. What is neither on nor off is left.
@@ -161,10 +185,15 @@ impl Reader {
         self.left.push(Left { said: said.to_owned(), why: why.to_owned() });
     }
 
-    /// Leaves a setting where it is given and on (or is something else than a switch).
+    /// Leaves each of these settings that is given and on (or is something else than a switch).
     pub fn refuse(&mut self, names: &[&str], why: &str) {
-        if let Some(said) = self.take(names) {
-            let off = said.switch() == Some(false) || said.text() == "none";
+        for said in self.take_each(names) {
+            let is_empty = match &said.value {
+                Value::Array(values) => values.is_empty(),
+                Value::Object(members) => members.is_empty(),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+            };
+            let off = is_empty || said.switch() == Some(false) || said.text() == "none";
             if off { self.idle.push(said.said) } else { self.leave(&said.said, why) }
         }
     }
@@ -198,16 +227,22 @@ impl Reader {
         }
     }
 
-    /// The model of that name, where it is one that could be on the Hub.
+    /// The model of that name, where it is one that could be on the Hub: an expression of a program is none, nor is a folder.
     pub fn model(&mut self, said: &Said) {
         let name = said.text();
-        let is_path = name.starts_with(['/', '.', '~', '$']) || name.contains('\\') || name.contains(' ');
-        if is_path || name.is_empty() {
-            return self.leave(&said.said, "this is no name of a model: bring its config.json");
-        }
+        let is_word = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with(['.', '-'])
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+        };
+        let could_be = name.split('/').count() <= 2 && name.split('/').all(is_word);
         // a model of the user's own is brought once, and its name stands in the file that is dropped after it
         if self.scenario.model.name() == name {
             return self.idle.push(said.said.clone());
+        }
+        // what stands alone is known, or it is a folder or the name of a variable
+        if !could_be || (!name.contains('/') && catalogue::find(&name).is_none()) {
+            return self.leave(&said.said, "this is no name of a model: bring its config.json");
         }
         // repositories of the same weights in 4 bits
         let full = ["-unsloth-bnb-4bit", "-bnb-4bit"].iter().find_map(|end| name.strip_suffix(end));

@@ -128,7 +128,8 @@ impl Configuration {
                 outside || cluster || zero || name == "allocator"
             }
             Configuration::Python | Configuration::Trl => outside || cluster || zero,
-            Configuration::Accelerate => !cluster,
+            // FSDP2's reduction is its own too, and no line of it is read
+            Configuration::Accelerate => !cluster && name != "reduce-dtype",
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
         }
     }
@@ -292,7 +293,13 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         key.copy(&mut read, scenario);
     }
     // other words for the same run: layers by name that are all of a group, a mask of ones that is dropped
-    let memory = estimate(&read).memory;
+    let answer = estimate(&read);
+    // without an answer nothing could be compared, nor could the file name what it takes
+    if let Some(issue) = answer.errors().next() {
+        let message = format!("what a file for {project} runs is not predicted: {issue}");
+        return Err(Issue::error(issue.field, message).with_fix("choose another file"));
+    }
+    let memory = answer.memory;
     let matters = |key: &Key| {
         let mut other = read.clone();
         key.copy(&mut other, scenario);

@@ -12,6 +12,9 @@ const DEEPEST: usize = 40;
 /// The most that a name stands for, in values and characters.
 const LARGEST_NAMED: usize = 2_000;
 
+/// The most that all names of a text stand for together; names behind that stay names.
+const MOST_COPIED: usize = 1_000_000;
+
 /// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::import) struct Call {
@@ -43,7 +46,7 @@ pub(in crate::import) struct Script {
 pub(in crate::import) fn read(text: &str) -> Script {
     let tokens = tokens(text);
     let mut reader =
-        Reader { text, tokens: &tokens, at: 0, names: HashMap::new(), script: Script::default() };
+        Reader { text, tokens: &tokens, at: 0, names: HashMap::new(), copied: 0, script: Script::default() };
     while reader.at < tokens.len() {
         let before = reader.at;
         reader.statement();
@@ -177,24 +180,26 @@ fn string(text: &str, at: usize) -> (String, usize) {
     (content, text.len())
 }
 
-/// Whether a value can stand wherever its name does: lists of lists of themselves grow without end.
-fn is_small(value: &Value) -> bool {
-    fn size(value: &Value) -> usize {
-        match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => 1,
-            Value::String(text) => 1 + text.len(),
-            Value::Array(values) => 1 + values.iter().map(size).sum::<usize>(),
-            Value::Object(members) => 1 + members.values().map(size).sum::<usize>(),
+/// What a copy of a value takes, in values and characters.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+        Value::String(text) => 1 + text.len(),
+        Value::Array(values) => 1 + values.iter().map(size).sum::<usize>(),
+        Value::Object(members) => {
+            1 + members.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>()
         }
     }
-    size(value) <= LARGEST_NAMED
 }
 
 struct Reader<'t> {
     text: &'t str,
     tokens: &'t [Token],
     at: usize,
+    /// What names stand for: lists of lists of themselves would grow without end, so each is small.
     names: HashMap<String, Value>,
+    /// What has been put in the place of names.
+    copied: usize,
     script: Script,
 }
 
@@ -227,7 +232,7 @@ impl<'t> Reader<'t> {
             self.at += 1;
             let value = self.expression(0);
             if !target.contains(['(', '\n']) {
-                if is_small(&value) {
+                if size(&value) <= LARGEST_NAMED {
                     self.names.insert(target.clone(), value.clone());
                 }
                 self.script.given.push((target, value));
@@ -280,6 +285,13 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// What a name stands for.
+    fn named(&mut self, name: &str) -> Option<Value> {
+        let value = self.names.get(name)?;
+        self.copied = self.copied.saturating_add(size(value));
+        (self.copied <= MOST_COPIED).then(|| value.clone())
+    }
+
     fn follows_a_string(&self) -> bool {
         let two = self.at.checked_sub(2).and_then(|first| self.tokens.get(first..self.at));
         two.is_some_and(|two| two.iter().all(|token| matches!(token.kind, Kind::Text(_))))
@@ -307,7 +319,7 @@ impl<'t> Reader<'t> {
                     "None" => Value::Null,
                     "True" => Value::Bool(true),
                     "False" => Value::Bool(false),
-                    name => self.names.get(name).cloned().unwrap_or_else(|| name.into()),
+                    name => self.named(name).unwrap_or_else(|| name.into()),
                 })
             }
             Kind::Mark(open) => {
@@ -320,8 +332,7 @@ impl<'t> Reader<'t> {
             match self.kind() {
                 Kind::Mark('(') if depth < DEEPEST => {
                     let call = self.call(std::mem::take(&mut path), depth + 1);
-                    value =
-                        (call.path == "dict").then(|| Value::Object(call.named.iter().cloned().collect()));
+                    value = (call.path == "dict").then(|| self.table(&call.named)).flatten();
                     is_text = value.is_none();
                     self.script.calls.push(call);
                 }
@@ -342,6 +353,13 @@ impl<'t> Reader<'t> {
                 _ => return value,
             }
         }
+    }
+
+    /// The table that `dict()` makes of its arguments; tables of tables are copied again at each depth.
+    fn table(&mut self, members: &[(String, Value)]) -> Option<Value> {
+        let taken = members.iter().map(|(name, value)| name.len() + size(value)).sum();
+        self.copied = self.copied.saturating_add(taken);
+        (self.copied <= MOST_COPIED).then(|| Value::Object(members.iter().cloned().collect()))
     }
 
     /// What is in a bracket: a table, a list, or one value in parentheses.
@@ -479,6 +497,14 @@ mod tests {
                 ("N", json!(1000))
             ]
         );
+    }
+
+    /// Names that stand for much, and stand in many places, do not fill the memory.
+    #[test]
+    fn nothing_makes_it_grow_without_end() {
+        let text = format!("a = '{}'\nb = f([{}])\n", "x".repeat(1_900), "a, ".repeat(20_000));
+        let script = read(&text);
+        assert!(script.calls.iter().flat_map(|call| &call.values).map(size).sum::<usize>() < 2 * MOST_COPIED);
     }
 
     #[test]

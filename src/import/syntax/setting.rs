@@ -7,6 +7,9 @@ use crate::text::short;
 /// How deep values may lie in each other. Deeper ones are kept whole, as one value.
 const DEEPEST: usize = 16;
 
+/// How long the names of tables that lie in each other may be together: each member's name begins with them.
+const LONGEST_NAME: usize = 500;
+
 /// A name with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::import) struct Setting {
@@ -21,13 +24,13 @@ pub(in crate::import) struct Setting {
 impl Setting {
     /// The setting as a person would say it: `SFTConfig(bf16=True)`, `micro_batch_size: 2`.
     pub fn said(&self) -> String {
-        let value = short(&text(&self.value));
-        if self.of.is_empty() {
-            format!("{}: {value}", self.name)
-        } else if self.name.is_empty() {
-            format!("{}({value})", self.of)
+        let (of, name, value) = (short(&self.of), short(&self.name), short(&text(&self.value)));
+        if of.is_empty() {
+            format!("{name}: {value}")
+        } else if name.is_empty() {
+            format!("{of}({value})")
         } else {
-            format!("{}({}={value})", self.of, self.name)
+            format!("{of}({name}={value})")
         }
     }
 }
@@ -48,7 +51,7 @@ pub(in crate::import) fn flatten(of: &str, name: &str, value: Value, into: &mut 
 
 fn add(of: &str, name: &str, value: Value, depth: usize, into: &mut Vec<Setting>) {
     match value {
-        Value::Object(members) if !members.is_empty() && depth > 0 => {
+        Value::Object(members) if !members.is_empty() && depth > 0 && name.len() <= LONGEST_NAME => {
             for (member, value) in members {
                 let name = if name.is_empty() { member } else { format!("{name}.{member}") };
                 add(of, &name, value, depth - 1, into);
@@ -84,5 +87,21 @@ pub(in crate::import) fn number(word: &str) -> Option<Value> {
     match digits.parse::<u64>() {
         Ok(whole) => Some(Value::from(whole)),
         Err(_) => digits.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A table's long name would stand before each of its members.
+    #[test]
+    fn long_names_are_not_repeated() {
+        let members: Map<String, Value> = (0..100).map(|index| (index.to_string(), json!(1))).collect();
+        let table = Map::from_iter([("n".repeat(10_000), json!(members))]);
+        let settings = of_table(table);
+        assert_eq!(settings.len(), 1);
+        assert!(settings[0].said().len() < 200);
     }
 }

@@ -10,6 +10,9 @@ use super::setting::scalar;
 /// More values than any configuration has: aliases of aliases would make billions of them.
 const MOST: usize = 100_000;
 
+/// More than any configuration repeats with its aliases, in bytes and values.
+const MOST_COPIED: usize = 1_000_000;
+
 /// How deep collections may lie in each other.
 const DEEPEST: usize = 64;
 
@@ -25,8 +28,9 @@ enum Open {
 /// A sentence where it is not YAML.
 pub(in crate::import) fn read(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
-    let mut anchors: HashMap<usize, (Value, usize)> = HashMap::new();
-    let mut count = 0_usize;
+    let mut anchors: HashMap<usize, (Value, Size)> = HashMap::new();
+    let (mut count, mut copied) = (0_usize, 0_usize);
+    let too_much = || Err("this YAML repeats more than a configuration does".to_owned());
     for event in Parser::new_from_str(text) {
         let (event, _) = event.map_err(|error| error.to_string())?;
         if open.len() > DEEPEST {
@@ -51,9 +55,13 @@ pub(in crate::import) fn read(text: &str) -> Result<Value, String> {
                 | ScalarStyle::Folded => (Value::String(word.into_owned()), anchor),
             },
             Event::Alias(anchor) => {
-                let (value, size) = anchors.get(&anchor).cloned().unwrap_or((Value::Null, 1));
-                count = count.saturating_add(size);
-                (value, 0)
+                let known = anchors.get(&anchor);
+                let Size { values, bytes } = known.map(|(_, size)| *size).unwrap_or_default();
+                (count, copied) = (count.saturating_add(values), copied.saturating_add(bytes));
+                if copied > MOST_COPIED {
+                    return too_much();
+                }
+                (known.map_or(Value::Null, |(value, _)| value.clone()), 0)
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
                 Some(Open::List { anchor, values }) => (Value::Array(values), anchor),
@@ -66,7 +74,12 @@ pub(in crate::import) fn read(text: &str) -> Result<Value, String> {
             return Err("this YAML has more values than a configuration has".to_owned());
         }
         if anchor > 0 {
-            anchors.insert(anchor, (value.clone(), size(&value)));
+            let size = size(&value);
+            copied = copied.saturating_add(size.bytes);
+            if copied > MOST_COPIED {
+                return too_much();
+            }
+            anchors.insert(anchor, (value.clone(), size));
         }
         match open.last_mut() {
             None => return Ok(value),
@@ -82,12 +95,27 @@ pub(in crate::import) fn read(text: &str) -> Result<Value, String> {
     Ok(Value::Null)
 }
 
-/// How many values a value is made of.
-fn size(value: &Value) -> usize {
+/// What a copy of a value takes.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// How many values it is made of.
+    values: usize,
+    /// How long its texts are, and one for each value.
+    bytes: usize,
+}
+
+fn size(value: &Value) -> Size {
+    let one = |text: &str| Size { values: 1, bytes: 1 + text.len() };
+    let sum =
+        |all: Size, more: Size| Size { values: all.values + more.values, bytes: all.bytes + more.bytes };
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
-        Value::Array(values) => 1 + values.iter().map(size).sum::<usize>(),
-        Value::Object(members) => 1 + members.values().map(size).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => one(""),
+        Value::String(text) => one(text),
+        Value::Array(values) => values.iter().map(size).fold(one(""), sum),
+        Value::Object(members) => {
+            let names = members.keys().map(|name| Size { values: 0, bytes: name.len() });
+            members.values().map(size).chain(names).fold(one(""), sum)
+        }
     }
 }
 
@@ -114,6 +142,11 @@ mod tests {
             laughs.push_str(&format!("a{level}: &a{level} [{}]\n", below.trim_end_matches(", ")));
         }
         assert!(read(&laughs).is_err());
+        // few values, but each of them long
+        let long = format!("a: &a {}\nb: [{}]\n", "z".repeat(10_000), "*a, ".repeat(1_000));
+        assert!(read(&long).is_err());
+        let nested: String = (0..60).map(|level| format!("&n{level} [")).collect();
+        assert!(read(&format!("{nested}{}{}", "z".repeat(100_000), "]".repeat(60))).is_err());
         for open in ["[", "{a: ", "- "] {
             drop(read(&open.repeat(100_000)));
         }
