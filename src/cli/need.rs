@@ -21,7 +21,7 @@ use crate::units::grouped;
 ///
 /// Cards on which nothing fits are left out, as are laptops, cards before Volta and those that are not NVIDIA's unless all are
 /// asked for. Methods other than the scenario's own have the precision and optimizer that the training library is usually run
-/// with. Prices are those on demand of one region on the day that is named.
+/// with, and so has what the flags leave open. Prices are those on demand of one region on the day that is named.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// List every card of the catalogue, those on which nothing fits too
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let base = asked.filled(&asked.scenarios.first().cloned().unwrap_or_default());
     let mut cards = usual_cards();
     if arguments.all {
         cards = gpus().collect();

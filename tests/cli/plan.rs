@@ -166,3 +166,30 @@ fn contexts_are_batches_by_lengths() {
     let needed = |row: usize, cell: usize| json["rows"][row]["cells"][cell]["needed"].as_u64().unwrap();
     assert!(needed(0, 0) < needed(0, 1) && needed(0, 0) < needed(1, 0), "{json}");
 }
+
+#[test]
+fn need_takes_flags_at_their_word() {
+    // values that fine-tuning has by default, and GRPO does not
+    let grpo = ["--task", "grpo", "--model", "Qwen/Qwen3-0.6B", "--seq-length", "1024", "--method", "full"];
+    let chosen = ["--reference", "scored", "--batch-size", "1", "--mask", "none"];
+    let json = |flags: &[&str]| -> Value { serde_json::from_str(&says(flags)).unwrap() };
+    for flags in [&grpo[..], &[&grpo[..], &chosen[..]].concat()] {
+        let cards = json(&[&["need", "--json"], flags].concat());
+        let card = cards["cards"].as_array().unwrap().iter().find(|card| card["gpu"] == "rtx-5090").unwrap();
+        let estimate = json(&[&["estimate", "--json", "--gpu", "rtx-5090"], flags].concat());
+        assert_eq!(card["methods"]["full"]["needed"], estimate["needed"], "{flags:?}");
+        let link = card["methods"]["full"]["link"].as_str().unwrap();
+        // and its link says the same
+        let again = json(&["need", "--json", link]);
+        assert_eq!(again["cards"], cards["cards"], "{link}");
+    }
+}
+
+#[test]
+fn fit_says_why_nothing_would_run() {
+    let fit = |flags: &[&str]| says(&[&["fit", "--memory", "24GB"], flags].concat());
+    let out = fit(&["--task", "dpo", "--model", "Qwen/Qwen3-0.6B", "--seq-length", "512"]);
+    assert!(out.contains("a prompt of 512 tokens leaves nothing of the 512 to the answer"), "{out}");
+    let out = fit(&["--task", "generate", "--model", "openai-community/gpt2", "--new-tokens", "4000"]);
+    assert!(out.contains("an embedding for each of 1,024 positions"), "{out}");
+}
