@@ -71,13 +71,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
-    header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
+    let methods = base.task.methods();
+    header.extend(methods.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
     let mut marked = false;
     for row in rows {
         let mut line = vec![row.model.clone()];
-        for cell in &row.cells {
+        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+        for (_, cell) in cells {
             line.push(match cell {
                 FitCell::Fits { batch, scenario } => {
                     let expandable = scenario.allocator == Allocator::Expandable;

@@ -81,12 +81,14 @@ fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
         return out;
     }
     let mut header = vec!["Card".to_owned(), "Memory".to_owned()];
-    header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
+    let methods = base.task.methods();
+    header.extend(methods.iter().map(|method| method.label().to_owned()));
     header.push("Rented from".to_owned());
     let mut lines = vec![header];
     for row in rows {
         let mut line = vec![row.name.clone(), row.memory.to_string()];
-        line.extend(row.cells.iter().map(in_words));
+        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+        line.extend(cells.map(|(_, cell)| in_words(cell)));
         line.push(row.machine.as_ref().map_or_else(|| "–".to_owned(), price));
         lines.push(line);
     }

@@ -40,17 +40,18 @@ pub struct FitRow {
 /// What holds for every cell of a table, in two sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
 /// several GPUs, [`on_one`] of them.
 pub fn conditions(base: &Scenario) -> String {
-    let checkpointing = match base.checkpointing {
-        Checkpointing::Off => "without gradient checkpointing",
-        Checkpointing::Selective => "with recomputed attention",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-            "with gradient checkpointing"
+    let run = match (base.task.trains(), base.checkpointing) {
+        (false, _) => format!("and {} new ones", grouped(base.generation.new_tokens)),
+        (true, Checkpointing::Off) => "without gradient checkpointing".to_owned(),
+        (true, Checkpointing::Selective) => "with recomputed attention".to_owned(),
+        (true, Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded) => {
+            "with gradient checkpointing".to_owned()
         }
     };
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
     let one = on_one(base).map_or_else(String::new, |words| format!("{words} "));
     format!(
-        "{one}Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
+        "{one}Sequences of {} tokens, or as many as the model has positions, {run}; the rest as in the scenario. Methods \
          other than its own, and what it leaves open, have the precision and optimizer that {} is usually run with{half}.",
         grouped(base.sequence),
         base.stack.label(),
@@ -224,6 +225,8 @@ mod tests {
         assert!(text.starts_with("Sequences of 2,048 tokens") && !text.contains("bfloat16"), "{text}");
         let old = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
         assert!(conditions(&old).contains("without bfloat16, which the card does not have"));
+        let generating = conditions(&Scenario { task: Task::Generate, ..Scenario::default() });
+        assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
         assert!(conditions(&many).starts_with("For a single GPU, not for the 8 of the scenario. Sequences"));
     }

@@ -351,7 +351,8 @@ mod tests {
                 _ => "in-backward",
             };
             let told = |task: &str| {
-                let scenario = crate::share::decode(&format!("{base}&{task}&{link}={value}")).scenarios.remove(0);
+                let scenario =
+                    crate::share::decode(&format!("{base}&{task}&{link}={value}")).scenarios.remove(0);
                 scenario.validate().len()
             };
             assert!(told("task=sft") > 0, "{name}");

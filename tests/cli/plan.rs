@@ -193,3 +193,16 @@ fn fit_says_why_nothing_would_run() {
     let out = fit(&["--task", "generate", "--model", "openai-community/gpt2", "--new-tokens", "4000"]);
     assert!(out.contains("an embedding for each of 1,024 positions"), "{out}");
 }
+
+#[test]
+fn what_generates_has_no_column_of_adapters() {
+    let generate = ["--task", "generate", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "64"];
+    for command in [&["need"][..], &["fit", "--memory", "24GB"]] {
+        let header = |flags: &[&str]| {
+            let text = says(&[command, flags].concat());
+            let row = text.lines().find(|line| line.contains("QLoRA")).expect("a header").to_owned();
+            row.contains(" LoRA ")
+        };
+        assert!(!header(&generate) && header(&generate[2..4]), "{command:?}");
+    }
+}
